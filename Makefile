@@ -1,0 +1,51 @@
+# `make help` lists what can be done. Everything runs in .venv, made from requirements.lock.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+# make run's size; larger: make run EVENTS=1000000
+SUBSCRIPTIONS ?= 10000
+EVENTS ?= 20000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP)  ## make .venv with every extra, from requirements.lock
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("rangecast needs Python 3.11 or newer; %s is %d.%d. Try: make PYTHON=python3.11" % (sys.executable, v[0], v[1]))'
+	@echo "Setting up $(VENV) (the first time takes a few minutes) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+run: setup  ## the main job: generate the market example, match and rank it, show the result
+	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
+
+test: setup  ## all tests
+	$(BIN)/python -m pytest -n auto
+
+check: setup  ## ruff, mypy and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## let ruff format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## all benchmarks, with ratios to what one would use instead
+	$(BIN)/python -m benchmarks
+
+lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
+	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[spark,report,bench,dev]'
+	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
+
+clean:  ## remove .venv and everything generated
+	rm -rf $(VENV) out .hypothesis .mypy_cache .ruff_cache .import_linter_cache

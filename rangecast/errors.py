@@ -1,0 +1,63 @@
+"""All errors that rangecast raises on purpose.
+
+Each says what was given, what was expected and what to do. A `RangecastError` is the user's to
+mend (the shell exits with 2 and shows no traceback); any other exception is a fault of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class RangecastError(Exception):
+    """The base of every error that input or use can cause."""
+
+
+class SpaceError(RangecastError):
+    """A space is not well defined: a bad attribute, a bad TOML file."""
+
+
+class ValueRefusedError(RangecastError):
+    """A value can't be a coordinate of its attribute."""
+
+
+class FilterError(RangecastError):
+    """A filter text can't be read, or can never hold. Shows the text with a caret."""
+
+
+class FileError(RangecastError):
+    """A file can't be read or written: missing, of an unknown format, with the wrong columns."""
+
+
+class SnapshotError(RangecastError):
+    """A snapshot is damaged, incomplete, or of a format that this version doesn't know."""
+
+
+class UsageError(RangecastError):
+    """A call or a command was given arguments that don't fit together."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """One row that can't be used, and why. Rows count from 0, as the default ids do."""
+
+    source: str
+    row: int
+    column: str
+    value: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source}, row {self.row} (counted from 0), column {self.column!r}: "
+            f"{self.reason}\n  given: {self.value}\n  to do: {self.remedy}"
+        )
+
+
+class BadRowError(RangecastError):
+    """A row of a file or table can't be used."""
+
+    def __init__(self, bad: BadRow):
+        super().__init__(str(bad))
+        self.bad = bad

@@ -1,0 +1,1 @@
+"""Small pieces of compiled code that several structures share."""

@@ -1,0 +1,66 @@
+"""The one place where functions are compiled: every option of numba is set here.
+
+Compiled code is kept on disk. numba looks only at the file of the function itself, so a change in
+a kernel that is called from another file would go unnoticed: the folder is therefore named after
+a hash of all sources of the package. It lies in the user's cache folder; if that can't be
+written, in the temporary folder; if neither can, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import numba
+from numba.core import config
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def jit(function: Function) -> Function:
+    """Compile a kernel that works on a batch; it lets other threads run meanwhile."""
+    return _compile(function, nogil=True)
+
+
+def jit_single(function: Function) -> Function:
+    """Compile a kernel for one event; it keeps the GIL, as giving it up costs more than it does."""
+    return _compile(function, nogil=False)
+
+
+def _compile(function: Function, *, nogil: bool) -> Function:
+    folder = cache_folder()
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder) if folder else before  # read once, when caching is set up
+    try:
+        compiled: Function = numba.njit(
+            function, cache=folder is not None, nogil=nogil, fastmath=False, error_model="numpy"
+        )
+    finally:
+        config.CACHE_DIR = before
+    return compiled
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the folder of this version's compiled kernels, `None` if none can be written."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for source in sorted(package.rglob("*.py")):
+        digest.update(source.relative_to(package).as_posix().encode() + b"\0")
+        digest.update(source.read_bytes())
+    name = digest.hexdigest()[:16] + ("-boundscheck" if config.BOUNDSCHECK else "")
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for base in (user, Path(tempfile.gettempdir())):
+        folder = base / "rangecast" / "kernels" / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError:
+            continue
+    return None

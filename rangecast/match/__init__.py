@@ -1,0 +1,1 @@
+"""match: which subscriptions hold an event?"""

@@ -1,0 +1,91 @@
+"""What a match gives back, and how kernels hand it over in bounded pieces.
+
+A kernel of a structure is wrapped as a `Step`: it starts at an event, writes rows into a buffer
+that it is given, and stops when the buffer is full or the events are done. So one event that
+matches everything streams through a small buffer instead of exhausting the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+BUFFER = 1 << 20
+"""Rows that a stream hands over at a time."""
+
+
+class Work(NamedTuple):
+    """How much was done: the same on every machine, so that tests can assert it."""
+
+    visited: int = 0
+    """Nodes, cells, lists or words opened: what a structure's docstring says it counts."""
+    tested: int = 0
+    """Boxes compared with an event, attribute by attribute."""
+
+    def plus(self, other: Work) -> Work:
+        """Return the sum."""
+        return Work(self.visited + other.visited, self.tested + other.tested)
+
+
+class Matches(NamedTuple):
+    """Rows by event: those of event `i` are `rows[offsets[i]:offsets[i + 1]]`, in any order."""
+
+    offsets: Counts
+    rows: Rows
+    work: Work = Work()
+
+    def of(self, event: int) -> Rows:
+        """Return the rows of one event."""
+        return self.rows[self.offsets[event] : self.offsets[event + 1]]
+
+    @property
+    def events(self) -> Counts:
+        """The event of each row, for writing pairs."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+Step = Callable[[int, int, Rows, Counts], tuple[int, int, int, int, int]]
+"""(event, cursor, rows, counts) -> (event, cursor, filled, visited, tested).
+
+Starts at `event`, where `cursor` says how far into it an earlier call came (0: not begun; its
+meaning is the structure's own); fills `rows`, adds to `counts[e]` for each row of event `e`;
+returns where to go on (`len(counts)` when done), how many rows it wrote, and the work.
+"""
+
+
+def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+    """Yield (first event, matches) in pieces of at most `buffer` rows.
+
+    An event whose rows don't fit goes on in the next piece, which then starts with it again.
+    """
+    event = cursor = 0
+    while event < events:
+        rows = np.empty(buffer, np.int32)
+        counts = np.zeros(events, np.int64)
+        start = event
+        event, cursor, filled, visited, tested = step(event, cursor, rows, counts)
+        end = min(event + 1, events) if cursor else event
+        offsets = np.concatenate([[0], np.cumsum(counts[start:end])]).astype(np.int64)
+        yield start, Matches(offsets, rows[:filled], Work(visited, tested))
+
+
+def collect(step: Step, events: int, expected: int = 0) -> Matches:
+    """Return all matches at once; `expected` rows (a guess) are held without growing."""
+    rows = np.empty(max(expected, 1024), np.int32)
+    counts = np.zeros(events, np.int64)
+    event = cursor = filled = 0
+    work = Work()
+    while event < events:
+        event, cursor, more, visited, tested = step(event, cursor, rows[filled:], counts)
+        filled += more
+        work = work.plus(Work(visited, tested))
+        if event < events:
+            rows = np.concatenate([rows[:filled], np.empty(max(len(rows), 1024), np.int32)])
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Matches(offsets, rows[:filled], work)

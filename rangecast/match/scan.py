@@ -1,0 +1,56 @@
+"""The oracle: compare every event with every box, in plain NumPy.
+
+Nothing else in the package is called from here, so that it can judge everything else. Events
+are taken a block at a time, which bounds the memory; time is events x boxes x attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rangecast.match.result import Matches, Work
+from rangecast.model.boxes import Boxes, Floats
+
+_BLOCK_BYTES = 1 << 24
+
+
+class Scan:
+    """All matches of each event by comparison with all boxes."""
+
+    name = "scan"
+
+    def __init__(self, boxes: Boxes):
+        self.boxes = boxes
+        self.first = boxes.first
+
+    def stream(self, points: Floats) -> Iterator[tuple[int, Matches]]:
+        """Yield (first event, matches) block by block; rows ascend within an event."""
+        lo, hi = self.boxes.lo, self.boxes.hi
+        block = max(1, _BLOCK_BYTES // max(1, len(lo)))
+        for start in range(0, len(points), block):
+            some = points[start : start + block]
+            held = np.ones((len(some), len(lo)), dtype=np.bool_)
+            for j in range(lo.shape[1]):
+                value = some[:, j, None]
+                held &= (lo[:, j] <= value) & (value <= hi[:, j])
+            held_pairs = held.size
+            if len(lo) != self.boxes.rows:  # a subscription with several boxes matches once
+                held = np.logical_or.reduceat(held, self.first[:-1], axis=1)
+            event, row = np.nonzero(held)
+            offsets = np.searchsorted(event, np.arange(len(some) + 1))
+            yield (
+                start,
+                Matches(offsets.astype(np.int64), row.astype(np.int32), Work(tested=held_pairs)),
+            )
+
+    def match(self, points: Floats) -> Matches:
+        """Return all matches of all events at once."""
+        blocks = [block for _, block in self.stream(points)]
+        if not blocks:
+            return Matches(np.zeros(1, np.int64), np.zeros(0, np.int32))
+        counts = np.concatenate([np.diff(block.offsets) for block in blocks])
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        work = Work(tested=len(points) * len(self.boxes.lo))
+        return Matches(offsets, np.concatenate([block.rows for block in blocks]), work)

@@ -1,0 +1,1 @@
+"""What a subscription and an event are: space, boxes, filters, files, snapshots."""

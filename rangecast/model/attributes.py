@@ -1,0 +1,521 @@
+"""The seven kinds of attribute, and how each turns a value into one float64 coordinate.
+
+A coordinate is compared, never computed with. Everything the rest of the package needs to know
+of a kind is here, on single values; `columns` does the same on whole Arrow columns and is held
+to this file by a property test.
+
+    kind        coordinate                           order    grid
+    number      the nearest double                   yes      every double
+    integer     itself, if a double carries it       yes      the integers that a double carries
+    timestamp   microseconds since 1970 in UTC       yes      as integer
+    boolean     0 or 1                               no       0, 1
+    category    place in the list of values          no       0 .. n-1
+    string      place in the vocabulary, or OTHER    no       0 .. n-1, OTHER
+    hierarchy   leaf number, depth first             no       0 .. n-1; a concept is a range
+
+The answer to a bound is again a coordinate: `at_least(5)` is the least coordinate of the grid
+that is not below 5, so that no later code ever sees an open bound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+from rangecast.errors import SpaceError, ValueRefusedError
+
+MAX = sys.float_info.max
+"""Where a one-sided bound stops: the largest finite double."""
+MISSING = math.inf
+"""The coordinate of a value that an event doesn't have."""
+OTHER = MAX
+"""The coordinate of every string that no subscription mentions."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+_NUMBER_TEXT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z")
+_FRACTION_TEXT = re.compile(r"[.,](\d{7,})")
+_LONGEST_NUMBER = 400
+
+Interval = tuple[float, float]
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """Return a hint that names what was probably meant, or what there is to choose from."""
+    close = get_close_matches(name, known, n=3, cutoff=0.6)
+    if not close:
+        folded = {k.casefold(): k for k in known}
+        close = [folded[name.casefold()]] if name.casefold() in folded else []
+    if close:
+        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
+    shown = ", ".join(repr(k) for k in known[:10]) + (", ..." if len(known) > 10 else "")
+    return f"known: {shown}" if known else "none is defined"
+
+
+def read_number(text: str) -> int | Decimal:
+    """Return the exact value of a number's text; refuse what isn't one."""
+    stripped = text.strip()
+    if len(stripped) > _LONGEST_NUMBER or not _NUMBER_TEXT.match(stripped):
+        raise ValueRefusedError(f"{text[:60]!r} is not a number")
+    try:
+        return int(stripped)
+    except ValueError:
+        value = Decimal(stripped)
+    # Beyond this a floor would build an integer of a billion digits.
+    if value and value.adjusted() > 400:
+        raise ValueRefusedError(f"{text[:60]} is beyond the largest double, {MAX}")
+    return value
+
+
+def largest_carried(value: int) -> float:
+    """Return the largest integer-valued double that is not above an integer."""
+    try:
+        carried = float(value)
+    except OverflowError:
+        return MAX if value > 0 else -math.inf
+    return math.nextafter(carried, -math.inf) if int(carried) > value else carried
+
+
+def smallest_carried(value: int) -> float:
+    """Return the smallest integer-valued double that is not below an integer."""
+    return -largest_carried(-value)
+
+
+class Attribute:
+    """One named axis of a space."""
+
+    type: ClassVar[str]
+    ordered: ClassVar[bool] = False
+    """Whether `<`, `<=`, `between` and the like make sense."""
+
+    def __init__(self, name: str):
+        if not isinstance(name, str) or not name.strip():
+            raise SpaceError(f"an attribute needs a name, a text that isn't empty; given: {name!r}")
+        self.name = name
+        self.domain: Interval = (-MAX, MAX)
+
+    def definition(self) -> dict[str, Any]:
+        """Return what a TOML table of this attribute holds."""
+        return {"name": self.name, "type": self.type}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attribute) and self.definition() == other.definition()
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.name))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def coordinate(self, value: Any) -> float:
+        """Return the coordinate of an event's value; `None` is `MISSING`."""
+        raise NotImplementedError
+
+    def value(self, coordinate: float) -> Any:
+        """Return the value of a coordinate; the inverse of `coordinate`."""
+        raise NotImplementedError
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a cell of a CSV file stands for."""
+        return text
+
+    def literal(self, coordinate: float) -> str:
+        """Return how a filter writes a coordinate."""
+        return quoted(str(self.value(coordinate)))
+
+    def equal(self, value: Any) -> Interval | None:
+        """Return the range of `x = value` for a subscription, `None` if it can never hold."""
+        coordinate = self.coordinate(value)
+        return coordinate, coordinate
+
+    def at_least(self, value: Any, *, strict: bool = False) -> float:
+        """Return the lower end of `x >= value` (`x > value`), before the domain clips it."""
+        raise ValueRefusedError(self._unordered())
+
+    def at_most(self, value: Any, *, strict: bool = False) -> float:
+        """Return the upper end of `x <= value` (`x < value`), before the domain clips it."""
+        raise ValueRefusedError(self._unordered())
+
+    def _unordered(self) -> str:
+        return f"{self.name!r} is a {self.type}, which has no order: use =, !=, in or not in"
+
+    def _refuse(self, value: Any, why: str) -> ValueRefusedError:
+        return ValueRefusedError(f"{self.name!r} {why}, given: {_shown(value)}")
+
+    def clip(self, lo: float, hi: float) -> Interval | None:
+        """Return the part of a range that lies in the domain, `None` if there is none."""
+        lo, hi = max(lo, self.domain[0]), min(hi, self.domain[1])
+        return (lo, hi) if lo <= hi else None
+
+
+class _Ordered(Attribute):
+    """An attribute on a line, with an optional `min` and `max`."""
+
+    ordered = True
+
+    def __init__(self, name: str, *, min: Any = None, max: Any = None):  # noqa: A002
+        super().__init__(name)
+        try:
+            lo = -MAX if min is None else self.coordinate(min)
+            hi = MAX if max is None else self.coordinate(max)
+        except ValueRefusedError as error:
+            raise SpaceError(f"attribute {name!r}: min and max: {error}") from None
+        if lo > hi:
+            raise SpaceError(f"attribute {name!r}: min {min!r} is above max {max!r}")
+        self.domain = lo, hi
+
+    def definition(self) -> dict[str, Any]:
+        ends = {"min": self.domain[0], "max": self.domain[1]}
+        return super().definition() | {k: self.value(v) for k, v in ends.items() if abs(v) != MAX}
+
+    def _in_domain(self, coordinate: float, value: Any) -> float:
+        lo, hi = self.domain
+        if not lo <= coordinate <= hi:
+            low = self.literal(lo) if lo != -MAX else "any"
+            high = self.literal(hi) if hi != MAX else "any"
+            raise self._refuse(value, f"is outside its domain, {low} to {high}")
+        return coordinate
+
+    def equal(self, value: Any) -> Interval | None:
+        return self.clip(self.at_least(value), self.at_most(value))
+
+
+class Number(_Ordered):
+    """A real number: the nearest double, for bounds and for events alike."""
+
+    type = "number"
+
+    def coordinate(self, value: Any) -> float:
+        return MISSING if value is None else self._in_domain(self._double(value), value)
+
+    def _double(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise self._refuse(value, "takes a number")
+        try:
+            double = float(value)
+        except OverflowError:
+            double = math.inf
+        if not math.isfinite(double):
+            raise self._refuse(value, "takes a finite number")
+        return double + 0.0  # -0.0 becomes 0.0
+
+    def value(self, coordinate: float) -> float:
+        return float(coordinate)
+
+    def parse(self, text: str) -> Any:
+        return read_number(text)
+
+    def literal(self, coordinate: float) -> str:
+        return repr(int(coordinate) if _plain_integer(coordinate) else float(coordinate))
+
+    def at_least(self, value: Any, *, strict: bool = False) -> float:
+        double = self._double(value)
+        return math.nextafter(double, math.inf) + 0.0 if strict else double
+
+    def at_most(self, value: Any, *, strict: bool = False) -> float:
+        double = self._double(value)
+        return math.nextafter(double, -math.inf) + 0.0 if strict else double
+
+
+class Integer(_Ordered):
+    """A whole number of 64 bits that a double carries exactly."""
+
+    type = "integer"
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        exact = self._exact(value)
+        if exact != int(exact):
+            raise self._refuse(value, "takes a whole number")
+        if not INT64_MIN <= exact <= INT64_MAX:
+            raise self._refuse(value, "takes an integer of 64 bits")
+        carried = float(exact)
+        if int(carried) != exact:
+            raise self._refuse(value, "takes an integer that a double carries exactly (2^53)")
+        return self._in_domain(carried + 0.0, value)
+
+    def _exact(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise self._refuse(value, "takes a whole number")
+        if not _finite(value):
+            raise self._refuse(value, "takes a finite number")
+        return value
+
+    def value(self, coordinate: float) -> int:
+        return int(coordinate)
+
+    def parse(self, text: str) -> Any:
+        return read_number(text)
+
+    def literal(self, coordinate: float) -> str:
+        return str(int(coordinate))
+
+    def at_least(self, value: Any, *, strict: bool = False) -> float:
+        exact = self._exact(value)
+        return smallest_carried(math.floor(exact) + 1 if strict else math.ceil(exact))
+
+    def at_most(self, value: Any, *, strict: bool = False) -> float:
+        exact = self._exact(value)
+        return largest_carried(math.ceil(exact) - 1 if strict else math.floor(exact))
+
+
+class Timestamp(_Ordered):
+    """A moment, in whole microseconds. Without a zone it is read as UTC."""
+
+    type = "timestamp"
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        micros = self._micros(value)
+        carried = float(micros)
+        if int(carried) != micros:
+            raise self._refuse(value, "takes a moment whose microseconds a double carries exactly")
+        return self._in_domain(carried, value)
+
+    def _micros(self, value: Any) -> int:
+        if isinstance(value, str):
+            value = self.parse(value)
+        if not isinstance(value, datetime) and isinstance(value, date):
+            value = datetime(value.year, value.month, value.day)
+        if not isinstance(value, datetime):
+            raise self._refuse(value, "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'")
+        if value.tzinfo is None:
+            value = value.replace(tzinfo=UTC)
+        return int((value - EPOCH) // MICROSECOND)
+
+    def value(self, coordinate: float) -> datetime:
+        return EPOCH + timedelta(microseconds=int(coordinate))
+
+    def parse(self, text: str) -> datetime:
+        finer = _FRACTION_TEXT.search(text)
+        if finer and finer.group(1)[6:].strip("0"):
+            raise self._refuse(text, "takes whole microseconds")
+        try:
+            return datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise self._refuse(
+                text, "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
+            ) from None
+
+    def literal(self, coordinate: float) -> str:
+        return quoted(self.value(coordinate).isoformat().replace("+00:00", "Z"))
+
+    def at_least(self, value: Any, *, strict: bool = False) -> float:
+        return smallest_carried(self._micros(value) + strict)
+
+    def at_most(self, value: Any, *, strict: bool = False) -> float:
+        return largest_carried(self._micros(value) - strict)
+
+
+class Boolean(Attribute):
+    """True or false."""
+
+    type = "boolean"
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.domain = 0.0, 1.0
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+            return float(value)
+        raise self._refuse(value, "takes true or false")
+
+    def value(self, coordinate: float) -> bool:
+        return coordinate == 1.0
+
+    def parse(self, text: str) -> Any:
+        known = {"true": True, "1": True, "false": False, "0": False}
+        try:
+            return known[text.strip().casefold()]
+        except KeyError:
+            raise self._refuse(text, "takes true or false") from None
+
+    def literal(self, coordinate: float) -> str:
+        return "true" if coordinate else "false"
+
+
+class _Named(Attribute):
+    """An attribute whose values are texts."""
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._refuse(value, "takes a text")
+        return value
+
+
+class Category(_Named):
+    """One of a list of values."""
+
+    type = "category"
+
+    def __init__(self, name: str, values: Sequence[str]):
+        super().__init__(name)
+        self.values = _distinct(name, "values", values)
+        self.codes = {value: float(code) for code, value in enumerate(self.values)}
+        self.domain = 0.0, float(len(self.values) - 1)
+
+    def definition(self) -> dict[str, Any]:
+        return super().definition() | {"values": list(self.values)}
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        try:
+            return self.codes[self._text(value)]
+        except KeyError:
+            hint = near(value, self.values)
+            raise self._refuse(value, f"takes one of its listed values ({hint})") from None
+
+    def value(self, coordinate: float) -> str:
+        return self.values[int(coordinate)]
+
+
+class String(_Named):
+    """Any text. Its vocabulary is what subscriptions mention; all other texts are `OTHER`.
+
+    The vocabulary only grows, so a coordinate once given stays true, and one thread may add
+    words while others read.
+    """
+
+    type = "string"
+
+    def __init__(self, name: str, vocabulary: Sequence[str] = ()):
+        super().__init__(name)
+        self.domain = 0.0, OTHER
+        self.vocabulary = list(vocabulary)
+        self.codes = {text: float(code) for code, text in enumerate(self.vocabulary)}
+
+    def coordinate(self, value: Any) -> float:
+        return MISSING if value is None else self.codes.get(self._text(value), OTHER)
+
+    def value(self, coordinate: float) -> str | None:
+        """Return the text; `None` for `OTHER`, which stands for every text not mentioned."""
+        return None if coordinate == OTHER else self.vocabulary[int(coordinate)]
+
+    def equal(self, value: Any) -> Interval | None:
+        text = self._text(value)
+        code = self.codes.get(text)
+        if code is None:
+            code = float(len(self.vocabulary))
+            self.vocabulary.append(text)
+            self.codes[text] = code
+        return code, code
+
+
+class Hierarchy(_Named):
+    """A tree of concepts. A concept is the range of its leaves; an event carries a leaf."""
+
+    type = "hierarchy"
+
+    def __init__(self, name: str, tree: Mapping[str, Any] | Sequence[Any]):
+        super().__init__(name)
+        self.tree = tree
+        self.leaves: list[str] = []
+        self.ranges: dict[str, Interval] = {}
+        self._walk(tree)
+        if not self.leaves:
+            raise SpaceError(f"attribute {name!r}: the tree has no leaf")
+        self.codes = {leaf: float(code) for code, leaf in enumerate(self.leaves)}
+        self.domain = 0.0, float(len(self.leaves) - 1)
+
+    def _walk(self, branch: Any) -> None:
+        if isinstance(branch, Mapping):
+            for concept, below in branch.items():
+                first = len(self.leaves)
+                self._walk(below)
+                if len(self.leaves) == first:
+                    raise SpaceError(f"attribute {self.name!r}: concept {concept!r} has no leaf")
+                self._enter(concept, first)
+        elif isinstance(branch, str):
+            self.leaves.append(branch)
+            self._enter(branch, len(self.leaves) - 1)
+        elif isinstance(branch, Sequence):
+            for below in branch:
+                self._walk(below)
+        else:
+            raise SpaceError(
+                f"attribute {self.name!r}: a tree is made of tables, lists and texts, "
+                f"such as {{ EU = ['de', 'fr'] }}; given: {branch!r}"
+            )
+
+    def _enter(self, concept: str, first: int) -> None:
+        if concept in self.ranges:
+            raise SpaceError(f"attribute {self.name!r}: {concept!r} stands twice in the tree")
+        self.ranges[concept] = float(first), float(len(self.leaves) - 1)
+
+    def definition(self) -> dict[str, Any]:
+        return super().definition() | {"tree": self.tree}
+
+    def coordinate(self, value: Any) -> float:
+        if value is None:
+            return MISSING
+        text = self._text(value)
+        if text in self.codes:
+            return self.codes[text]
+        if text in self.ranges:
+            raise self._refuse(value, "takes a leaf of its tree; this is a concept above leaves")
+        raise self._refuse(value, f"takes a leaf of its tree ({near(text, self.leaves)})")
+
+    def value(self, coordinate: float) -> str:
+        return self.leaves[int(coordinate)]
+
+    def equal(self, value: Any) -> Interval | None:
+        text = self._text(value)
+        if text not in self.ranges:
+            hint = near(text, list(self.ranges))
+            raise self._refuse(value, f"takes a concept or leaf of its tree ({hint})")
+        return self.ranges[text]
+
+    def concepts(self, lo: float, hi: float) -> Iterator[str]:
+        """Yield the fewest concepts that together are the leaves `lo` to `hi`."""
+        start = lo
+        while start <= hi:
+            fitting = [c for c, (a, b) in self.ranges.items() if a == start and b <= hi]
+            best = max(fitting, key=lambda concept: self.ranges[concept][1])
+            yield best
+            start = self.ranges[best][1] + 1
+
+
+KINDS: dict[str, type[Attribute]] = {
+    kind.type: kind for kind in (Number, Integer, Timestamp, Boolean, Category, String, Hierarchy)
+}
+
+
+def quoted(text: str) -> str:
+    """Return a text as a filter writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _distinct(name: str, what: str, values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(v, str) for v in values) or not values:
+        raise SpaceError(f"attribute {name!r}: {what} takes a list of texts; given: {values!r}")
+    twice = {v for v in values if list(values).count(v) > 1}
+    if twice:
+        raise SpaceError(f"attribute {name!r}: {what} lists {sorted(twice)} more than once")
+    return tuple(values)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int) or (math.isfinite(value) and bool(abs(value) <= MAX))
+
+
+def _plain_integer(coordinate: float) -> bool:
+    return coordinate == int(coordinate) and abs(coordinate) < 1e15
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."

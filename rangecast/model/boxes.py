@@ -1,0 +1,149 @@
+"""A set of subscriptions as plain arrays: the one thing that every structure is built from.
+
+    lo, hi    (boxes, d) float64   the closed box; -inf and +inf where nothing is mentioned
+    owner     (boxes,)   int32     row of the subscription that a box belongs to, ascending
+    ids       (rows,)    Arrow     user ids, all int64 or all text
+    scores    (rows,)    float64
+    weights   (rows, d)  float64   or None: all 1
+
+Rows are in order of arrival, so that a lower row wins a tie. All arrays are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int32]
+
+
+def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a read-only, C-contiguous array; the caller's own array stays as it is."""
+    given = np.asarray(array)
+    fixed = np.ascontiguousarray(given, dtype=dtype)
+    if fixed.flags.writeable and np.shares_memory(fixed, given):
+        fixed = fixed.copy()
+    fixed.flags.writeable = False
+    return fixed
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Subscriptions as boxes, in order of arrival. Make one with `Boxes.of`."""
+
+    lo: Floats
+    hi: Floats
+    owner: Rows
+    ids: pa.Array
+    scores: Floats
+    weights: Floats | None
+
+    @classmethod
+    def of(
+        cls,
+        lo: npt.ArrayLike,
+        hi: npt.ArrayLike,
+        *,
+        owner: npt.ArrayLike | None = None,
+        ids: Sequence[str] | Sequence[int] | pa.Array | None = None,
+        scores: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+    ) -> Boxes:
+        """Check the arrays and bundle them. Without `owner` each box is a subscription."""
+        lo, hi = frozen(lo, np.float64), frozen(hi, np.float64)
+        if lo.ndim != 2 or lo.shape != hi.shape or lo.shape[1] == 0:
+            raise UsageError(f"lo and hi take the shape (boxes, d); given: {lo.shape}, {hi.shape}")
+        if not (lo <= hi).all():
+            worst = int(np.argmin((lo <= hi).all(axis=1)))
+            raise UsageError(f"box {worst} is empty or holds NaN: lo {lo[worst]}, hi {hi[worst]}")
+        owner = frozen(np.arange(len(lo)) if owner is None else owner, np.int32)
+        rows = int(owner[-1]) + 1 if len(owner) else 0
+        steps = np.diff(owner, prepend=-1)
+        if owner.shape != (len(lo),) or not ((steps == 0) | (steps == 1)).all():
+            raise UsageError("owner takes one row a box, ascending from 0, none left out")
+        ids = id_array(np.arange(rows) if ids is None else ids)
+        scores = frozen(np.zeros(rows) if scores is None else scores, np.float64)
+        if weights is not None:
+            weights = frozen(weights, np.float64)
+            if weights.shape != (rows, lo.shape[1]):
+                raise UsageError(f"weights take the shape {(rows, lo.shape[1])}")
+            if not (np.isfinite(weights) & (weights >= 0)).all():
+                raise UsageError("weights are finite and not negative")
+        if len(ids) != rows or scores.shape != (rows,):
+            raise UsageError(f"{rows} subscriptions, {len(ids)} ids, {len(scores)} scores")
+        if not np.isfinite(scores).all():
+            raise UsageError("scores are finite")
+        return cls(lo, hi, owner, ids, scores, weights)
+
+    @property
+    def dimensions(self) -> int:
+        """Number of attributes."""
+        return int(self.lo.shape[1])
+
+    @property
+    def rows(self) -> int:
+        """Number of subscriptions."""
+        return len(self.ids)
+
+    @property
+    def first(self) -> npt.NDArray[np.int64]:
+        """First box of each subscription, and the number of boxes at the end."""
+        return np.searchsorted(self.owner, np.arange(self.rows + 1)).astype(np.int64)
+
+    @property
+    def mentioned(self) -> npt.NDArray[np.bool_]:
+        """Which attributes each box mentions, (boxes, d)."""
+        return np.asarray(~((self.lo == -np.inf) & (self.hi == np.inf)))
+
+    def take(self, rows: Iterable[int] | npt.NDArray[Any]) -> Boxes:
+        """Return the subscriptions of these rows, in this order."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        first = self.first
+        counts = first[wanted + 1] - first[wanted]
+        owner = np.repeat(np.arange(len(wanted)), counts)
+        ends = np.cumsum(counts)
+        within = np.arange(len(owner)) - np.repeat(ends - counts, counts)
+        box = np.repeat(first[wanted], counts) + within
+        weights = None if self.weights is None else self.weights[wanted]
+        return Boxes.of(
+            self.lo[box],
+            self.hi[box],
+            owner=owner,
+            ids=self.ids.take(pa.array(wanted)),
+            scores=self.scores[wanted],
+            weights=weights,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
+
+
+def id_array(ids: Any) -> pa.Array:
+    """Return user ids as one Arrow array, int64 or text; refuse a mixture."""
+    try:
+        array = ids if isinstance(ids, pa.Array) else pa.array(ids)
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        if pa.types.is_null(array.type) and not len(array):
+            return pa.array([], pa.int64())
+        if pa.types.is_integer(array.type):
+            return array.cast(pa.int64())
+        if array.null_count == 0:
+            return array.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        pass
+    raise UsageError("ids are all integers of 64 bits or all texts, and none is missing")

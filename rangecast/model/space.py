@@ -1,0 +1,151 @@
+"""A space: the ordered attributes that subscriptions and events speak of, read from TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from rangecast.errors import SpaceError
+from rangecast.model.attributes import KINDS, Attribute, String, near
+
+RESERVED = ("id", "filter", "score", "seq")
+"""Columns of files that no attribute may be taken for."""
+
+
+class Space:
+    """An ordered list of named attributes; attribute `j` is axis `j` of every array."""
+
+    def __init__(self, attributes: Iterable[Attribute]):
+        self.attributes = tuple(attributes)
+        if not self.attributes:
+            raise SpaceError("a space needs at least one attribute")
+        self.names = tuple(a.name for a in self.attributes)
+        self._axes = {name: axis for axis, name in enumerate(self.names)}
+        self._check_names()
+
+    def _check_names(self) -> None:
+        taken = dict.fromkeys(RESERVED, "a column that every file may have")
+        for name in self.names:
+            columns = {name: f"attribute {name!r}", f"weight_{name}": f"the weight of {name!r}"}
+            columns |= {f"{name}_{end}": f"a bound of {name!r}" for end in ("lo", "hi")}
+            for column, meaning in columns.items():
+                if column in taken:
+                    raise SpaceError(
+                        f"the column name {column!r} would mean two things: {taken[column]} and "
+                        f"{meaning}; rename the attribute"
+                    )
+                taken[column] = meaning
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    def __iter__(self) -> Iterator[Attribute]:
+        return iter(self.attributes)
+
+    def __getitem__(self, name: str) -> Attribute:
+        return self.attributes[self.axis(name)]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Space) and self.attributes == other.attributes
+
+    def __hash__(self) -> int:
+        return hash(self.attributes)
+
+    def __repr__(self) -> str:
+        return f"Space({', '.join(f'{a.name}: {a.type}' for a in self.attributes)})"
+
+    def axis(self, name: str) -> int:
+        """Return the place of an attribute."""
+        try:
+            return self._axes[name]
+        except KeyError:
+            raise SpaceError(f"no attribute {name!r}: {near(name, self.names)}") from None
+
+    @property
+    def vocabularies(self) -> dict[str, list[str]]:
+        """The strings that subscriptions mention, by attribute: what a snapshot must carry."""
+        return {a.name: list(a.vocabulary) for a in self.attributes if isinstance(a, String)}
+
+    def definition(self) -> dict[str, Any]:
+        """Return the space as plain data, as its TOML file holds it."""
+        return {"attribute": [a.definition() for a in self.attributes]}
+
+    @classmethod
+    def from_definition(
+        cls, data: Mapping[str, Any], vocabularies: Mapping[str, list[str]] | None = None
+    ) -> Space:
+        """Return the space of plain data; the inverse of `definition`."""
+        unknown = [key for key in data if key != "attribute"]
+        tables = data.get("attribute")
+        if unknown or not isinstance(tables, list) or not tables:
+            found = ", ".join(map(repr, data)) or "nothing"
+            raise SpaceError(f"a space is a list of [[attribute]] tables; found: {found}")
+        known = vocabularies or {}
+        return cls(_attribute(i, table, known) for i, table in enumerate(tables))
+
+    def to_toml(self) -> str:
+        """Return the space as TOML."""
+        return tomli_w.dumps(self.definition())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Space:
+        """Read a space from TOML."""
+        try:
+            return cls.from_definition(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise SpaceError(f"not a TOML text: {error}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Space:
+        """Read a space from a TOML file."""
+        try:
+            return cls.from_toml(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpaceError(f"{path}: can't be read: {error}") from None
+        except SpaceError as error:
+            raise SpaceError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the space to a TOML file."""
+        try:
+            Path(path).write_text(self.to_toml(), encoding="utf-8")
+        except OSError as error:
+            raise SpaceError(f"{path}: can't be written: {error}") from None
+
+
+_OPTIONS = {
+    "number": ("min", "max"),
+    "integer": ("min", "max"),
+    "timestamp": ("min", "max"),
+    "boolean": (),
+    "category": ("values",),
+    "string": (),
+    "hierarchy": ("tree",),
+}
+_REQUIRED = ("values", "tree")
+
+
+def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:
+    if not isinstance(table, Mapping):
+        raise SpaceError(f"attribute {place} is not a table: {table!r}")
+    name = table.get("name")
+    kind = table.get("type")
+    where = f"attribute {name!r}" if name else f"attribute {place} (it has no name)"
+    if kind not in KINDS:
+        wrong = "has no type" if kind is None else f"has the unknown type {kind!r}"
+        raise SpaceError(f"{where} {wrong}; {near(str(kind), list(KINDS))}")
+    options = {key: value for key, value in table.items() if key not in ("name", "type")}
+    for key in options:
+        if key not in _OPTIONS[kind]:
+            allowed = ", ".join(("name", "type", *_OPTIONS[kind]))
+            raise SpaceError(f"{where}: a {kind} has no {key!r}; it takes {allowed}")
+    for key in _OPTIONS[kind]:
+        if key in _REQUIRED and key not in options:
+            raise SpaceError(f"{where}: a {kind} needs {key!r}")
+    if kind == "string":
+        options["vocabulary"] = vocabularies.get(str(name), ())
+    return KINDS[kind](name, **options)  # type: ignore[arg-type]

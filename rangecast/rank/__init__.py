@@ -1,0 +1,1 @@
+"""rank: which k subscriptions are best for an event?"""

@@ -1,0 +1,61 @@
+"""What every matching structure must do, whatever its kind: the same as the oracle.
+
+A structure is a class that is built from `Boxes` and has `match(points) -> Matches`.
+`MATCHERS` lists them; adding one there is all it takes to be judged.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from rangecast.match.result import Matches
+from rangecast.match.scan import Scan
+from rangecast.model.boxes import Boxes
+
+
+class Matcher(Protocol):
+    def match(self, points: np.ndarray) -> Matches: ...
+
+
+MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {"scan": Scan}
+
+
+def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:
+    """The meaning, spelled out a value at a time: this is what judges the oracle itself."""
+    answer = []
+    for point in points.tolist():
+        rows = set()
+        for row, lo, hi in zip(
+            boxes.owner.tolist(), boxes.lo.tolist(), boxes.hi.tolist(), strict=True
+        ):
+            if all(a <= x <= b for a, x, b in zip(lo, point, hi, strict=True)):
+                rows.add(row)
+        answer.append(rows)
+    return answer
+
+
+def as_sets(matches: Matches) -> list[set[int]]:
+    """Rows by event; an id that was reported twice is an error of its own."""
+    answer = []
+    for event in range(len(matches.offsets) - 1):
+        rows = matches.of(event).tolist()
+        assert len(rows) == len(set(rows)), f"event {event}: a subscription was reported twice"
+        answer.append(set(rows))
+    return answer
+
+
+def check_matcher(build: Callable[[Boxes], Matcher], boxes: Boxes, points: np.ndarray) -> None:
+    """Same id sets as the oracle, before and after a pickle; inputs left as they were."""
+    expected = as_sets(Scan(boxes).match(points))
+    before = boxes.lo.copy(), boxes.hi.copy(), boxes.owner.copy(), points.copy()
+    matcher = build(boxes)
+    assert as_sets(matcher.match(points)) == expected
+    assert as_sets(pickle.loads(pickle.dumps(matcher)).match(points)) == expected
+    assert as_sets(matcher.match(points[:1])) == expected[:1]
+    after = boxes.lo, boxes.hi, boxes.owner, points
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
