@@ -1,0 +1,81 @@
+"""Cells of a line: the one place where a coordinate becomes a cell number.
+
+`edges` are finite, distinct and ascending; e of them cut the line into e + 2 cells:
+
+    cell 0           from the lowest finite double up to below edges[0]
+    cell c           [edges[c - 1], edges[c])
+    cell e           from edges[e - 1] up to the largest finite double
+    cell e + 1       {+inf}: the values that an event doesn't have
+
+Coordinates are only compared, so any edges are right for any data; good ones make it fast. A
+closed range [lo, hi] meets the cells cell_of(lo) .. cell_of(hi), and wholly holds those strictly
+between; `starts_cell` and `ends_cell` say whether it wholly holds the two at its ends as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.jit import jit
+
+Floats = npt.NDArray[np.float64]
+MAX = float(np.finfo(np.float64).max)
+
+
+@jit
+def cell_of(edges: Floats, value: float) -> int:
+    """Return the cell of a coordinate."""
+    if value == np.inf:
+        return len(edges) + 1
+    low, high = 0, len(edges)
+    while low < high:
+        middle = (low + high) >> 1
+        if edges[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit
+def cells_of(edges: Floats, values: Floats, out: npt.NDArray[np.int32]) -> None:
+    """Write the cell of each value into `out`."""
+    for i in range(len(values)):
+        out[i] = cell_of(edges, values[i])
+
+
+@jit
+def starts_cell(edges: Floats, lo: float) -> bool:
+    """Whether a range that begins at `lo` holds all of its first cell."""
+    cell = cell_of(edges, lo)
+    if cell == 0:
+        return lo <= -MAX
+    return bool(cell == len(edges) + 1 or lo == edges[cell - 1])
+
+
+@jit
+def ends_cell(edges: Floats, hi: float) -> bool:
+    """Whether a range that ends at `hi` holds all of its last cell."""
+    cell = cell_of(edges, hi)
+    if cell >= len(edges):
+        return hi >= MAX
+    return bool(np.nextafter(hi, np.inf) == edges[cell])
+
+
+def edges_of_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
+    """Return edges for at most `cells` cells, at quantiles of where these ranges begin and end.
+
+    Each edge is the start of a range or just past the end of one, so that with few distinct
+    bounds every range is a whole number of cells and nothing is left in doubt.
+    """
+    starts = lo[(lo > -MAX) & (lo < np.inf)]
+    ends = np.nextafter(hi[(hi > -np.inf) & (hi < MAX)], np.inf)
+    candidates = np.concatenate([starts, ends])
+    most = max(cells - 2, 0)
+    distinct = np.unique(candidates)
+    if len(distinct) <= most:
+        return distinct
+    candidates.sort()
+    places = (np.arange(1, most + 1) * len(candidates)) // (most + 1)
+    return np.unique(candidates[places])
