@@ -41,8 +41,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_NUMBER_TEXT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z")
-_FRACTION_TEXT = re.compile(r"[.,](\d{7,})")
+_NUMBER_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+_FRACTION_TEXT = re.compile(r"[.,]([0-9]{7,})")
 _LONGEST_NUMBER = 400
 
 Interval = tuple[float, float]

@@ -1,0 +1,73 @@
+"""What happens to a row that can't be used: it stops the run, or it is set aside and counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from rangecast.errors import BadRow, BadRowError
+from rangecast.model.files import TableWriter
+
+SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("row", pa.int64()),
+        ("column", pa.string()),
+        ("value", pa.string()),
+        ("reason", pa.string()),
+        ("remedy", pa.string()),
+        ("data", pa.string()),
+    ]
+)
+_FLUSH = 1000
+
+
+class BadRows:
+    """Is told of every bad row. Without a path the first one is raised as an error."""
+
+    def __init__(self, path: str | Path | None = None):
+        self.count = 0
+        self._waiting: list[dict[str, Any]] = []
+        self._writer = TableWriter(path, SCHEMA) if path is not None else None
+
+    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
+        """Raise the bad row, or set it aside with its reason and all of its data."""
+        if self._writer is None:
+            raise BadRowError(bad)
+        self.count += 1
+        whole = data if isinstance(data, str) else json.dumps(data, default=str, ensure_ascii=False)
+        self._waiting.append(
+            {
+                "file": bad.source,
+                "row": bad.row,
+                "column": bad.column,
+                "value": bad.value,
+                "reason": bad.reason,
+                "remedy": bad.remedy,
+                "data": whole,
+            }
+        )
+        if len(self._waiting) >= _FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._writer is not None and self._waiting:
+            self._writer.write(pa.RecordBatch.from_pylist(self._waiting, SCHEMA))
+            self._waiting.clear()
+
+    def __enter__(self) -> BadRows:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._writer is not None:
+            self._flush()
+            self._writer.__exit__(kind, error, trace)

@@ -1,0 +1,174 @@
+"""Events: rows of a table, a column an attribute, as points of the space.
+
+`EventFile` reads a file in batches, so that it may be larger than memory; `encode_events` takes
+what a Python program holds. Both end in `Events`: ids and an array of coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import BadRow, FileError, UsageError
+from rangecast.model.attributes import near
+from rangecast.model.badrows import BadRows
+from rangecast.model.columns import encode, explain
+from rangecast.model.files import Batch, format_of, read_batches
+from rangecast.model.ids import Duplicates, id_type
+from rangecast.model.space import Space
+
+Floats = npt.NDArray[np.float64]
+REMEDY = "correct the value, or set bad rows aside with --bad-rows FILE"
+
+
+class Events(NamedTuple):
+    """Some events: their ids and their coordinates, one row an event."""
+
+    ids: pa.Array
+    points: Floats
+
+
+class EventFile:
+    """A file of events, read in batches against a space."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        space: Space,
+        *,
+        bad_rows: BadRows | None = None,
+        nan_is_missing: bool = False,
+        ignore_unknown: bool = False,
+    ):
+        self.path = path
+        self.space = space
+        self.warnings: list[str] = []
+        self._bad = bad_rows or BadRows()
+        self._nan = nan_is_missing
+        self._ignore_unknown = ignore_unknown
+        format_of(path)  # an unknown suffix is refused before anything runs
+
+    @cached_property
+    def id_type(self) -> pa.DataType | None:
+        """The type of the ids, `None` if the file has none."""
+        return id_type(self._rows(), columnar=format_of(self.path) in ("parquet", "arrow"))
+
+    def __iter__(self) -> Iterator[Events]:
+        """Yield events batch by batch; bad rows go where bad rows go."""
+        duplicates = Duplicates(str(self.path), self._bad, self._rows)
+        seen: set[str] = set()
+        for batch in read_batches(self.path, self._broken):
+            self._check_columns(batch.data.schema.names)
+            seen.update(batch.data.schema.names)
+            ids, good = duplicates.check(batch, self.id_type)
+            points = _points(self.space, batch, str(self.path), self._bad, good, self._nan)
+            yield Events(ids, points) if good.all() else Events(ids.filter(good), points[good])
+        absent = [name for name in self.space.names if name not in seen]
+        if absent:
+            self.warnings.append(
+                f"{self.path} has no column for {', '.join(map(repr, absent))}: "
+                "all its events lack a value there"
+            )
+
+    def _rows(self) -> Iterator[Batch]:
+        return read_batches(self.path, pass_over)
+
+    def _broken(self, row: int, text: str, why: str) -> None:
+        bad = BadRow(str(self.path), row, "(all)", text[:200], f"the row {why}", REMEDY)
+        self._bad.add(bad, text)
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name != "id" and name not in self.space.names and not self._ignore_unknown:
+                raise FileError(
+                    f"{self.path}: unknown column {name!r}: {near(name, self.space.names)}\n"
+                    "  expected: a column for each attribute of the space, and 'id'\n"
+                    "  to do: rename it, add it to the space, or pass --ignore-unknown-columns"
+                )
+
+
+def _points(
+    space: Space,
+    batch: Batch,
+    source: str,
+    bad_rows: BadRows,
+    good: npt.NDArray[np.bool_],
+    nan_is_missing: bool,
+) -> Floats:
+    """Return the coordinates of a batch; refused rows are reported and cleared in `good`."""
+    points = np.full((len(batch.rows), len(space)), np.inf)
+    for axis, attribute in enumerate(space):
+        if attribute.name not in batch.data.schema.names:
+            continue
+        column = batch.data.column(attribute.name)
+        points[:, axis], refused = encode(attribute, column, nan_is_missing=nan_is_missing)
+        for place in np.flatnonzero(refused & good).tolist():
+            bad = BadRow(
+                source=source,
+                row=int(batch.rows[place]),
+                column=attribute.name,
+                value=str(column[place]),
+                reason=explain(attribute, column, place),
+                remedy=REMEDY,
+            )
+            bad_rows.add(bad, row_data(batch.data, place))
+        good &= ~refused
+    return points
+
+
+def row_data(data: pa.RecordBatch, place: int) -> dict[str, Any]:
+    """Return one row as plain values, for a person to read."""
+    row = {}
+    for name, column in zip(data.schema.names, data.columns, strict=True):
+        try:
+            row[name] = column[place].as_py()
+        except (ValueError, OverflowError):
+            row[name] = str(column[place])
+    return row
+
+
+def pass_over(row: int, text: str, why: str) -> None:
+    """Leave a broken row to the pass that reports it."""
+
+
+def encode_events(space: Space, events: Any) -> Events:
+    """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
+
+    A key that is absent, `None` or null is a missing value. The first event that can't be used
+    raises a `BadRowError`.
+    """
+    data = _as_batch(events)
+    for name in data.schema.names:
+        if name != "id" and name not in space.names:
+            raise UsageError(f"unknown attribute {name!r}: {near(name, space.names)}")
+    rows = np.arange(data.num_rows)
+    good = np.ones(len(rows), np.bool_)
+    points = _points(space, Batch(rows, data), "events", BadRows(), good, nan_is_missing=False)
+    return Events(data.column("id") if "id" in data.schema.names else pa.array(rows), points)
+
+
+def _as_batch(events: Any) -> pa.RecordBatch:
+    try:
+        if isinstance(events, pa.RecordBatch):
+            return events
+        if isinstance(events, Mapping):
+            table = pa.table(dict(events))
+        elif hasattr(events, "__arrow_c_stream__"):
+            table = pa.table(events)
+        else:
+            rows = list(events)
+            names = dict.fromkeys(name for row in rows for name in row)
+            if not names:
+                return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+            table = pa.table({name: [row.get(name) for row in rows] for name in names})
+        return pa.record_batch([c.combine_chunks() for c in table.columns], table.schema.names)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"events are an Arrow table, a dict of columns or a list of dicts: {error}"
+        ) from None

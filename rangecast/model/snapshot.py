@@ -1,0 +1,199 @@
+"""Snapshots: a folder of arrays that map read-only into memory, with a manifest.
+
+    manifest.json   format, version, kind, meta (plain data), arrays: name -> file, dtype, shape,
+                    bytes, sha256; and a sha256 of the manifest itself
+    <name>.bin      one array, raw and C-contiguous
+
+The folder is written under another name, flushed to disk, and renamed when it is complete; so it
+is there whole or not at all. Reading checks every byte once, unless told not to (`verify=False`
+for the many processes of a host that share one snapshot that was checked before).
+
+`save_arrays` and `load_arrays` serve every structure; `save_boxes` and `load_boxes` are the
+snapshot of a set of subscriptions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import SnapshotError
+from rangecast.model.boxes import Boxes
+from rangecast.model.space import Space
+
+FORMAT = "rangecast snapshot"
+VERSION = 1
+MANIFEST = "manifest.json"
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def save_arrays(
+    path: str | Path, kind: str, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]
+) -> None:
+    """Write a snapshot. A folder that is there already is refused."""
+    target = Path(path)
+    if target.exists():
+        raise SnapshotError(f"{path}: exists already; remove it or save under another name")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir(parents=True)
+        listed = {name: _write(partial, name, array) for name, array in arrays.items()}
+        body = {"format": FORMAT, "version": VERSION, "kind": kind, "meta": meta, "arrays": listed}
+        manifest = body | {"sha256": _digest_of(body)}
+        _write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
+        _sync_folder(partial)
+        partial.rename(target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise SnapshotError(f"{path}: can't be written: {error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def load_arrays(
+    path: str | Path, kind: str, *, verify: bool = True
+) -> tuple[Arrays, dict[str, Any]]:
+    """Map the arrays of a snapshot into memory, read-only, and return them with the meta data."""
+    folder = Path(path)
+    manifest = _manifest(folder)
+    if manifest["kind"] != kind:
+        raise SnapshotError(f"{path}: is a snapshot of {manifest['kind']!r}, expected {kind!r}")
+    arrays = {
+        name: _map(folder, name, entry, verify=verify) for name, entry in manifest["arrays"].items()
+    }
+    meta: dict[str, Any] = manifest["meta"]
+    return arrays, meta
+
+
+def save_boxes(path: str | Path, boxes: Boxes, space: Space) -> None:
+    """Write a set of subscriptions with its space and the strings that it mentions."""
+    arrays = {"lo": boxes.lo, "hi": boxes.hi, "owner": boxes.owner, "scores": boxes.scores}
+    if boxes.weights is not None:
+        arrays["weights"] = boxes.weights
+    arrays |= id_buffers(boxes.ids)
+    meta = {
+        "space": space.to_toml(),
+        "vocabularies": space.vocabularies,
+        "subscriptions": boxes.rows,
+        "boxes": len(boxes.lo),
+    }
+    save_arrays(path, "boxes", arrays, meta)
+
+
+def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:
+    """Map a set of subscriptions into memory, with its space."""
+    arrays, meta = load_arrays(path, "boxes", verify=verify)
+    fixed = Space.from_toml(meta["space"])
+    space = Space.from_definition(fixed.definition(), meta["vocabularies"])
+    boxes = Boxes(
+        arrays["lo"],
+        arrays["hi"],
+        arrays["owner"],
+        ids_of_buffers(arrays),
+        arrays["scores"],
+        arrays.get("weights"),
+    )
+    return boxes, space
+
+
+def id_buffers(ids: pa.Array) -> Arrays:
+    """Return an array of ids as plain arrays."""
+    if pa.types.is_integer(ids.type):
+        return {"ids": ids.to_numpy()}
+    packed = pa.concat_arrays([ids])  # so that the offsets begin at 0
+    _, offsets, text = packed.buffers()
+    ends = np.frombuffer(offsets, np.int64)[: len(ids) + 1] if len(ids) else np.zeros(1, np.int64)
+    ends = ends[packed.offset : packed.offset + len(ids) + 1]
+    data = np.frombuffer(text, np.uint8)[: ends[-1]] if text is not None else np.zeros(0, np.uint8)
+    return {"id_ends": ends, "id_text": data}
+
+
+def ids_of_buffers(arrays: Arrays) -> pa.Array:
+    """Return the ids of plain arrays, without a copy."""
+    if "ids" in arrays:
+        return pa.array(arrays["ids"])
+    ends, text = arrays["id_ends"], arrays["id_text"]
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        body = {key: value for key, value in manifest.items() if key != "sha256"}
+        known, version, digest = manifest["format"], manifest["version"], manifest["sha256"]
+    except OSError as error:
+        raise SnapshotError(f"{folder}: no snapshot there: {error.strerror}: {MANIFEST}") from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise SnapshotError(f"{folder}: {MANIFEST} is damaged: restore or rebuild it") from None
+    if known != FORMAT:
+        raise SnapshotError(f"{folder}: is not a {FORMAT}: its format is {known!r}")
+    if version != VERSION:
+        raise SnapshotError(
+            f"{folder}: has format version {version}, this rangecast reads version {VERSION}; "
+            "use the version that wrote it, or build the snapshot anew"
+        )
+    if digest != _digest_of(body):
+        raise SnapshotError(f"{folder}: {MANIFEST} is damaged: restore or rebuild it")
+    return body
+
+
+def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> npt.NDArray[Any]:
+    path = folder / entry["file"]
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != entry["bytes"]:
+                raise SnapshotError(
+                    f"{folder}: array {name!r} is truncated: {size} bytes of {entry['bytes']}"
+                )
+            whole: mmap.mmap | bytes = b""
+            if size:
+                whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise SnapshotError(f"{folder}: array {name!r} can't be read: {error.strerror}") from None
+    if verify and hashlib.sha256(whole).hexdigest() != entry["sha256"]:
+        raise SnapshotError(f"{folder}: array {name!r} is damaged: restore or rebuild it")
+    return np.frombuffer(whole, dtype=np.dtype(entry["dtype"])).reshape(entry["shape"])
+
+
+def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+    data = np.ascontiguousarray(array)
+    raw = memoryview(data.reshape(-1).view(np.uint8))
+    _write_bytes(folder / f"{name}.bin", raw)
+    return {
+        "file": f"{name}.bin",
+        "dtype": data.dtype.str,
+        "shape": list(data.shape),
+        "bytes": data.nbytes,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def _write_bytes(path: Path, data: bytes | memoryview) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest_of(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
