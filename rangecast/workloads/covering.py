@@ -1,0 +1,85 @@
+"""The commands of paper 000, section V-A: subscribes and unsubscribes, mixed.
+
+Every edge of a subscription is a random segment of 0 .. 2^31 - 1. A command is an unsubscribe
+with probability p, of a subscription chosen at random among those that are live. The paper's
+settings: 60,000 commands on 5 attributes with p = 5% and 40% (V-B); 10,000 .. 100,000 commands on
+3 .. 8 attributes with p = 15% (V-C). Its "dimensions" are those of the points, two an attribute.
+
+Where the paper is silent:
+- A random segment has two independent, uniform ends.
+- When nothing is live, the command is a subscribe.
+- Events (the paper has none) are uniform over the space.
+
+`commands` holds the columns seq, command, id and the bounds, which are null for an unsubscribe;
+`subscriptions` holds every box that was ever subscribed, by id.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.model.attributes import Integer
+from rangecast.model.space import Space
+from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
+from rangecast.workloads.draws import Integers, stream
+
+TOP = 2**31 - 1
+
+
+def _who(
+    rng: np.random.Generator, commands: int, share: float
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Return the id of each command, and whether it subscribes."""
+    leaves = (rng.random(commands) < share).tolist()
+    chance = rng.random(commands).tolist()
+    live: list[int] = []
+    ids = np.empty(commands, dtype=np.int64)
+    subscribes = np.zeros(commands, dtype=np.bool_)
+    born = 0
+    for seq in range(commands):
+        if leaves[seq] and live:
+            place = int(chance[seq] * len(live))
+            live[place], live[-1] = live[-1], live[place]
+            ids[seq] = live.pop()
+        else:
+            subscribes[seq] = True
+            ids[seq] = born
+            live.append(born)
+            born += 1
+    return ids, subscribes
+
+
+@workload("covering", source="paper 000, section V-A")
+def covering(
+    seed: int,
+    *,
+    commands: Annotated[int, Takes("number of subscribes and unsubscribes", least=0)] = 60_000,
+    events: Annotated[int, Takes("number of uniform events", least=0)] = 1_000,
+    attributes: Annotated[int, Takes("attributes of each box", least=1)] = 5,
+    unsubscribe_share: Annotated[
+        float, Takes("p: probability that a command unsubscribes", least=0, below=0.5)
+    ] = 0.15,
+) -> Workload:
+    """Boxes with random edges that come and go."""
+    space = Space(Integer(name, min=0, max=TOP) for name in numbered("a", attributes))
+    ids, subscribes = _who(stream(seed, "covering/commands"), commands, unsubscribe_share)
+    boxes = int(subscribes.sum())
+    ends = stream(seed, "covering/boxes").integers(0, TOP, (boxes, attributes, 2), endpoint=True)
+    ends.sort(axis=2)
+    lo, hi = ends[:, :, 0], ends[:, :, 1]
+    given = np.broadcast_to(subscribes[:, None], (commands, attributes))
+    command_bounds = box_table(space.names, lo[ids], hi[ids], mentioned=given).drop_columns("id")
+    words = pa.array(["unsubscribe", "subscribe"]).take(pa.array(subscribes.astype(np.int64)))
+    columns = {"seq": pa.array(np.arange(commands)), "command": words, "id": pa.array(ids)}
+    columns |= {name: command_bounds[name] for name in command_bounds.column_names}
+    points = stream(seed, "covering/events").integers(0, TOP, (events, attributes), endpoint=True)
+    tables = {
+        "commands": pa.table(columns),
+        "subscriptions": box_table(space.names, lo, hi),
+        "events": event_table(space.names, points),
+    }
+    return Workload("covering", space, tables)

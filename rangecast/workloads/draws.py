@@ -1,0 +1,60 @@
+"""Random draws that several workloads share.
+
+Each table of a workload draws from a stream of its own, keyed by the seed and the table's name.
+So more events leave the subscriptions as they were, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    """Return the random numbers of one table: a function of the seed and the name alone."""
+    return np.random.default_rng([seed, crc32(name.encode())])
+
+
+def zipf(count: int, skew: float) -> Floats:
+    """Return the probabilities of ranks 1 .. count: rank r in proportion to r ** -skew."""
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -skew
+    return np.asarray(weights / weights.sum())
+
+
+def pick(rng: np.random.Generator, probabilities: Floats, size: int | tuple[int, ...]) -> Integers:
+    """Return places of a list of probabilities, each drawn as often as it is probable."""
+    steps = np.cumsum(probabilities)
+    steps[-1] = np.inf  # whatever the sum rounds to, the last place takes the rest
+    return np.searchsorted(steps, rng.random(size), side="right").astype(np.int64)
+
+
+def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[Floats, Floats]:
+    """Return pairs l < r, uniform over all such pairs of [0, 1)."""
+    ends = np.sort(rng.random((count, 2)), axis=1)
+    equal = ends[:, 0] == ends[:, 1]
+    ends[equal, 1] = np.nextafter(ends[equal, 0], 1.0)
+    return ends[:, 0], ends[:, 1]
+
+
+def turns(who: Integers) -> Iterator[Integers]:
+    """Yield the rows of everyone's first turn, then of everyone's second, and so on.
+
+    Lets a walk in which each step starts from the last one of the same `who` run on whole arrays.
+    """
+    by_who = np.argsort(who, kind="stable")
+    sorted_who = who[by_who]
+    starts = np.flatnonzero(np.diff(sorted_who, prepend=-1))
+    lengths = np.diff(starts, append=len(who))
+    turn = np.arange(len(who)) - np.repeat(starts, lengths)
+    by_turn = by_who[np.argsort(turn, kind="stable")]
+    cuts = np.cumsum(np.bincount(turn)) if len(who) else np.zeros(0, dtype=np.int64)
+    begin = 0
+    for end in cuts:
+        yield by_turn[begin:end]
+        begin = int(end)

@@ -1,0 +1,177 @@
+"""The market example: a day of quotes, and the searches that people saved. Start here.
+
+Events are quotes of one trading day (30 January 2026, 14:30 to 21:00 UTC), in order of time:
+
+    symbol    text        the stock; a few hundred, some quoted far more often than others
+    sector    hierarchy   where the stock belongs: technology > software, hardware, ...
+    price     number      in cents; log-normal at the open, then a random walk
+    volume    integer     shares behind the quote; 0 while trading is halted
+    pe        number      price over earnings; missing for the fifth of stocks that lose money
+    risk      number      0 (calm) to 1; higher in risky sectors and after large moves
+    time      timestamp   the crowd is largest at the open and at the close
+    halted    boolean     few stocks, a quarter of an hour each, with the price standing still
+
+Subscriptions are filters as people write them, with a score (what the subscriber pays) and, for
+a fifth of them, weights for relaxed ranking; `searches` lists their shapes. An id says the shape:
+`watch-17`, `screen-18`. An average quote matches well under one in a hundred of them.
+
+    symbol = 'KQZ' and 41.20 <= price < 43.75
+    sector = 'technology' and pe between 9.5 and 14.0 and risk <= 0.35 and volume >= 2000
+    symbol = 'ABC' and (price < 18.20 or price > 20.15)
+
+Everything is made up. All but the texts of the filters is computed on whole columns: a million
+quotes and 100,000 searches take seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.model.attributes import (
+    EPOCH,
+    MICROSECOND,
+    Boolean,
+    Hierarchy,
+    Integer,
+    Number,
+    String,
+    Timestamp,
+)
+from rangecast.model.space import Space
+from rangecast.workloads.base import Takes, Workload, workload
+from rangecast.workloads.draws import Floats, Integers, pick, stream, zipf
+from rangecast.workloads.searches import Listing, saved_searches
+
+SECTORS: dict[str, list[str]] = {
+    "technology": ["software", "hardware", "semiconductors", "internet"],
+    "energy": ["oil and gas", "pipelines", "renewables"],
+    "financials": ["banks", "insurance", "asset management"],
+    "healthcare": ["pharma", "biotech", "devices"],
+    "consumer": ["retail", "food", "autos", "apparel"],
+    "industrials": ["aerospace", "machinery", "transport"],
+    "utilities": ["electricity", "water"],
+}
+_TYPICAL_RISK = dict(zip(SECTORS, (0.5, 0.5, 0.35, 0.45, 0.4, 0.35, 0.2), strict=True))
+
+OPEN = datetime(2026, 1, 30, 14, 30, tzinfo=UTC)
+DAY = int(6.5 * 3600 * 1_000_000)
+HALT = 15 * 60 * 1_000_000 / DAY
+"""Length of a halt, as a share of the trading day."""
+
+
+def market_space() -> Space:
+    """Return the space of the market example."""
+    return Space(
+        [
+            String("symbol"),
+            Hierarchy("sector", SECTORS),
+            Number("price", min=0),
+            Integer("volume", min=0),
+            Number("pe", min=0),
+            Number("risk", min=0, max=1),
+            Timestamp("time"),
+            Boolean("halted"),
+        ]
+    )
+
+
+def _listing(rng: np.random.Generator, count: int) -> Listing:
+    """Return the stocks, the most quoted first."""
+    tickers: dict[str, None] = {}
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    while len(tickers) < count:
+        drawn = rng.integers(0, 26, 4).tolist()
+        tickers["".join(letters[i] for i in drawn[: rng.integers(3, 5)])] = None
+    leaves = [leaf for below in SECTORS.values() for leaf in below]
+    sector = rng.integers(0, len(leaves), count)
+    concept_of = [concept for concept, below in SECTORS.items() for _ in below]
+    typical = np.array([_TYPICAL_RISK[concept] for concept in concept_of])
+    price: Floats = np.maximum(np.exp(rng.normal(3.8, 0.9, count)), 1.0).round(2)
+    ratio = np.exp(rng.normal(2.9, 0.5, count))
+    ratio[rng.random(count) < 0.2] = np.nan
+    return Listing(
+        symbols=list(tickers),
+        tree=SECTORS,
+        leaves=leaves,
+        sector=sector,
+        open_price=price,
+        open_ratio=ratio,
+        risk=np.clip(typical[sector] + rng.normal(0.0, 0.12, count), 0.02, 0.98),
+        daily_move=rng.uniform(0.01, 0.03, count),
+        usual_volume=np.exp(rng.normal(7.5, 0.8, count)),
+        popularity=zipf(count, 0.8),
+    )
+
+
+def _halts(rng: np.random.Generator, count: int) -> tuple[Floats, Floats]:
+    """Return the begin and the end of each stock's halt, as shares of the day; most have none."""
+    begin = np.where(rng.random(count) < 0.05, rng.uniform(0.0, 1.0 - HALT, count), np.inf)
+    return begin, begin + HALT
+
+
+def _walk(rng: np.random.Generator, who: Integers, clock: Floats, move: Floats) -> Floats:
+    """Return how far each stock's log price has moved by each quote: a walk per stock."""
+    order = np.lexsort((clock, who))
+    stock, moment = who[order], clock[order]
+    first = np.diff(stock, prepend=-1) != 0
+    elapsed = np.where(first, moment, np.diff(moment, prepend=0.0))
+    steps = rng.normal(size=len(who)) * move[stock] * np.sqrt(np.maximum(elapsed, 0.0))
+    total = np.cumsum(steps)
+    before = (total - steps)[first]
+    walked = np.empty(len(who))
+    walked[order] = total - np.repeat(before, np.diff(np.flatnonzero(first), append=len(who)))
+    return walked
+
+
+def _quotes(rng: np.random.Generator, count: int, listing: Listing) -> pa.Table:
+    stocks = len(listing.symbols)
+    who = pick(rng, zipf(stocks, 0.6), count)
+    moment = np.sort(rng.beta(0.7, 0.7, count))
+    begin, end = (times[who] for times in _halts(rng, stocks))
+    halted = (begin <= moment) & (moment < end)
+    # A stock's own clock stands still while it is halted, and so does its price.
+    clock = np.minimum(moment, begin) + np.maximum(moment - end, 0.0)
+    moved = _walk(rng, who, clock, listing.daily_move)
+    price = np.maximum(np.round(listing.open_price[who] * np.exp(moved), 2), 0.01)
+    ratio = np.round(listing.open_ratio[who] * price / listing.open_price[who], 2)
+    unrest = 0.1 * np.abs(moved) / listing.daily_move[who]
+    risk = np.clip(listing.risk[who] + unrest * rng.random(count), 0.0, 1.0)
+    volume = np.ceil(listing.usual_volume[who] * np.exp(rng.normal(0.0, 1.0, count)) / 100) * 100
+    opened = (OPEN - EPOCH) // MICROSECOND
+    times = opened + (moment * DAY).astype(np.int64)
+    return pa.table(
+        {
+            "id": pa.array(np.arange(count)),
+            "symbol": pa.array(listing.symbols).take(pa.array(who)),
+            "sector": pa.array(listing.leaves).take(pa.array(listing.sector[who])),
+            "price": pa.array(price),
+            "volume": pa.array(np.where(halted, 0, volume).astype(np.int64)),
+            "pe": pa.array(ratio, mask=np.isnan(ratio)),
+            "risk": pa.array(np.round(risk, 3)),
+            "time": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+            "halted": pa.array(halted),
+        }
+    )
+
+
+@workload("market", source="our own example")
+def market(
+    seed: int,
+    *,
+    subscriptions: Annotated[int, Takes("number of saved searches", least=0)] = 10_000,
+    events: Annotated[int, Takes("number of quotes", least=0)] = 1_000,
+    symbols: Annotated[int, Takes("number of stocks", least=1, most=10_000)] = 400,
+) -> Workload:
+    """A day of stock quotes and the searches that people saved; start here."""
+    listing = _listing(stream(seed, "market/stocks"), symbols)
+    tables = {
+        "subscriptions": saved_searches(
+            stream(seed, "market/subscriptions"), subscriptions, listing, OPEN
+        ),
+        "events": _quotes(stream(seed, "market/events"), events, listing),
+    }
+    return Workload("market", market_space(), tables)

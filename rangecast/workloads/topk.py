@@ -1,0 +1,232 @@
+"""Objects, interests and value changes of paper 001, section V and Appendix D.
+
+An object has a place x and a value y (lower ranks first); an interest asks for the best objects
+of a range of x; an update gives an object a new y. Updates apply to what the ones before left.
+
+    objects      id, x, y          (x, z, y in 1.5 dimensions)
+    interests    id, x_lo, x_hi    (and z_lo, always null, z_hi)
+    updates      id, y             in order
+
+x and y lie in [0, 1]. The space holds the attributes that interests speak of. The paper's
+settings: 10,000 objects, 2 million interests, 50,000 updates where it counts them.
+
+Where the paper is silent:
+- First values are uniform. The values of lambda and c stand in its figures only; ours are a guess.
+- "Increased or decreased, then uniform over the possible range": U(0, y) or U(y, 1).
+- A Gaussian change that leaves [0, 1] is reflected at the end.
+- The clustered interests' density is Gaussian (the square of the norm is missing in print) on the
+  centres of 10,000 x 10,000 cells with l < r, drawn exactly.
+- Clusters of objects, and of interests that follow them, are equally large; both ends of such an
+  interest are drawn around its centre, then ordered.
+- 1.5 dimensions: where too few objects lie to the right, the range ends at 1.
+- The stock trace is made up, since theirs is not published: see `stocks`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.model.attributes import Number
+from rangecast.model.space import Space
+from rangecast.workloads.base import Takes, Workload, box_table, workload
+from rangecast.workloads.draws import Floats, Integers, ordered_pairs, pick, stream, turns
+
+CLUSTERS = 10
+GAP = 1.0 / (CLUSTERS + 1)
+"""w: cluster centres cut the range of x into 11 segments of this length."""
+CENTRES: Floats = np.arange(1.0, CLUSTERS + 1.0) * GAP
+GRID = 10_000
+
+
+def _around(rng: np.random.Generator, centres: Floats, size: tuple[int, ...]) -> Floats:
+    """Return places around centres, the rows dealt out evenly; standard deviation w / 8."""
+    mine = np.resize(centres, size[0]).reshape(-1, *[1] * (len(size) - 1))
+    return np.asarray(np.clip(mine + rng.normal(0.0, GAP / 8, size), 0.0, 1.0))
+
+
+def _grid_clusters(rng: np.random.Generator, count: int, spread: float) -> tuple[Floats, Floats]:
+    """Return pairs l < r of grid points from a mixture of Gaussians around random centres."""
+    points = (np.arange(GRID) + 0.5) / GRID
+    centres = np.stack(ordered_pairs(rng, CLUSTERS), axis=1)
+    sigma = spread / 4
+    axis_density = np.exp(-0.5 * ((points - centres[:, :, None]) / sigma) ** 2)
+    mass = axis_density.sum(axis=2)
+    if not mass.all():
+        raise UsageError(f"spread {spread} is too small for a grid of {GRID} points; try 0.01")
+    cluster_share = mass.prod(axis=1) / mass.prod(axis=1).sum()
+    found = np.empty((0, 2))
+    while len(found) < count:
+        # Ask for more than is missing: pairs with l >= r are dropped, cluster and all.
+        cluster = pick(rng, cluster_share, 2 * (count - len(found)) + 100)
+        pairs = np.empty((len(cluster), 2))
+        for number in range(CLUSTERS):
+            rows = np.flatnonzero(cluster == number)
+            for side in (0, 1):
+                share = axis_density[number, side] / mass[number, side]
+                pairs[rows, side] = points[pick(rng, share, len(rows))]
+        found = np.concatenate([found, pairs[pairs[:, 0] < pairs[:, 1]]])
+    return found[:count, 0], found[:count, 1]
+
+
+def _interests(
+    rng: np.random.Generator, count: int, kind: str, spread: float
+) -> tuple[Floats, Floats]:
+    if kind == "uniform":
+        return ordered_pairs(rng, count)
+    if kind == "clustered":
+        return _grid_clusters(rng, count, spread)
+    centres = CENTRES[:-1] + GAP / 2 if kind == "anti-correlated" else CENTRES
+    ends = np.sort(_around(rng, centres, (count, 2)), axis=1)
+    return ends[:, 0], ends[:, 1]
+
+
+def _updates(
+    rng: np.random.Generator, y: Floats, count: int, change: str, volatility: float
+) -> pa.Table:
+    """Return `count` updates of random objects, each starting from the object's latest value."""
+    who: Integers = rng.integers(0, max(len(y), 1), count if len(y) else 0)
+    up, share = rng.random(len(who)) < 0.5, rng.random(len(who))
+    step = rng.normal(0.0, volatility / 8, len(who))
+    now, new = y.copy(), np.empty(len(who))
+    for rows in turns(who):
+        old = now[who[rows]]
+        if change == "random":
+            end = np.where(up[rows], 1.0, 0.0)
+            value = old + (end - old) * share[rows]
+        else:
+            value = np.abs(old + step[rows]) % 2.0
+            value = np.where(value > 1.0, 2.0 - value, value)
+        now[who[rows]] = new[rows] = value
+    return pa.table({"id": pa.array(who), "y": pa.array(new)})
+
+
+def _objects(**columns: Floats) -> pa.Table:
+    ids = np.arange(len(columns["y"]))
+    return pa.table({"id": pa.array(ids)} | {k: pa.array(v) for k, v in columns.items()})
+
+
+@workload("topk", source="paper 001, section V")
+def topk(
+    seed: int,
+    *,
+    objects: Annotated[int, Takes("number of objects", least=0)] = 10_000,
+    interests: Annotated[int, Takes("number of interests", least=0)] = 2_000_000,
+    updates: Annotated[int, Takes("number of updates", least=0)] = 50_000,
+    object_distribution: Annotated[
+        str, Takes("where objects lie", choices=("uniform", "clustered"))
+    ] = "uniform",
+    interest_distribution: Annotated[
+        str,
+        Takes(
+            "where interests lie; (anti-)correlated: to clustered objects",
+            choices=("uniform", "clustered", "correlated", "anti-correlated"),
+        ),
+    ] = "uniform",
+    spread: Annotated[
+        float, Takes("lambda: spread of clustered interests, sigma = lambda / 4", above=0)
+    ] = 0.25,
+    change: Annotated[str, Takes("how values change", choices=("random", "gaussian"))] = "random",
+    volatility: Annotated[
+        float, Takes("c: standard deviation of gaussian changes, times 8", above=0)
+    ] = 1.0,
+) -> Workload:
+    """Objects whose values change under ranges that want the best few."""
+    if interest_distribution.endswith("correlated") and object_distribution != "clustered":
+        raise UsageError(
+            f"interest_distribution {interest_distribution!r} follows the clusters of the objects: "
+            "set object_distribution to 'clustered' too"
+        )
+    rng = stream(seed, "topk/objects")
+    if object_distribution == "clustered":
+        x = _around(rng, CENTRES, (objects,))
+    else:
+        x = rng.random(objects)
+    y = rng.random(objects)
+    rng = stream(seed, "topk/interests")
+    lo, hi = _interests(rng, interests, interest_distribution, spread)
+    tables = {
+        "objects": _objects(x=x, y=y),
+        "interests": box_table(["x"], lo[:, None], hi[:, None]),
+        "updates": _updates(stream(seed, "topk/updates"), y, updates, change, volatility),
+    }
+    return Workload("topk", Space([Number("x", min=0, max=1)]), tables)
+
+
+@workload("topk-1.5d", source="paper 001, Appendix D-C")
+def topk_one_and_a_half(
+    seed: int,
+    *,
+    objects: Annotated[int, Takes("number of objects", least=0)] = 10_000,
+    interests: Annotated[int, Takes("number of interests", least=0)] = 400_000,
+    updates: Annotated[int, Takes("number of updates", least=0)] = 50_000,
+    covered: Annotated[
+        int, Takes("objects in each range of x: 1000, 100; 0: two random ends", least=0)
+    ] = 0,
+) -> Workload:
+    """Interests with a range of x and an upper bound of z: data sets 1 (0), 2 (1000), 3 (100)."""
+    rng = stream(seed, "topk-1.5d/objects")
+    x, z, y = rng.random((3, objects))
+    rng = stream(seed, "topk-1.5d/interests")
+    if covered:
+        lo = rng.random(interests)
+        places = np.append(np.sort(x), 1.0)
+        last = np.searchsorted(places[:-1], lo) + covered - 1
+        hi = places[np.minimum(last, objects)]
+    else:
+        lo, hi = ordered_pairs(rng, interests)
+    z_hi = rng.random(interests)
+    table = box_table(["x"], lo[:, None], hi[:, None])
+    table = table.append_column("z_lo", pa.nulls(interests, pa.float64()))
+    tables = {
+        "objects": _objects(x=x, z=z, y=y),
+        "interests": table.append_column("z_hi", pa.array(z_hi)),
+        "updates": _updates(stream(seed, "topk-1.5d/updates"), y, updates, "random", 1.0),
+    }
+    space = Space([Number("x", min=0, max=1), Number("z", min=0, max=1)])
+    return Workload("topk-1.5d", space, tables)
+
+
+@workload("topk-stocks", source="paper 001, section V (Yahoo! Finance trace, made up)")
+def stocks(
+    seed: int,
+    *,
+    objects: Annotated[int, Takes("number of stocks", least=0)] = 2_031,
+    interests: Annotated[int, Takes("number of interests", least=0)] = 400_000,
+    days: Annotated[int, Takes("trading days, an open and a close price each", least=1)] = 30,
+) -> Workload:
+    """Stocks: x is the analysts' mean recommendation, y the price-earnings ratio, day by day.
+
+    The shape is the paper's: a recommendation of 1 (strong buy) to 5 (strong sell) that stays,
+    and a ratio that moves a little at each open and close. Ours: recommendations are means of 1 to
+    30 ratings with one decimal, so that many tie; earnings are positive; overnight moves have a
+    standard deviation of 1%, daily ones of 1% to 3% by stock; prices are in cents; within an open
+    or close the stocks report in random order; interests are uniform on 1 <= l < r <= 5. The
+    objects hold the first open; the other 2 x days - 1 prices are the updates.
+    """
+    rng = stream(seed, "topk-stocks/objects")
+    leaning = rng.normal(2.4, 0.5, objects)
+    noise = rng.normal(0.0, 0.8, objects) / np.sqrt(rng.integers(1, 30, objects, endpoint=True))
+    x: Floats = np.clip(leaning + noise, 1.0, 5.0).round(1)
+    first_price = np.exp(rng.normal(3.4, 0.8, objects))
+    earnings = first_price / np.exp(rng.normal(2.9, 0.5, objects))
+    daily = rng.uniform(0.01, 0.03, objects)
+    rng = stream(seed, "topk-stocks/updates")
+    moves = rng.normal(size=(2 * days, objects)) * np.where(
+        np.arange(2 * days)[:, None] % 2, daily, 0.01
+    )
+    moves[0] = 0.0
+    prices = np.maximum(np.round(first_price * np.exp(moves.cumsum(axis=0)), 2), 0.01)
+    y = prices / earnings
+    who = rng.permuted(np.tile(np.arange(objects), (2 * days - 1, 1)), axis=1)
+    new = np.take_along_axis(y[1:], who, axis=1)
+    lo, hi = ordered_pairs(stream(seed, "topk-stocks/interests"), interests)
+    tables = {
+        "objects": _objects(x=x, y=y[0]),
+        "interests": box_table(["x"], 1.0 + 4.0 * lo[:, None], 1.0 + 4.0 * hi[:, None]),
+        "updates": pa.table({"id": pa.array(who.ravel()), "y": pa.array(new.ravel())}),
+    }
+    return Workload("topk-stocks", Space([Number("x", min=1, max=5)]), tables)
