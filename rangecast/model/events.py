@@ -70,7 +70,7 @@ class EventFile:
             points = _points(self.space, batch, str(self.path), self._bad, good, self._nan)
             yield Events(ids, points) if good.all() else Events(ids.filter(good), points[good])
         absent = [name for name in self.space.names if name not in seen]
-        if absent:
+        if seen and absent:
             self.warnings.append(
                 f"{self.path} has no column for {', '.join(map(repr, absent))}: "
                 "all its events lack a value there"

@@ -8,6 +8,7 @@ is complete.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -93,17 +94,22 @@ def _csv(path: Path, broken: Broken) -> Iterator[Batch]:
         yield Batch(np.zeros(0, np.int64), _no_rows(header))
         return
     unsplit: list[int] = []
+    untold: list[tuple[int, str, str]] = []  # an error raised inside the handler would be lost
 
     def on_broken(row: Any) -> str:
         number = row.number - 2  # lines count from 1, and the header is one
         unsplit.append(number)
         why = f"has {row.actual_columns} columns, the header has {row.expected_columns}"
-        broken(number, row.text, why)
+        untold.append((number, row.text, why))
         return "skip"
+
+    def tell() -> None:
+        while untold:
+            broken(*untold.pop(0))
 
     with pa.input_stream(path, compression="detect") as raw:
         reader = pacsv.open_csv(
-            raw,
+            pa.PythonFile(_Utf8(raw), mode="r"),
             read_options=pacsv.ReadOptions(use_threads=False, block_size=1 << 22),
             parse_options=pacsv.ParseOptions(
                 newlines_in_values=True, invalid_row_handler=on_broken, ignore_empty_lines=True
@@ -113,12 +119,33 @@ def _csv(path: Path, broken: Broken) -> Iterator[Batch]:
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
+                check_utf8=False,
             ),
         )
         following = _numbers_except(unsplit)
         for data in reader:
+            tell()
             rows = np.fromiter(islice(following, data.num_rows), np.int64, data.num_rows)
             yield Batch(rows, data)
+        tell()
+
+
+class _Utf8:
+    """A stream that refuses bytes that aren't UTF-8 before Arrow makes a text of them."""
+
+    closed = False
+
+    def __init__(self, raw: pa.NativeFile):
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._raw.read(size)
+        self._decoder.decode(data, final=not data)
+        return data
+
+    def close(self) -> None:
+        """Leave closing to the owner of the stream."""
 
 
 def _has_rows(path: Path) -> bool:
@@ -155,7 +182,9 @@ def _jsonl(path: Path, broken: Broken) -> Iterator[Batch]:
             rows = np.arange(first, first + len(lines))
             first += len(lines)
             data = _json_fast(lines)
-            yield Batch(rows, data) if data is not None else _json_slow(rows, lines, broken)
+            batch = Batch(rows, data) if data is not None else _json_slow(rows, lines, broken)
+            if len(batch.rows):
+                yield batch
 
 
 def _line_blocks(raw: pa.NativeFile) -> Iterator[list[bytes]]:
@@ -172,16 +201,17 @@ def _line_blocks(raw: pa.NativeFile) -> Iterator[list[bytes]]:
 
 def _json_fast(lines: list[bytes]) -> pa.RecordBatch | None:
     """Read lines with Arrow; `None` if it can't."""
-    packed = pa.py_buffer(b"\n".join(lines))
+    packed = b"\n".join(lines)
     options = pajson.ReadOptions(use_threads=False, block_size=len(packed) + 1)
     try:
+        packed.decode()  # Arrow takes any bytes for a text
         table = pajson.read_json(pa.BufferReader(packed), read_options=options)
         moments = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         if moments:  # texts that look like moments: what they are is for the attribute to say
             texts = pa.schema([(name, pa.large_string()) for name in moments])
             parse = pajson.ParseOptions(explicit_schema=texts)
             table = pajson.read_json(pa.BufferReader(packed), options, parse)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
     return table.combine_chunks().to_batches()[0] if len(table) == len(lines) else None
 
@@ -192,7 +222,7 @@ def _json_slow(rows: npt.NDArray[np.int64], lines: list[bytes], broken: Broken) 
     numbers: list[int] = []
     for number, line in zip(rows.tolist(), lines, strict=True):
         try:
-            value = json.loads(line)
+            value = json.loads(line.decode())
         except (ValueError, RecursionError) as error:
             broken(number, line.decode("utf-8", "replace"), f"is not JSON: {_first_line(error)}")
             continue
@@ -239,6 +269,7 @@ def _arrow(path: Path, broken: Broken) -> Iterator[Batch]:  # noqa: ARG001
 def _numbered(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
     first = 0
     for data in batches:
+        data.validate(full=True)  # a damaged file must not crash what reads its buffers
         for start in range(0, data.num_rows, BATCH_ROWS):
             piece = data.slice(start, BATCH_ROWS)
             yield Batch(np.arange(first, first + piece.num_rows), piece)

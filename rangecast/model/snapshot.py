@@ -77,7 +77,7 @@ def load_arrays(
 
 def save_boxes(path: str | Path, boxes: Boxes, space: Space) -> None:
     """Write a set of subscriptions with its space and the strings that it mentions."""
-    arrays = {"lo": boxes.lo, "hi": boxes.hi, "owner": boxes.owner, "scores": boxes.scores}
+    arrays: Arrays = {"lo": boxes.lo, "hi": boxes.hi, "owner": boxes.owner, "scores": boxes.scores}
     if boxes.weights is not None:
         arrays["weights"] = boxes.weights
     arrays |= id_buffers(boxes.ids)
@@ -169,7 +169,7 @@ def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> 
 
 def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
     data = np.ascontiguousarray(array)
-    raw = memoryview(data.reshape(-1).view(np.uint8))
+    raw = data.reshape(-1).view(np.uint8).data
     _write_bytes(folder / f"{name}.bin", raw)
     return {
         "file": f"{name}.bin",
