@@ -1,0 +1,317 @@
+"""The algebra behind filters: sets of ranges on one axis, and unions of products of such sets.
+
+    Range     (lo, hi)                closed; ends on the grid of its attribute; NULL is missing
+    Ranges    (Range, ...)            ascending, no two overlap or touch on the grid, NULL last
+    Product   ((axis, Ranges), ...)   ascending by axis; an axis that isn't there is unrestricted
+    Region    [Product, ...]          their union
+
+Whatever concerns one attribute only stays one set of ranges, so a thousand `!=` on it is one
+product. Boxes, products whose sets are single ranges, are made at the very end by `boxes`.
+
+Cost: unions and intersections of sets take n log n. `absorbed` takes one pass over n products
+with bit masks of n bits, instead of n^2 comparisons of products.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import product as cartesian
+
+from rangecast.model.attributes import (
+    EPOCH,
+    MICROSECOND,
+    MISSING,
+    Attribute,
+    Interval,
+    largest_carried,
+    smallest_carried,
+)
+
+Ranges = tuple[Interval, ...]
+Product = tuple[tuple[int, Ranges], ...]
+Region = list[Product]
+
+NULL: Interval = (MISSING, MISSING)
+
+FARTHEST_ZONE = timedelta(days=1) - MICROSECOND
+"""The farthest that a time zone may be from UTC."""
+FIRST_MOMENT = smallest_carried(
+    (datetime.min.replace(tzinfo=UTC) - EPOCH - FARTHEST_ZONE) // MICROSECOND
+)
+LAST_MOMENT = largest_carried(
+    (datetime.max.replace(tzinfo=UTC) - EPOCH + FARTHEST_ZONE) // MICROSECOND
+)
+
+_CYCLES = 3
+
+
+def after(attribute: Attribute, coordinate: float) -> float:
+    """Return the next coordinate of an attribute's grid."""
+    if attribute.type == "number":
+        return math.nextafter(coordinate, math.inf) + 0.0
+    return smallest_carried(int(coordinate) + 1)
+
+
+def before(attribute: Attribute, coordinate: float) -> float:
+    """Return the previous coordinate of an attribute's grid."""
+    if attribute.type == "number":
+        return math.nextafter(coordinate, -math.inf) + 0.0
+    return largest_carried(int(coordinate) - 1)
+
+
+def _touch(attribute: Attribute, low: Interval, high: Interval) -> bool:
+    """Whether two ranges, the first not beginning after the second, make one range."""
+    if high[0] <= low[1]:
+        return True
+    return high[0] != MISSING and high[0] <= after(attribute, low[1])
+
+
+def union(attribute: Attribute, ranges: Iterable[Interval]) -> Ranges:
+    """Return what lies in any of the ranges."""
+    merged: list[Interval] = []
+    for current in sorted(ranges):
+        if merged and _touch(attribute, merged[-1], current):
+            if current[1] > merged[-1][1]:
+                merged[-1] = merged[-1][0], current[1]
+        else:
+            merged.append(current)
+    return tuple(merged)
+
+
+def intersection(sets: Sequence[Ranges]) -> Ranges:
+    """Return what lies in every one of the sets."""
+    if all(len(ranges) == 1 for ranges in sets):
+        lo = max(ranges[0][0] for ranges in sets)
+        hi = min(ranges[0][1] for ranges in sets)
+        return ((lo, hi),) if lo <= hi else ()
+    starts = sorted(lo for ranges in sets for lo, _ in ranges)
+    ends = sorted(hi for ranges in sets for _, hi in ranges)
+    common: list[Interval] = []
+    closed = 0
+    for opened, lo in enumerate(starts, start=1):
+        while ends[closed] < lo:
+            closed += 1
+        # The ranges of one set are disjoint: as many open ones as sets means one of each.
+        if opened - closed == len(sets):
+            common.append((lo, ends[closed]))
+    return tuple(common)
+
+
+def complement(attribute: Attribute, ranges: Ranges) -> Ranges:
+    """Return the rest of the domain. A missing value is in neither."""
+    gaps: list[Interval] = []
+    start, last = attribute.domain
+    for lo, hi in ranges:
+        if lo > start:
+            gaps.append((start, before(attribute, lo)))
+        if hi >= last:
+            return tuple(gaps)
+        start = after(attribute, hi)
+    return (*gaps, (start, last))
+
+
+def snapped(attribute: Attribute, lo: float, hi: float) -> list[Interval]:
+    """Return what of any range lies on the grid and in the domain; +inf is a missing value."""
+    pieces = [NULL] if hi == MISSING else []
+    if lo == MISSING:
+        return pieces
+    if attribute.type != "number":
+        lo = smallest_carried(math.ceil(lo)) if lo > -math.inf else lo
+        hi = largest_carried(math.floor(hi)) if hi < math.inf else hi
+    if attribute.type == "timestamp":
+        # Beyond the first and the last year there is no moment, and no text for one.
+        lo = lo if lo >= FIRST_MOMENT else -math.inf
+        hi = hi if hi <= LAST_MOMENT else math.inf
+        if lo > LAST_MOMENT or hi < FIRST_MOMENT:
+            return pieces
+    inside = attribute.clip(lo + 0.0, hi + 0.0)
+    return pieces if inside is None else [inside, *pieces]
+
+
+def meet(first: Product, second: Product) -> Product | int:
+    """Return what lies in both products, or the axis on which they have nothing in common."""
+    if not first or not second:
+        return first or second
+    sets = dict(first)
+    for axis, ranges in second:
+        known = sets.get(axis)
+        if known is not None and known != ranges:
+            ranges = intersection((known, ranges))
+            if not ranges:
+                return axis
+        sets[axis] = ranges
+    return tuple(sorted(sets.items()))
+
+
+def axes_of(region: Region) -> set[int]:
+    """Return the axes that a region restricts anywhere."""
+    return {axis for product in region for axis, _ in product}
+
+
+def joined(attributes: Sequence[Attribute], region: Iterable[Product]) -> Region:
+    """Return the region with products that differ on one axis only made one.
+
+    A few cycles over the axes: what they miss costs nothing but a longer list here, and `boxes`
+    merges to the end.
+    """
+    alive = dict.fromkeys(region)
+    for _ in range(_CYCLES):
+        count = len(alive)
+        if count < 2:
+            break
+        members: dict[int, list[Product]] = {}
+        for product in alive:
+            for axis, _ranges in product:
+                members.setdefault(axis, []).append(product)
+        for axis in sorted(members):
+            for group in _alike(axis, (p for p in members[axis] if p in alive)):
+                one = _one(attributes[axis], axis, group)
+                for product in group:
+                    del alive[product]
+                alive[one] = None
+                for other, _ranges in one:
+                    members[other].append(one)
+        if len(alive) == count:
+            break
+    return list(alive)
+
+
+def _alike(axis: int, products: Iterable[Product]) -> list[list[Product]]:
+    """Return the groups of products that differ on this axis only."""
+    groups: dict[Product, list[Product]] = {}
+    for product in dict.fromkeys(products):
+        groups.setdefault(tuple([p for p in product if p[0] != axis]), []).append(product)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _one(attribute: Attribute, axis: int, group: list[Product]) -> Product:
+    every = (one for product in group for a, ranges in product if a == axis for one in ranges)
+    ranges = union(attribute, every)
+    return tuple((a, ranges if a == axis else known) for a, known in group[0])
+
+
+def absorbed(region: Iterable[Product]) -> Region:
+    """Return the region without products that lie inside another one.
+
+    Exact for boxes. Of sets with several ranges only equal ones are recognised.
+    """
+    products = list(dict.fromkeys(region))
+    if len(products) < 2:
+        return products
+    members: dict[int, list[tuple[Ranges, int]]] = {}
+    for place, product in enumerate(products):
+        for axis, ranges in product:
+            members.setdefault(axis, []).append((ranges, 1 << place))
+    inside_of = {axis: _Inside(entries) for axis, entries in members.items()}
+    dropped = 0
+    for place, product in enumerate(products):
+        inside = -1
+        for axis, ranges in product:
+            inside &= inside_of[axis].mask(ranges)
+        dropped |= inside & ~(1 << place)
+    return [product for place, product in enumerate(products) if not dropped >> place & 1]
+
+
+class _Inside:
+    """On one axis: which products lie inside a set of ranges, as a bit mask."""
+
+    def __init__(self, entries: list[tuple[Ranges, int]]):
+        self.starting_from = _running([(-ranges[0][0], bit) for ranges, bit in entries])
+        self.ending_by = _running([(ranges[-1][1], bit) for ranges, bit in entries])
+        self.equal: dict[Ranges, int] = {}
+        for ranges, bit in entries:
+            self.equal[ranges] = self.equal.get(ranges, 0) | bit
+
+    def mask(self, ranges: Ranges) -> int:
+        if len(ranges) > 1:
+            return self.equal[ranges]
+        return self.starting_from[-ranges[0][0]] & self.ending_by[ranges[0][1]]
+
+
+def _running(keyed: list[tuple[float, int]]) -> dict[float, int]:
+    """Return for each key the bits of all entries whose key isn't above it."""
+    masks: dict[float, int] = {}
+    bits = 0
+    for key, bit in sorted(keyed):
+        bits |= bit
+        masks[key] = bits
+    return masks
+
+
+def size(product: Product) -> int:
+    """Return how many boxes a product is."""
+    return math.prod([len(ranges) for _, ranges in product])
+
+
+def boxes(attributes: Sequence[Attribute], region: Region) -> Region:
+    """Return a region without products inside others as boxes, in order.
+
+    No box lies inside another, and no two together are one box.
+    """
+    single: Region = []
+    for product in region:
+        axes = [axis for axis, _ in product]
+        for chosen in cartesian(*(ranges for _, ranges in product)):
+            single.append(tuple([(axis, (one,)) for axis, one in zip(axes, chosen, strict=True)]))
+    # The sets of one product are disjoint ranges apart from each other: so are its boxes.
+    if len(region) > 1:
+        if len(single) > len(region):
+            single = absorbed(single)
+        merged = _Merging(attributes, single).boxes
+        single = absorbed(merged) if len(merged) < len(single) else single
+    return sorted(single)
+
+
+class _Merging:
+    """Merge boxes that are the same on all axes but one, where their ranges overlap or touch.
+
+    `shelves` holds, for a box without one of its axes, the ranges that there are on this axis;
+    they never touch, so only the neighbours of a new range can. Each merge leaves one box less.
+    """
+
+    def __init__(self, attributes: Sequence[Attribute], region: Region):
+        self.attributes = attributes
+        self.boxes: dict[Product, None] = {}
+        self.shelves: dict[tuple[int, Product], list[Interval]] = {}
+        pending = sorted(region, reverse=True)
+        while pending:
+            box = pending.pop()
+            if box in self.boxes:
+                continue
+            shelves = self._shelves(box)
+            grown = self._grown(box, shelves)
+            if grown is not None:
+                pending.append(grown)
+                continue
+            self.boxes[box] = None
+            for (_, (one,)), shelf in zip(box, shelves, strict=True):
+                insort(shelf, one)
+
+    def _shelves(self, box: Product) -> list[list[Interval]]:
+        return [
+            self.shelves.setdefault((axis, box[:place] + box[place + 1 :]), [])
+            for place, (axis, _) in enumerate(box)
+        ]
+
+    def _grown(self, box: Product, shelves: list[list[Interval]]) -> Product | None:
+        """Return the box together with one that it makes one box with, which is taken out."""
+        for place, shelf in enumerate(shelves):
+            if not shelf:
+                continue
+            axis, (one,) = box[place]
+            at = bisect_left(shelf, one)
+            for other in shelf[max(at - 1, 0) : at + 1]:
+                low, high = sorted((one, other))
+                if _touch(self.attributes[axis], low, high):
+                    self._take((*box[:place], (axis, (other,)), *box[place + 1 :]))
+                    both = low[0], max(low[1], high[1])
+                    return (*box[:place], (axis, (both,)), *box[place + 1 :])
+        return None
+
+    def _take(self, box: Product) -> None:
+        del self.boxes[box]
+        for (_, (one,)), shelf in zip(box, self._shelves(box), strict=True):
+            del shelf[bisect_left(shelf, one)]
