@@ -3,7 +3,7 @@
 Events are quotes of one trading day (30 January 2026, 14:30 to 21:00 UTC), in order of time:
 
     symbol    text        the stock; a few hundred, some quoted far more often than others
-    sector    hierarchy   where the stock belongs: technology > software, hardware, ...
+    sector    hierarchy   where the stock belongs: information > tech, media, ...
     price     number      in cents; log-normal at the open, then a random walk
     volume    integer     shares behind the quote; 0 while trading is halted
     pe        number      price over earnings; missing for the fifth of stocks that lose money
@@ -16,7 +16,7 @@ a fifth of them, weights for relaxed ranking; `searches` lists their shapes. An 
 `watch-17`, `screen-18`. An average quote matches well under one in a hundred of them.
 
     symbol = 'KQZ' and 41.20 <= price < 43.75
-    sector = 'technology' and pe between 9.5 and 14.0 and risk <= 0.35 and volume >= 2000
+    sector = 'information' and pe between 9.5 and 14.0 and risk <= 0.35 and volume >= 2000
     symbol = 'ABC' and (price < 18.20 or price > 20.15)
 
 Everything is made up. All but the texts of the filters is computed on whole columns: a million
@@ -47,7 +47,7 @@ from rangecast.workloads.draws import Floats, Integers, pick, stream, zipf
 from rangecast.workloads.searches import Listing, saved_searches
 
 SECTORS: dict[str, list[str]] = {
-    "technology": ["software", "hardware", "semiconductors", "internet"],
+    "information": ["tech", "semiconductors", "telecom", "media"],
     "energy": ["oil and gas", "pipelines", "renewables"],
     "financials": ["banks", "insurance", "asset management"],
     "healthcare": ["pharma", "biotech", "devices"],

@@ -1,0 +1,119 @@
+"""The frame of `match` and `rank`: read both files, answer batch by batch, write, sum up."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rangecast.cli.output import per_second, progress, summary
+from rangecast.errors import FileError
+from rangecast.model.badrows import BadRows
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.events import EventFile
+from rangecast.model.files import TableWriter
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import read_subscriptions
+
+Answer = Callable[[Floats], Iterator[list[pa.Array]]]
+"""Points of a batch -> pieces of the result: the place of the event in the batch, the row of the
+subscription, then what else the result has, one array a column."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the two commands were told."""
+
+    events: Path
+    subscriptions: Path
+    space: Path
+    output: str
+    bad_rows: Path | None
+    ignore_unknown: bool
+    nan_is_missing: bool
+    as_json: bool
+    quiet: bool
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
+        """Write the answer to every event; `start` makes the answerer from the subscriptions."""
+        self._check_output()
+        try:
+            self._run(columns, start)
+        except BrokenPipeError:  # the reader of our output went away, as `head` does: no fault
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
+        space = Space.load(self.space)
+        began = time.perf_counter()
+        count = 0
+        with BadRows(self.bad_rows) as bad, progress(quiet=self.quiet or self.as_json) as bars:
+            events = EventFile(
+                self.events,
+                space,
+                bad_rows=bad,
+                nan_is_missing=self.nan_is_missing,
+                ignore_unknown=self.ignore_unknown,
+            )
+            id_type = events.id_type or pa.int64()
+            reading = bars.add_task("reading subscriptions", total=None)
+            boxes = read_subscriptions(
+                self.subscriptions,
+                space,
+                bad_rows=bad,
+                ignore_unknown=self.ignore_unknown,
+                progress=lambda rows: bars.advance(reading, rows),
+            )
+            bars.remove_task(reading)
+            answer = start(boxes)
+            types = {
+                "event": id_type,
+                "subscription": boxes.ids.type,
+                "rank": pa.int64(),
+                "score": pa.float64(),
+            }
+            schema = pa.schema([(name, types[name]) for name in columns])
+            task = bars.add_task("answering events", total=None)
+            with TableWriter(self.output, schema) as writer:
+                for ids, points in events:
+                    for piece in answer(points):
+                        named = dict(zip(columns, piece, strict=True))
+                        named["event"] = ids.take(named["event"])
+                        named["subscription"] = boxes.ids.take(named["subscription"])
+                        writer.write(pa.record_batch(list(named.values()), schema=schema))
+                    count += len(points)
+                    bars.advance(task, len(points))
+        seconds = time.perf_counter() - began
+        facts = {
+            "events": count,
+            "subscriptions": boxes.rows,
+            "rows": writer.rows,
+            "bad_rows": bad.count,
+            "seconds": round(seconds, 3),
+            "output": self.output,
+            **self.facts,
+            "warnings": events.warnings,
+        }
+        text = (
+            f"{count:,} events against {boxes.rows:,} subscriptions: {writer.rows:,} rows "
+            f"in {seconds:.2f} s ({per_second(count, seconds)})"
+        )
+        if self.bad_rows is not None:
+            text += f"; {bad.count:,} bad rows set aside in {self.bad_rows}"
+        summary(text, facts, as_json=self.as_json, quiet=self.quiet)
+
+    def _check_output(self) -> None:
+        """Refuse to write over what is being read, or two things into one file."""
+        written = [Path(p) for p in (self.output, self.bad_rows) if p is not None and str(p) != "-"]
+        for path in written:
+            for given in (self.events, self.subscriptions, self.space):
+                if path.exists() and given.exists() and path.samefile(given):
+                    raise FileError(f"{path}: is an input of this command; write to another file")
+        if len(written) == 2 and written[0].resolve() == written[1].resolve():
+            raise FileError(f"{written[0]}: can't be both the result and the bad rows")

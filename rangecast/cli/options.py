@@ -1,0 +1,35 @@
+"""Options that several commands share: each is declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EventsFile = Annotated[
+    Path, typer.Argument(help="Events: .csv, .jsonl, .parquet or .arrow, a column an attribute.")
+]
+SubscriptionsFile = Annotated[
+    Path,
+    typer.Argument(help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi."),
+]
+SpaceFile = Annotated[Path, typer.Option("--space", help="The space: a TOML file of attributes.")]
+Output = Annotated[
+    str,
+    typer.Option("--output", "-o", help="Result file, format by suffix; - is CSV on stdout."),
+]
+BadRowsFile = Annotated[
+    Path | None,
+    typer.Option("--bad-rows", help="Set bad rows aside in this file and go on with the rest."),
+]
+IgnoreUnknown = Annotated[
+    bool,
+    typer.Option("--ignore-unknown-columns", help="Pass over columns that mean nothing here."),
+]
+NanIsMissing = Annotated[
+    bool, typer.Option("--nan-is-missing", help="Read NaN in events as a missing value.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Give the summary as JSON, for machines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same data.")]

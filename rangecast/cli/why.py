@@ -1,0 +1,77 @@
+"""`rangecast why`: does this subscription hold this event, and if not, what is in the way?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rangecast.cli.options import IgnoreUnknown, SpaceFile
+
+
+def why(
+    space: SpaceFile,
+    subscriptions: Annotated[Path, typer.Option("--subscriptions", help="A subscriptions file.")],
+    subscription: Annotated[str, typer.Option("--subscription", help="The subscription's id.")],
+    event: Annotated[
+        str, typer.Option("--event", help='The event as JSON, such as {"price": 12.5}.')
+    ],
+    ignore_unknown: IgnoreUnknown = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
+) -> None:
+    """Show, attribute by attribute, what a subscription wants and what an event has."""
+    import json
+    from dataclasses import asdict
+
+    from rangecast.errors import UsageError
+    from rangecast.model.events import encode_events
+    from rangecast.model.space import Space
+    from rangecast.model.subscriptions import read_subscriptions
+    from rangecast.model.why import explain_match
+
+    where = Space.load(space)
+    try:
+        values = json.loads(event)
+    except ValueError as error:
+        raise UsageError(f"--event takes a JSON object: {error}; given: {event}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"--event takes a JSON object; given: {event}")
+    boxes = read_subscriptions(subscriptions, where, ignore_unknown=ignore_unknown)
+    row = _row_of(boxes.ids, subscription)
+    values = {name: value for name, value in values.items() if name != "id"}
+    points = encode_events(where, [values]).points
+    explanation = explain_match(where, boxes, row, points[0], values)
+    if as_json:
+        answer = {
+            "subscription": explanation.subscription,
+            "matches": explanation.matches,
+            "verdict": explanation.verdict,
+            "boxes": [[asdict(line) for line in box] for box in explanation.boxes],
+        }
+        print(json.dumps(answer, ensure_ascii=False, default=str))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for number, box in enumerate(explanation.boxes, 1):
+        title = f"alternative {number} of {len(explanation.boxes)}"
+        table = Table(title=title if len(explanation.boxes) > 1 else None)
+        for heading in ("attribute", "wanted", "value", "", "distance"):
+            table.add_column(heading)
+        for line in box:
+            mark = ("in" if line.holds else "OUT") if line.mentioned else ""
+            table.add_row(line.attribute, line.wanted, line.value, mark, line.distance)
+        console.print(table)
+    console.print(explanation.verdict, markup=False, soft_wrap=True)
+
+
+def _row_of(ids: object, wanted: str) -> int:
+    from rangecast.errors import UsageError
+    from rangecast.model.attributes import near
+
+    known = [str(one) for one in ids.to_pylist()]  # type: ignore[attr-defined]
+    if wanted not in known:
+        raise UsageError(f"no subscription {wanted!r}: {near(wanted, known)}")
+    return known.index(wanted)

@@ -1,0 +1,218 @@
+"""Subscriptions from a file or a table, as `Boxes` in order of arrival.
+
+Two layouts: `id, filter[, score][, weight_<attribute>...][, seq]`, where `filter` is a text of
+the filter language, or wide, `id, <attribute>_lo, <attribute>_hi, ...` with the same optional
+columns, where null is unbounded on that side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import BadRow, FileError, FilterError
+from rangecast.model.attributes import Attribute, Integer, Number, near
+from rangecast.model.badrows import BadRows
+from rangecast.model.boxes import Boxes
+from rangecast.model.columns import encode, encode_bounds, explain, explain_bounds
+from rangecast.model.events import REMEDY, pass_over, row_data
+from rangecast.model.files import Batch, format_of, read_batches
+from rangecast.model.filters import boxes_of, parse
+from rangecast.model.ids import Duplicates, id_type
+from rangecast.model.space import Space
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+_SCORE = Number("score")
+_SEQ = Integer("seq")
+
+
+class _Part(NamedTuple):
+    """The subscriptions of one batch; `sizes` says how many boxes each has."""
+
+    ids: pa.Array
+    lo: Floats
+    hi: Floats
+    sizes: npt.NDArray[np.int64]
+    scores: Floats
+    weights: Floats | None
+    seq: Floats | None
+
+
+def read_subscriptions(
+    path: str | Path,
+    space: Space,
+    *,
+    bad_rows: BadRows | None = None,
+    ignore_unknown: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Boxes:
+    """Read a file of subscriptions; `progress` is told the rows of each batch."""
+    reader = _Reader(str(path), space, bad_rows or BadRows(), ignore_unknown)
+    columnar = format_of(path) in ("parquet", "arrow")
+    kind = id_type(read_batches(path, pass_over), columnar=columnar)
+    duplicates = Duplicates(str(path), reader.bad, lambda: read_batches(path, pass_over))
+    parts = []
+    for batch in read_batches(path, reader.broken):
+        parts.append(reader.part(batch, duplicates, kind))
+        if progress is not None:
+            progress(len(batch.rows))
+    return _joined(parts, len(space))
+
+
+def encode_subscriptions(space: Space, table: pa.Table) -> Boxes:
+    """Return the subscriptions of an Arrow table with the columns that a file would have."""
+    batches = _table_batches(table)
+    reader = _Reader("subscriptions", space, BadRows(), ignore_unknown=False)
+    kind = id_type(iter(batches), columnar=True)
+    duplicates = Duplicates("subscriptions", reader.bad, lambda: iter(batches))
+    return _joined([reader.part(batch, duplicates, kind) for batch in batches], len(space))
+
+
+def _table_batches(table: pa.Table) -> list[Batch]:
+    batches, first = [], 0
+    empty = pa.RecordBatch.from_pylist([], table.schema)
+    for data in table.to_batches() or [empty]:
+        batches.append(Batch(np.arange(first, first + data.num_rows), data))
+        first += data.num_rows
+    return batches
+
+
+class _Reader:
+    """Turns batches into parts; knows the columns and where bad rows go."""
+
+    def __init__(self, source: str, space: Space, bad: BadRows, ignore_unknown: bool):
+        self.source = source
+        self.space = space
+        self.bad = bad
+        self.ignore_unknown = ignore_unknown
+        self.weights = [Number(f"weight_{name}", min=0) for name in space.names]
+        wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
+        self.wide = wide
+        self.known = ["id", "filter", "score", "seq", *wide, *(w.name for w in self.weights)]
+
+    def broken(self, row: int, text: str, why: str) -> None:
+        bad = BadRow(self.source, row, "(all)", text[:200], f"the row {why}", REMEDY)
+        self.bad.add(bad, text)
+
+    def part(self, batch: Batch, duplicates: Duplicates, kind: pa.DataType | None) -> _Part:
+        names = batch.data.schema.names
+        self._check_columns(names)
+        ids, good = duplicates.check(batch, kind)
+        scores = self._values(batch, _SCORE, good, 0.0)
+        seq = self._values(batch, _SEQ, good, None) if "seq" in names else None
+        weights = None
+        if any(weight.name in names for weight in self.weights):
+            columns = [self._values(batch, weight, good, 1.0) for weight in self.weights]
+            weights = np.stack(columns, axis=1)
+        make = self._filters if "filter" in names else self._ranges
+        lo, hi, sizes = make(batch, good)
+        return _Part(
+            ids.filter(pa.array(good)),
+            lo,
+            hi,
+            sizes,
+            scores[good],
+            None if weights is None else weights[good],
+            None if seq is None else seq[good],
+        )
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self.known and not self.ignore_unknown:
+                raise FileError(
+                    f"{self.source}: unknown column {name!r}: {near(name, self.known)}\n"
+                    "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
+                    "and optionally 'score', 'seq' and weight_<attribute>\n"
+                    "  to do: rename it, drop it, or pass --ignore-unknown-columns"
+                )
+        wide = [name for name in names if name in self.wide]
+        if "id" not in names or ("filter" in names) == bool(wide):
+            raise FileError(
+                f"{self.source}: subscriptions need 'id' and either 'filter' or "
+                f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
+            )
+
+    def _refuse(self, batch: Batch, good: Mask, place: int, column: str, reason: str) -> None:
+        good[place] = False
+        data = row_data(batch.data, place)
+        row = int(batch.rows[place])
+        given = str(data.get(column))
+        self.bad.add(BadRow(self.source, row, column, given, reason, REMEDY), data)
+
+    def _values(
+        self, batch: Batch, attribute: Attribute, good: Mask, default: float | None
+    ) -> Floats:
+        """Return a column of plain numbers; without a default, null is refused."""
+        if attribute.name not in batch.data.schema.names:
+            return np.full(len(batch.rows), default or 0.0)
+        column = batch.data.column(attribute.name)
+        values, refused = encode(attribute, column)
+        missing = np.isposinf(values) & ~refused
+        for place in np.flatnonzero(refused & good).tolist():
+            self._refuse(batch, good, place, attribute.name, explain(attribute, column, place))
+        if default is None:
+            for place in np.flatnonzero(missing & good).tolist():
+                self._refuse(batch, good, place, attribute.name, "an order of arrival is missing")
+        else:
+            values[missing] = default
+        return values
+
+    def _filters(self, batch: Batch, good: Mask) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+        filters = []
+        texts = batch.data.column("filter").to_pylist()
+        for place in np.flatnonzero(good).tolist():
+            text = texts[place]
+            try:
+                if not isinstance(text, str):
+                    raise FilterError("a filter is a text; write true for one that always holds")
+                filters.append(parse(self.space, text))
+            except FilterError as error:
+                self._refuse(batch, good, place, "filter", str(error))
+        lo, hi, owner = boxes_of(self.space, filters)
+        return lo, hi, np.bincount(owner, minlength=len(filters)).astype(np.int64)
+
+    def _ranges(self, batch: Batch, good: Mask) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+        lo = np.full((len(batch.rows), len(self.space)), -np.inf)
+        hi = np.full((len(batch.rows), len(self.space)), np.inf)
+        names = batch.data.schema.names
+        for axis, attribute in enumerate(self.space):
+            low, high = (
+                batch.data.column(name) if name in names else None
+                for name in (f"{attribute.name}_lo", f"{attribute.name}_hi")
+            )
+            lo[:, axis], hi[:, axis], refused = encode_bounds(attribute, low, high, len(good))
+            for place in np.flatnonzero(refused & good).tolist():
+                self._refuse(batch, good, place, *explain_bounds(attribute, low, high, place))
+        return lo[good], hi[good], np.ones(int(good.sum()), np.int64)
+
+
+def _joined(parts: list[_Part], dimensions: int) -> Boxes:
+    if not parts:
+        return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)))
+    sizes = np.concatenate([part.sizes for part in parts])
+    weighted = any(part.weights is not None for part in parts)
+    boxes = Boxes.of(
+        np.concatenate([part.lo for part in parts]).reshape(-1, dimensions),
+        np.concatenate([part.hi for part in parts]).reshape(-1, dimensions),
+        owner=np.repeat(np.arange(len(sizes)), sizes),
+        ids=pa.concat_arrays([part.ids for part in parts]),
+        scores=np.concatenate([part.scores for part in parts]),
+        weights=np.concatenate(list(_weights(parts, dimensions))) if weighted else None,
+    )
+    arrival = [part.seq for part in parts if part.seq is not None]
+    if not arrival:
+        return boxes
+    if len(arrival) < len(parts):
+        raise FileError("some subscriptions have a 'seq' and some have none; give one to all")
+    return boxes.take(np.argsort(np.concatenate(arrival), kind="stable"))
+
+
+def _weights(parts: list[_Part], dimensions: int) -> Iterator[Floats]:
+    for part in parts:
+        yield np.ones((len(part.ids), dimensions)) if part.weights is None else part.weights

@@ -1,0 +1,113 @@
+"""Why does, or doesn't, a subscription hold an event? Attribute by attribute, box by box."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.model.attributes import MAX, Attribute, Integer, Number, Timestamp
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters import Filter
+from rangecast.model.space import Space
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One attribute of one box against one event."""
+
+    attribute: str
+    wanted: str
+    """The range, as a filter would write it."""
+    value: str
+    holds: bool
+    mentioned: bool
+    distance: str
+    """How far the value is from the bound that it breaks, or from the nearer one it keeps."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All boxes of a subscription against one event."""
+
+    subscription: Any
+    boxes: list[list[Line]]
+
+    @property
+    def matches(self) -> bool:
+        """Whether at least one box holds the event."""
+        return any(all(line.holds for line in box) for box in self.boxes)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        name = self.subscription
+        if self.matches:
+            return f"{name} matches: every attribute that it mentions holds."
+        nearest = min(self.boxes, key=lambda box: sum(not line.holds for line in box))
+        broken = [f"{line.wanted} fails at {line.value}" for line in nearest if not line.holds]
+        which = " (nearest of its alternatives)" if len(self.boxes) > 1 else ""
+        return f"{name} does not match{which}: {'; '.join(broken)}."
+
+
+def explain_match(
+    space: Space, boxes: Boxes, row: int, point: Floats, values: dict[str, Any]
+) -> Explanation:
+    """Compare one subscription with one event; `values` are the event's as the user gave them."""
+    first = boxes.first
+    lines = [
+        [
+            _line(space, axis, boxes.lo[box, axis], boxes.hi[box, axis], point[axis], values)
+            for axis in range(len(space))
+        ]
+        for box in range(first[row], first[row + 1])
+    ]
+    return Explanation(boxes.ids[row].as_py(), lines)
+
+
+def _line(
+    space: Space, axis: int, lo: float, hi: float, coordinate: float, values: dict[str, Any]
+) -> Line:
+    attribute = space.attributes[axis]
+    mentioned = not (lo == -math.inf and hi == math.inf)
+    given = values.get(attribute.name)
+    return Line(
+        attribute=attribute.name,
+        wanted=_wanted(space, axis, lo, hi) if mentioned else "(anything)",
+        value="(missing)" if coordinate == math.inf else str(given),
+        holds=bool(lo <= coordinate <= hi),
+        mentioned=mentioned,
+        distance=_distance(attribute, lo, hi, coordinate) if mentioned else "",
+    )
+
+
+def _wanted(space: Space, axis: int, lo: float, hi: float) -> str:
+    low, high = np.full(len(space), -np.inf), np.full(len(space), np.inf)
+    low[axis], high[axis] = lo, hi
+    return str(Filter.from_boxes(space, low, high))
+
+
+def _distance(attribute: Attribute, lo: float, hi: float, coordinate: float) -> str:
+    if not isinstance(attribute, Number | Integer | Timestamp) or math.inf in (coordinate, lo):
+        return ""
+    below, above = _gap(attribute, lo, coordinate), _gap(attribute, coordinate, hi)
+    if coordinate < lo:
+        return f"{-below} too low"
+    if coordinate > hi:
+        return f"{-above} too high"
+    inside = [gap for gap, bound in ((below, lo), (above, hi)) if abs(bound) != MAX]
+    return f"{min(inside)} inside" if inside else ""
+
+
+def _gap(attribute: Attribute, start: float, end: float) -> Any:
+    """Return the difference of two coordinates, in the attribute's own terms."""
+    if abs(start) == MAX or abs(end) == MAX:
+        return math.inf
+    if isinstance(attribute, Number):
+        return float(f"{end - start:.12g}")
+    return attribute.value(end) - attribute.value(start)

@@ -1,0 +1,222 @@
+"""The shell, as a user runs it: exit codes, what goes where, and no traceback."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rangecast.match.scan import Scan
+from rangecast.model.events import EventFile
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import read_subscriptions
+from rangecast.rank.scan import Scan as RankScan
+
+COMMAND = [str(Path(sys.executable).with_name("rangecast"))]
+
+SPACE = """
+[[attribute]]
+name = "price"
+type = "number"
+[[attribute]]
+name = "sector"
+type = "category"
+values = ["tech", "energy"]
+"""
+
+
+def run(*arguments, cwd, code=0):
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "subs.csv").write_text(
+        "id,filter,score,weight_price\n"
+        "cheap,price < 10,1,2\n"
+        "tech,sector = 'tech',3,1\n"
+        "both,price < 20 and sector = 'tech',2,1\n"
+        "any,true,0,1\n"
+    )
+    (tmp_path / "events.csv").write_text("id,price,sector\ne1,5,tech\ne2,15,tech\ne3,,energy\n")
+    return tmp_path
+
+
+FILES = ("events.csv", "subs.csv", "--space", "space.toml")
+
+
+def test_match_writes_pairs_to_stdout_and_the_summary_to_stderr(data):
+    done = run("match", *FILES, cwd=data)
+    assert done.stdout == (
+        "event,subscription\ne1,cheap\ne1,tech\ne1,both\ne1,any\ne2,tech\ne2,both\ne2,any\ne3,any\n"
+    )
+    assert "3 events against 4 subscriptions: 8 rows" in done.stderr
+
+
+def test_rank_exact_and_relaxed(data):
+    done = run("rank", *FILES, "-k", 2, "-o", "-", "--quiet", cwd=data)
+    assert done.stdout.splitlines() == [
+        "event,rank,subscription,score",
+        "e1,1,tech,3",
+        "e1,2,both,2",
+        "e2,1,tech,3",
+        "e2,2,both,2",
+        "e3,1,any,0",
+    ]
+    assert done.stderr == ""
+    run("rank", *FILES, "-k", 2, "--relaxed", "-o", "best.csv", cwd=data)
+    assert [list(row.values()) for row in rows_of(data / "best.csv")] == [
+        ["e1", "1", "cheap", "2"],
+        ["e1", "2", "both", "2"],
+        ["e2", "1", "both", "2"],
+        ["e2", "2", "tech", "1"],
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
+def test_formats_go_by_suffix_and_json_is_for_machines(data, suffix):
+    done = run("match", *FILES, "-o", f"m.{suffix}", "--json", cwd=data)
+    facts = json.loads(done.stderr)
+    assert (facts["events"], facts["subscriptions"], facts["rows"]) == (3, 4, 8)
+    assert (data / f"m.{suffix}").exists()
+    assert done.stdout == ""
+
+
+def test_the_market_example_end_to_end(tmp_path):
+    run(
+        "generate",
+        "market",
+        "--subscriptions",
+        300,
+        "--events",
+        50,
+        "--seed",
+        1,
+        "-o",
+        "data/",
+        cwd=tmp_path,
+    )
+    files = ("data/events.parquet", "data/subscriptions.parquet", "--space", "data/space.toml")
+    run("match", *files, "-o", "matches.parquet", cwd=tmp_path)
+    run("rank", *files, "-k", 20, "--relaxed", "-o", "best.csv", cwd=tmp_path)
+    space = Space.load(tmp_path / "data/space.toml")
+    boxes = read_subscriptions(tmp_path / "data/subscriptions.parquet", space)
+    (events,) = EventFile(tmp_path / "data/events.parquet", space)
+    found = pq.read_table(tmp_path / "matches.parquet").to_pydict()
+    pairs = set(zip(found["event"], found["subscription"], strict=True))
+    matches = Scan(boxes).match(events.points)
+    assert len(pairs) == len(found["event"]) == len(matches.rows) > 0
+    ids, names = events.ids.to_pylist(), boxes.ids.to_pylist()
+    assert pairs == {
+        (ids[e], names[r])
+        for e, r in zip(matches.events.tolist(), matches.rows.tolist(), strict=True)
+    }
+    best = rows_of(tmp_path / "best.csv")
+    first = RankScan(boxes).relaxed(events.points[0], 20)
+    assert [row["subscription"] for row in best[:20]] == [names[r] for r in first.rows]
+    assert [float(row["score"]) for row in best[:20]] == first.scores.tolist()
+
+
+def test_why_explains_and_concludes(data):
+    ask = ("why", "--space", "space.toml", "--subscriptions", "subs.csv")
+    done = run(
+        *ask, "--subscription", "both", "--event", '{"price": 25, "sector": "tech"}', cwd=data
+    )
+    assert "price < 20" in done.stdout
+    assert "OUT" in done.stdout
+    assert "too high" in done.stdout
+    assert "both does not match: price < 20 fails at 25." in done.stdout
+    done = run(
+        *ask,
+        "--subscription",
+        "both",
+        "--event",
+        '{"price": 5, "sector": "tech"}',
+        "--json",
+        cwd=data,
+    )
+    assert json.loads(done.stdout)["matches"] is True
+    done = run(*ask, "--subscription", "cheap", "--event", "{}", cwd=data)
+    assert "fails at (missing)" in done.stdout
+    done = run(*ask, "--subscription", "chep", "--event", "{}", cwd=data, code=2)
+    assert "did you mean 'cheap'" in done.stderr
+    done = run(*ask, "--subscription", "cheap", "--event", "{price}", cwd=data, code=2)
+    assert "JSON object" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("match", "nowhere.csv", "subs.csv", "--space", "space.toml"), "nowhere.csv"),
+        (("match", "events.csv", "subs.csv", "--space", "no.toml"), "no.toml"),
+        (("match", *FILES, "-o", "m.txt"), "unknown format"),
+        (("match", *FILES, "-o", "no/such/m.csv"), "can't be written"),
+        (("match", *FILES, "-o", "events.csv"), "is an input"),
+        (("match", *FILES, "-o", "m.csv", "--bad-rows", "m.csv"), "can't be both"),
+        (("match", "events.csv"), "Missing argument"),
+        (("rank", *FILES, "-k", "0"), "Invalid value for '-k'"),
+        (("generate", "markt"), "did you mean 'market'"),
+        (("generate", "market", "--set", "evnts=5"), "did you mean 'events'"),
+        (("mach",), "No such command"),
+    ],
+)
+def test_a_users_mistake_exits_with_2_and_says_what_to_do(data, arguments, message):
+    assert message in run(*arguments, cwd=data, code=2).stderr
+
+
+def test_a_bad_row_stops_the_run_or_is_set_aside(data):
+    (data / "events.csv").write_text("id,price,sector\ne1,5,tech\ne2,x,tech\ne3,,oil\n")
+    done = run("match", *FILES, "-o", "m.csv", cwd=data, code=2)
+    for part in ("events.csv", "row 1", "'price'", "given: x", "--bad-rows"):
+        assert part in done.stderr
+    assert not (data / "m.csv").exists()
+    assert not list(data.glob(".*partial"))
+    done = run("match", *FILES, "-o", "m.csv", "--bad-rows", "bad.csv", cwd=data)
+    assert "1 events against 4 subscriptions" in done.stderr
+    assert "2 bad rows set aside in bad.csv" in done.stderr
+    assert [row["row"] for row in rows_of(data / "bad.csv")] == ["1", "2"]
+
+
+def test_a_missing_attribute_is_a_warning(data):
+    (data / "events.csv").write_text("id,price\ne1,5\n")
+    done = run("match", *FILES, cwd=data)
+    assert "warning: events.csv has no column for 'sector'" in done.stderr
+    assert done.stdout.splitlines()[1:] == ["e1,cheap", "e1,any"]
+
+
+def test_json_errors_are_json(data):
+    done = run("match", *FILES, "-o", "m.txt", "--json", cwd=data, code=2)
+    assert "unknown format" in json.loads(done.stderr)["error"]
+
+
+def test_version_help_and_list(tmp_path):
+    assert run("--version", cwd=tmp_path).stdout.strip()
+    assert "generate" in run("--help", cwd=tmp_path).stdout
+    assert "market" in run("generate", "--list", cwd=tmp_path).stdout
+
+
+def test_output_into_a_closed_pipe_is_no_fault(data):
+    many = "id,price\n" + "".join(f"{i},5\n" for i in range(50_000))
+    (data / "events.csv").write_text(many)
+    shell = f"{COMMAND[0]} match {' '.join(FILES)} --quiet | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], cwd=data, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "event,subscription\n", "")

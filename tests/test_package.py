@@ -1,0 +1,40 @@
+"""The package as a stranger meets it: light to import, honest about its names."""
+
+import subprocess
+import sys
+
+import rangecast
+
+HEAVY = {"numpy", "numba", "pyarrow", "pyspark", "matplotlib", "lark", "pandas"}
+
+
+def test_all_names_are_listed_sorted_and_there():
+    assert rangecast.__all__ == sorted(rangecast.__all__)
+    for name in rangecast.__all__:
+        assert getattr(rangecast, name).__name__ == name
+    assert dir(rangecast) == rangecast.__all__
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in run.stdout.split()}
+
+
+def test_importing_rangecast_is_light():
+    heavy = {
+        "numpy",
+        "numba",
+        "pyarrow",
+        "pyspark",
+        "matplotlib",
+        "lark",
+        "typer",
+        "rich",
+        "pandas",
+    }
+    assert not heavy & loaded_by("import rangecast")
+
+
+def test_the_command_line_loads_only_what_help_needs():
+    assert not HEAVY & loaded_by("import rangecast.cli.main")
