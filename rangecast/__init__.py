@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rangecast.engine import Answers as Answers
+    from rangecast.engine import Engine as Engine
     from rangecast.errors import BadRow as BadRow
     from rangecast.errors import BadRowError as BadRowError
     from rangecast.errors import FileError as FileError
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from rangecast.model.subscriptions import read_subscriptions as read_subscriptions
 
 _HOMES = {
+    "Answers": "engine",
+    "Engine": "engine",
     "BadRow": "errors",
     "BadRowError": "errors",
     "Boolean": "model.attributes",

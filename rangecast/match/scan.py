@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.match.result import Matches, Work
 from rangecast.model.boxes import Boxes, Floats
 
-_BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 22
 
 
 class Scan:
@@ -44,6 +45,15 @@ class Scan:
                 start,
                 Matches(offsets.astype(np.int64), row.astype(np.int32), Work(tested=held_pairs)),
             )
+
+    def match_one(self, point: Floats) -> npt.NDArray[np.int32]:
+        """Return the rows that hold one event."""
+        return self.match(point[None, :]).rows
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the boxes: there is nothing else."""
+        return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
     def match(self, points: Floats) -> Matches:
         """Return all matches of all events at once."""

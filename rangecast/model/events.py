@@ -137,6 +137,16 @@ def pass_over(row: int, text: str, why: str) -> None:
     """Leave a broken row to the pass that reports it."""
 
 
+def encode_event(space: Space, event: Mapping[str, Any]) -> Floats:
+    """Return the coordinates of one event, (d,); what it has no value for is missing."""
+    point = np.full(len(space), np.inf)
+    for name, value in event.items():
+        if name != "id":
+            axis = space.axis(name)
+            point[axis] = space.attributes[axis].coordinate(value)
+    return point
+
+
 def encode_events(space: Space, events: Any) -> Events:
     """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
 

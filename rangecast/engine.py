@@ -1,0 +1,438 @@
+"""A live set of subscriptions: the object most users hold.
+
+    engine = Engine(space)
+    engine.subscribe("cheap", "price < 10 and sector = 'tech'")
+    engine.match({"price": 9.5, "sector": "tech"})           # ["cheap"]
+
+How it stays right while it changes. A match reads one immutable `_State`: some static structures
+(`parts`), the newest rows which are compared one by one, and the number of the last edit. An edit
+fills columns (`model.rows`), then publishes a new state by one assignment; so a match sees all of
+an edit or none of it. A removed row is marked with the number of the edit that removed it, and is
+left out of answers from that edit on.
+
+How it stays fast. Past `RECENT` new rows they become a part of their own; `FAN` small parts become
+one. When a quarter of the set is new or dead, all that lives is built anew in a background thread;
+then the edits made meanwhile are carried over and the new state takes the place of the old.
+
+Any number of threads may match. Edits take a lock and follow one another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.match.choose import Index, build, check_index
+from rangecast.match.live import joined
+from rangecast.match.recent import match_one_recent, match_recent
+from rangecast.match.result import Counts, Matches, Rows
+from rangecast.model.attributes import near
+from rangecast.model.boxes import Boxes, Floats, id_array
+from rangecast.model.events import encode_event, encode_events
+from rangecast.model.filters import Filter, boxes_of, parse
+from rangecast.model.rows import Columns, Longs, RowStore
+from rangecast.model.rows import boxes_of as boxes_of_rows
+from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+
+RECENT = 2048
+"""New rows that are compared one by one; more become a part."""
+FAN = 4
+"""Small parts of about one size that become one."""
+SMALL = 1 << 16
+"""A part beyond this is joined with others only in the background."""
+_DICT_PIECE = 10_000
+
+Id = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A static structure over the rows `start` to before `end` that lived when it was built."""
+
+    index: Index
+    names: Rows
+    """The set's row of each of its own rows."""
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that a match reads."""
+
+    edit: int
+    columns: Columns
+    count: int
+    dead: int
+    parts: tuple[_Part, ...]
+
+    @property
+    def indexed(self) -> int:
+        """Rows before this one are in parts; the others are recent."""
+        return self.parts[-1].end if self.parts else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Subscriptions by event."""
+
+    matches: Matches
+    event_ids: pa.Array
+    _ids: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.matches.offsets) - 1
+
+    def of(self, event: int) -> list[Id]:
+        """Return the subscriptions that hold an event, by its place in the batch."""
+        found: list[Id] = self._ids[self.matches.of(event)].tolist()
+        return found
+
+    def table(self) -> pa.Table:
+        """Return all pairs, with columns event and subscription."""
+        events = self.event_ids.take(pa.array(self.matches.events))
+        kind = pa.int64() if self._ids.dtype == np.int64 else pa.large_string()
+        subscriptions = pa.array(self._ids[self.matches.rows], kind)
+        return pa.table({"event": events, "subscription": subscriptions})
+
+
+class Engine:
+    """One live set of subscriptions over a space."""
+
+    def __init__(self, space: Space, *, index: str = "auto"):
+        check_index(index)
+        self.space = space
+        self.index = index
+        self._edits = threading.RLock()
+        self._store = RowStore(len(space))
+        self._row_of: dict[Id, int] = {}
+        self._arrivals = 0
+        self._rebuilding: threading.Thread | None = None
+        self._rebuilt_to = 0
+        self._failure: Exception | None = None
+        self.rebuilds = 0
+        self._state = _State(0, self._store.columns, 0, 0, ())
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    def __contains__(self, subscription: Id) -> bool:
+        return subscription in self._row_of
+
+    # ---- edits
+
+    def subscribe(
+        self,
+        subscription: Id,
+        filter: str | Filter,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add a subscription; its id must be new."""
+        boxes = self._boxes(subscription, filter, score, weights)
+        with self._edits:
+            if subscription in self._row_of:
+                raise UsageError(f"subscription {subscription!r} is there already; use replace")
+            self._edit(boxes, [])
+
+    def replace(
+        self,
+        subscription: Id,
+        filter: str | Filter,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Put a new filter in place of a subscription's old one; it keeps its place in ties."""
+        boxes = self._boxes(subscription, filter, score, weights)
+        with self._edits:
+            row = self._row(subscription)
+            self._edit(boxes, [row], arrival=self._store.columns.arrival[row : row + 1])
+
+    def unsubscribe(self, subscription: Id) -> None:
+        """Remove a subscription."""
+        with self._edits:
+            row = self._row(subscription)
+            del self._row_of[subscription]
+            self._edit(None, [row])
+
+    def subscribe_many(self, subscriptions: Boxes | pa.Table | str | Path) -> int:
+        """Add all of a table, a file or `Boxes`, as one edit; return how many."""
+        boxes = self._many(subscriptions)
+        with self._edits:
+            ids = boxes.ids.to_pylist()
+            twice = next((i for i in ids if i in self._row_of), None)
+            if twice is None and len(set(ids)) < len(ids):
+                seen: set[Id] = set()
+                twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            if twice is not None:
+                raise UsageError(f"subscription {twice!r} is there already; nothing was added")
+            self._edit(boxes, [])
+        return boxes.rows
+
+    def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
+        """Remove all of these, as one edit; return how many."""
+        with self._edits:
+            ids = list(dict.fromkeys(subscriptions))
+            rows = [self._row(one) for one in ids]
+            for one in ids:
+                del self._row_of[one]
+            self._edit(None, rows)
+        return len(ids)
+
+    def _boxes(
+        self,
+        subscription: Id,
+        given: str | Filter,
+        score: float,
+        weights: Mapping[str, float] | None,
+    ) -> Boxes:
+        one = given if isinstance(given, Filter) else parse(self.space, given)
+        lo, hi, owner = boxes_of(self.space, [one])
+        values = None
+        if weights is not None:
+            values = np.ones((1, len(self.space)))
+            for name, weight in weights.items():
+                values[0, self.space.axis(name)] = weight
+        ids = id_array([subscription])
+        return Boxes.of(lo, hi, owner=owner, ids=ids, scores=[score], weights=values)
+
+    def _many(self, given: Boxes | pa.Table | str | Path) -> Boxes:
+        if isinstance(given, str | Path):
+            return read_subscriptions(given, self.space)
+        boxes = given if isinstance(given, Boxes) else encode_subscriptions(self.space, given)
+        if boxes.dimensions != len(self.space):
+            raise UsageError(
+                f"boxes of {boxes.dimensions} attributes don't fit a space of {len(self.space)}"
+            )
+        return boxes
+
+    def _row(self, subscription: Id) -> int:
+        try:
+            return self._row_of[subscription]
+        except KeyError:
+            some = [str(one) for one in list(self._row_of)[:10_000]]
+            hint = near(str(subscription), some)
+            raise UsageError(f"no subscription {subscription!r}: {hint}") from None
+
+    def _edit(
+        self, added: Boxes | None, removed: Sequence[int], arrival: Longs | None = None
+    ) -> None:
+        """Fill the columns, then publish: the one point at which an edit takes effect."""
+        old = self._state
+        store = self._store
+        if added is not None and added.rows:
+            if arrival is None:
+                arrival = np.arange(self._arrivals, self._arrivals + added.rows)
+                self._arrivals += added.rows
+            first = store.count
+            store.append(added, arrival)
+            self._row_of.update(zip(added.ids.to_pylist(), range(first, store.count), strict=True))
+        store.columns.died[list(removed)] = old.edit + 1
+        parts = self._grown(old.parts, old.edit + 1)
+        dead = old.dead + len(removed)
+        self._state = _State(old.edit + 1, store.columns, store.count, dead, parts)
+        self._rebuild_if_due()
+
+    # ---- matching
+
+    def match(self, event: Mapping[str, Any]) -> list[Id]:
+        """Return the subscriptions that hold one event, in order of arrival."""
+        state = self._state  # before encoding: a string is known by then if the state needs it
+        point = encode_event(self.space, event)
+        rows = self._match_one(state, point)
+        order = np.argsort(state.columns.arrival[rows], kind="stable")
+        found: list[Id] = state.columns.ids[rows[order]].tolist()
+        return found
+
+    def match_many(self, events: Any, *, threads: int = 1) -> Answers:
+        """Return the subscriptions that hold each event of a table, DataFrame or list of dicts."""
+        state = self._state
+        encoded = encode_events(self.space, events)
+        matches = self._match(state, encoded.points, threads)
+        return Answers(matches, encoded.ids, state.columns.ids)
+
+    def match_points(self, points: Floats, *, threads: int = 1) -> Answers:
+        """Return the subscriptions that hold each point, (events, d): events already encoded."""
+        state = self._state
+        given = np.ascontiguousarray(points, dtype=np.float64)
+        if given.ndim != 2 or given.shape[1] != len(self.space) or np.isnan(given).any():
+            raise UsageError(
+                f"points take the shape (events, {len(self.space)}) and hold no NaN; "
+                f"given: {given.shape}"
+            )
+        matches = self._match(state, given, threads)
+        return Answers(matches, pa.array(np.arange(len(given))), state.columns.ids)
+
+    def _match_one(self, state: _State, point: Floats) -> npt.NDArray[Any]:
+        found = [part.names[part.index.match_one(point)] for part in state.parts]
+        if state.indexed < state.count:
+            recent = match_one_recent(state.columns.bounds, state.indexed, state.count, point)
+            found.append(recent + np.int32(state.indexed))
+        rows = np.concatenate(found) if len(found) > 1 else (found or [np.zeros(0, np.int32)])[0]
+        return rows[state.columns.died[rows] > state.edit] if state.dead else rows
+
+    def _match(self, state: _State, points: Floats, threads: int) -> Matches:
+        if threads > 1 and len(points) >= 2 * threads:
+            pieces = np.array_split(points, threads)
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(lambda piece: self._match(state, piece, 1), pieces))
+            return _concatenated(found)
+        if len(state.parts) == 1 and not state.dead and state.indexed == state.count:
+            part = state.parts[0]
+            matches = part.index.match(points)
+            if part.end - part.start == len(part.names):  # nothing to renumber
+                return matches
+            return matches._replace(rows=part.names[matches.rows])
+        found_parts = [(part.index.match(points), part.names) for part in state.parts]
+        if state.indexed < state.count:
+            recent = match_recent(state.columns.bounds, state.indexed, state.count, points)
+            found_parts.append((recent, np.arange(state.indexed, state.count, dtype=np.int32)))
+        return joined(found_parts, state.columns.died, state.edit, len(points))
+
+    # ---- keeping fast
+
+    def _grown(self, parts: tuple[_Part, ...], edit: int) -> tuple[_Part, ...]:
+        """Return the parts with recent rows, and small parts, made into larger ones."""
+        indexed = parts[-1].end if parts else 0
+        if self._store.count - indexed <= RECENT:
+            return parts
+        parts = (*parts, self._part(indexed, self._store.count, edit))
+        while len(parts) > FAN:
+            last = parts[-FAN:]
+            start, end = last[0].start, last[-1].end
+            uneven = len(last[0].names) > FAN * len(last[-1].names)
+            if end - start > SMALL or uneven or start < self._barrier:
+                break
+            parts = (*parts[:-FAN], self._part(start, end, edit))
+        return parts
+
+    @property
+    def _barrier(self) -> int:
+        """Rows before this one are being rebuilt: no part may reach across it."""
+        return self._rebuilt_to if self._rebuilding is not None else 0
+
+    def _part(self, start: int, end: int, edit: int) -> _Part:
+        columns = self._store.columns
+        rows = start + np.flatnonzero(columns.died[start:end] > edit)
+        boxes = boxes_of_rows(columns, rows, len(self.space))
+        return _Part(build(boxes, self.index), rows.astype(np.int32), start, end)
+
+    def _rebuild_if_due(self) -> None:
+        state = self._state
+        base = state.parts[0].end if state.parts else 0
+        loose = (state.indexed - base) + state.dead
+        if self._rebuilding is None and loose > max(4 * RECENT, len(self) // 4):
+            if state.indexed < state.count:
+                part = self._part(state.indexed, state.count, state.edit)
+                state = self._state = replace(state, parts=(*state.parts, part))
+            self._rebuilt_to = state.count
+            self._rebuilding = threading.Thread(
+                target=self._rebuild, args=(state,), name="rangecast-rebuild", daemon=True
+            )
+            self._rebuilding.start()
+
+    def _rebuild(self, begun: _State) -> None:
+        """Build all that lives anew, carry over the edits made meanwhile, and take its place."""
+        try:
+            live = np.flatnonzero(begun.columns.died[: begun.count] > begun.edit)
+            boxes = boxes_of_rows(begun.columns, live, len(self.space))
+            store = RowStore(len(self.space))
+            store.append(boxes, begun.columns.arrival[live])
+            names = np.arange(len(live), dtype=np.int32)
+            base = _Part(build(boxes, self.index), names, 0, len(live))
+            row_of: dict[Id, int] = {}
+            ids = begun.columns.ids[live].tolist()
+            for first in range(0, len(ids), _DICT_PIECE):  # in pieces: others may run between
+                piece = ids[first : first + _DICT_PIECE]
+                row_of.update(zip(piece, range(first, first + len(piece)), strict=True))
+            with self._edits:
+                self._take_over(begun, live, store, base, row_of)
+        except Exception as error:
+            with self._edits:
+                self._failure = error
+                self._rebuilding = None
+
+    def _take_over(
+        self, begun: _State, live: Longs, store: RowStore, base: _Part, row_of: dict[Id, int]
+    ) -> None:
+        now = self._state
+        tail = np.arange(begun.count, now.count)
+        if len(tail):
+            boxes = boxes_of_rows(now.columns, tail, len(self.space))
+            store.append(boxes, now.columns.arrival[tail])
+        died = now.columns.died
+        store.columns.died[: len(live)] = died[live]
+        store.columns.died[len(live) : store.count] = died[tail]
+        for row in np.flatnonzero(died[live] <= now.edit).tolist():
+            row_of.pop(store.columns.ids[row], None)
+        shift = len(live) - begun.count
+        for row in tail[died[tail] > now.edit].tolist():
+            row_of[now.columns.ids[row]] = row + shift
+        later = [
+            _Part(p.index, p.names + np.int32(shift), p.start + shift, p.end + shift)
+            for p in now.parts
+            if p.start >= begun.count
+        ]
+        dead = int(np.count_nonzero(store.columns.died[: store.count] <= now.edit))
+        self._store, self._row_of, self._rebuilding = store, row_of, None
+        self.rebuilds += 1
+        parts = (base, *later)
+        self._state = _State(now.edit, store.columns, store.count, dead, parts)
+
+    def wait(self) -> None:
+        """Wait until no rebuild is under way; raise what made the last one fail."""
+        thread = self._rebuilding
+        if thread is not None:
+            thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the columns and of all structures."""
+        state = self._state
+        return self._store.memory + sum(p.index.memory + p.names.nbytes for p in state.parts)
+
+    # ---- snapshots
+
+    def boxes(self) -> Boxes:
+        """Return the live subscriptions, in order of arrival."""
+        state = self._state
+        live = np.flatnonzero(state.columns.died[: state.count] > state.edit)
+        live = live[np.argsort(state.columns.arrival[live], kind="stable")]
+        return boxes_of_rows(state.columns, live, len(self.space))
+
+    def save(self, path: str | Path) -> None:
+        """Write the live subscriptions and the space as a snapshot folder."""
+        save_boxes(path, self.boxes(), self.space)
+
+    @classmethod
+    def open(cls, path: str | Path, *, index: str = "auto") -> Engine:
+        """Return a live set with the subscriptions of a snapshot."""
+        boxes, space = load_boxes(path)
+        engine = cls(space, index=index)
+        engine.subscribe_many(boxes)
+        return engine
+
+
+def _concatenated(found: Sequence[Matches]) -> Matches:
+    counts: list[Counts] = [np.diff(one.offsets) for one in found]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    work = found[0].work
+    for one in found[1:]:
+        work = work.plus(one.work)
+    return Matches(offsets, np.concatenate([one.rows for one in found]), work)

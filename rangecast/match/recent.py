@@ -1,0 +1,82 @@
+"""The newest rows of a live set, too few to index: each compared with the event, compiled.
+
+Works on the sparse bounds of `model.rows` between two rows; a box costs as many comparisons as
+it mentions attributes, and stops at the first that fails. Work: rows tested.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.match.result import Counts, Matches, Rows, collect
+from rangecast.model.boxes import Floats
+from rangecast.model.rows import Bounds
+
+
+@jit
+def _holds(bounds: Bounds, row: int, point: Floats) -> bool:
+    """Whether one of the boxes of a row holds a point."""
+    for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
+        held = True
+        for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+            value = point[bounds.axis[term]]
+            if not (bounds.lo[term] <= value <= bounds.hi[term]):
+                held = False
+                break
+        if held:
+            return True
+    return False
+
+
+@jit
+def _scan(
+    bounds: Bounds,
+    start: int,
+    end: int,
+    points: Floats,
+    event: int,
+    cursor: int,
+    rows: Rows,
+    counts: Counts,
+) -> tuple[int, int, int, int, int]:
+    """The `Step` of `match.result`; `cursor` is how many rows of the event are done."""
+    filled = tested = 0
+    while event < len(points):
+        for row in range(start + cursor, end):
+            if _holds(bounds, row, points[event]):
+                if filled == len(rows):
+                    return event, row - start, filled, 0, tested
+                rows[filled] = row - start
+                filled += 1
+                counts[event] += 1
+            tested += 1
+        event += 1
+        cursor = 0
+    return event, 0, filled, 0, tested
+
+
+@jit_single
+def _scan_one(bounds: Bounds, start: int, end: int, point: Floats, rows: Rows) -> int:
+    """Write the rows that hold a point, counted from `start`; return how many."""
+    filled = 0
+    for row in range(start, end):
+        if _holds(bounds, row, point):
+            rows[filled] = row - start
+            filled += 1
+    return filled
+
+
+def match_recent(bounds: Bounds, start: int, end: int, points: Floats) -> Matches:
+    """Return which of the rows from `start` to before `end` hold each point, counted from start."""
+
+    def step(event: int, cursor: int, rows: Rows, counts: Counts) -> tuple[int, int, int, int, int]:
+        return _scan(bounds, start, end, points, event, cursor, rows, counts)
+
+    return collect(step, len(points), len(points))
+
+
+def match_one_recent(bounds: Bounds, start: int, end: int, point: Floats) -> Rows:
+    """Return which of the rows from `start` to before `end` hold one point, counted from start."""
+    rows = np.empty(end - start, np.int32)
+    return rows[: _scan_one(bounds, start, end, point, rows)]

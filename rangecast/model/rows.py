@@ -1,0 +1,174 @@
+"""The rows of a live set: columns that only grow, which many threads may read while one writes.
+
+A row is a subscription; a new one gets the next row, a removed one keeps its row and is marked
+with the edit that removed it. Bounds are kept only where something is mentioned:
+
+    first_box   (rows + 1)   boxes of row r: first_box[r] .. first_box[r + 1]
+    first_term  (boxes + 1)  terms of box b: first_term[b] .. first_term[b + 1]
+    axis, lo, hi (terms)     the range of one mentioned attribute
+    scores, arrival, died (rows), ids (rows), weights (rows, d) once a subscription has some
+
+`arrival` orders ties: it is the row, except that a replacement takes the place of what it
+replaces. `died` is the number of the edit that removed the row, `NEVER` while it lives; a reader
+that works at edit c sees row r iff c < died[r].
+
+Arrays are filled first and counted after, and a full one is copied into a larger one; so a reader
+that holds `Columns` and a count never sees a half-written row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.model.boxes import Boxes, Floats
+
+NEVER = np.iinfo(np.int64).max
+Longs = npt.NDArray[np.int64]
+
+
+class Bounds(NamedTuple):
+    """The boxes of all rows, only what is mentioned: what kernels read."""
+
+    first_box: Longs
+    first_term: Longs
+    axis: npt.NDArray[np.uint16]
+    lo: Floats
+    hi: Floats
+
+
+class Columns(NamedTuple):
+    """The arrays at one moment; only the first `RowStore.count` rows of that moment are valid."""
+
+    bounds: Bounds
+    scores: Floats
+    arrival: Longs
+    died: Longs
+    ids: npt.NDArray[Any]
+    weights: Floats | None
+
+
+class RowStore:
+    """Growing columns of subscriptions; one writer at a time."""
+
+    def __init__(self, dimensions: int):
+        self.dimensions = dimensions
+        self.count = 0
+        self.boxes = 0
+        self.terms = 0
+        self.columns = Columns(
+            bounds=Bounds(
+                first_box=np.zeros(1, np.int64),
+                first_term=np.zeros(1, np.int64),
+                axis=np.zeros(0, np.uint16),
+                lo=np.zeros(0),
+                hi=np.zeros(0),
+            ),
+            scores=np.zeros(0),
+            arrival=np.zeros(0, np.int64),
+            died=np.zeros(0, np.int64),
+            ids=np.zeros(0, np.int64),
+            weights=None,
+        )
+
+    def append(self, boxes: Boxes, arrival: Longs | None = None) -> None:
+        """Add the subscriptions of `boxes` as the next rows."""
+        terms = boxes.mentioned
+        box, axis = np.nonzero(terms)
+        per_box = np.count_nonzero(terms, axis=1)
+        self._reserve(boxes.rows, len(boxes.lo), len(box), boxes)
+        columns, n, b, t = self.columns, self.count, self.boxes, self.terms
+        bounds = columns.bounds
+        bounds.axis[t : t + len(box)] = axis
+        bounds.lo[t : t + len(box)] = boxes.lo[box, axis]
+        bounds.hi[t : t + len(box)] = boxes.hi[box, axis]
+        bounds.first_term[b + 1 : b + 1 + len(per_box)] = t + np.cumsum(per_box)
+        rows = slice(n, n + boxes.rows)
+        bounds.first_box[n + 1 : n + 1 + boxes.rows] = b + boxes.first[1:]
+        columns.scores[rows] = boxes.scores
+        columns.arrival[rows] = np.arange(n, n + boxes.rows) if arrival is None else arrival
+        columns.died[rows] = NEVER
+        columns.ids[rows] = boxes.ids.to_numpy(zero_copy_only=False)
+        if columns.weights is not None:
+            columns.weights[rows] = 1.0 if boxes.weights is None else boxes.weights
+        self.terms += len(box)
+        self.boxes += len(boxes.lo)
+        self.count += boxes.rows
+
+    def _reserve(self, rows: int, boxes: int, terms: int, like: Boxes) -> None:
+        old = self.columns
+        ids = old.ids
+        kind = np.dtype(np.int64 if pa.types.is_integer(like.ids.type) else object)
+        if self.count == 0:
+            ids = ids.astype(kind)
+        elif ids.dtype != kind:
+            had = "integers" if ids.dtype == np.int64 else "texts"
+            raise UsageError(f"the ids of this set are {had}; all ids of a set are of one kind")
+        weights = old.weights
+        if weights is None and like.weights is not None:
+            weights = np.ones((len(old.scores), self.dimensions))
+        self.columns = Columns(
+            bounds=Bounds(
+                first_box=_room(old.bounds.first_box, self.count + 1, rows),
+                first_term=_room(old.bounds.first_term, self.boxes + 1, boxes),
+                axis=_room(old.bounds.axis, self.terms, terms),
+                lo=_room(old.bounds.lo, self.terms, terms),
+                hi=_room(old.bounds.hi, self.terms, terms),
+            ),
+            scores=_room(old.scores, self.count, rows),
+            arrival=_room(old.arrival, self.count, rows),
+            died=_room(old.died, self.count, rows),
+            ids=_room(ids, self.count, rows),
+            weights=None if weights is None else _room(weights, self.count, rows),
+        )
+
+    def boxes_of(self, rows: Longs) -> Boxes:
+        """Return the subscriptions of these rows, in this order."""
+        return boxes_of(self.columns, rows, self.dimensions)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the columns, the texts of ids not counted."""
+        arrays = (*self.columns.bounds, *self.columns[1:])
+        return sum(array.nbytes for array in arrays if array is not None)
+
+
+def boxes_of(columns: Columns, rows: Longs, dimensions: int) -> Boxes:
+    """Return the subscriptions of these rows as dense boxes, in this order."""
+    bounds = columns.bounds
+    box, sizes = _spread(bounds.first_box, rows)
+    term, term_sizes = _spread(bounds.first_term, box)
+    place = np.repeat(np.arange(len(box)), term_sizes)
+    lo = np.full((len(box), dimensions), -np.inf)
+    hi = np.full((len(box), dimensions), np.inf)
+    axis = bounds.axis[term]
+    lo[place, axis] = bounds.lo[term]
+    hi[place, axis] = bounds.hi[term]
+    return Boxes.of(
+        lo,
+        hi,
+        owner=np.repeat(np.arange(len(rows)), sizes),
+        ids=pa.array(columns.ids[rows]),
+        scores=columns.scores[rows],
+        weights=None if columns.weights is None else columns.weights[rows],
+    )
+
+
+def _spread(first: Longs, rows: Longs) -> tuple[Longs, Longs]:
+    """Return all that lies in the groups `rows`, and how much in each."""
+    sizes = first[rows + 1] - first[rows]
+    starts = np.repeat(first[rows] - (np.cumsum(sizes) - sizes), sizes)
+    return starts + np.arange(len(starts)), sizes
+
+
+def _room(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
+    """Return an array with room for more; the old one stays as it is for who reads it."""
+    if used + more <= len(array):
+        return array
+    larger = np.empty((max(used + more, 2 * used, 64), *array.shape[1:]), array.dtype)
+    larger[:used] = array[:used]
+    return larger
