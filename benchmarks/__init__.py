@@ -1,0 +1,1 @@
+"""Side by side with what one would use instead: `make bench`, or `python -m benchmarks SUITE`."""
