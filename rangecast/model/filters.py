@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rangecast.errors import FilterError, UsageError
 from rangecast.model.attributes import MISSING, OTHER, String
-from rangecast.model.meaning import region_of
+from rangecast.model.meaning import MAX_BOXES, region_of
 from rangecast.model.regions import Product, Region, absorbed, boxes, snapped, union
 from rangecast.model.space import Space
 from rangecast.model.wording import text_of
@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # it loads Arrow, which filters don't need
     from rangecast.model.boxes import Floats, Rows
 
 Box = tuple[tuple[int, float, float], ...]
-
-MAX_BOXES = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)

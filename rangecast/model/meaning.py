@@ -35,6 +35,7 @@ from rangecast.model.regions import (
 from rangecast.model.space import Space
 from rangecast.model.words import QUOTES, Word
 
+MAX_BOXES = 1024
 _SLACK = 4
 """How far past the limit a region may be before it is simplified and counted again."""
 _WORK = 12
@@ -64,12 +65,15 @@ class _Reading:
         self.space = space
         self.text = text
         self.max_boxes = max_boxes
+        # On the way there may be more boxes than at the end, however few are allowed there.
+        self.room = max(max_boxes, MAX_BOXES)
         self.impossible: list[_Impossible] = []
         self.large: FilterError | None = None
         self.work = 0
 
     def region(self, node: Node, negated: bool) -> Region:
         negated = negated != node.negated
+        large_before = self.large
         if isinstance(node, Condition):
             if node.form == "truth":
                 return [] if negated else [()]
@@ -88,19 +92,23 @@ class _Reading:
             if region:
                 del self.impossible[seen:]
             count = sum([size(product) for product in region])
-            if count > 1:
-                self.charge(node, region)
-        if count > self.max_boxes and self.large is None:
+        if count <= self.max_boxes:
+            self.large = large_before  # what was too large within it is so no more
+        elif self.large is None:
             self.large = self.too_large(node, region)
         return region
 
-    def charge(self, node: Group, region: Region) -> None:
-        """Count the work that a region means for the group around it; refuse too much of it."""
-        self.work += _COMBINATION * (len(region) - 1)
+    def part(self, node: Node, negated: bool) -> Region:
+        """Return the region of a part of a group; count the work that it means for the group."""
+        region = self.region(node, negated)
+        if isinstance(node, Condition):
+            return region
+        self.work += _COMBINATION * max(len(region) - 1, 0)
         self.work += sum([len(ranges) - 1 for product in region for _, ranges in product])
-        if self.work > self.max_boxes * _WORK:
+        if self.work > self.room * _WORK:
             problem = "up to this part there are too many alternatives within alternatives"
             raise fault(self.text, *node.span, problem, _SPLIT)
+        return region
 
     def axis(self, word: Word) -> int:
         name = str(word)
@@ -157,7 +165,7 @@ class _Reading:
         alternatives: list[Region] = []
         alive = True
         for part in node.parts:
-            region = self.region(part, negated)
+            region = self.part(part, negated)
             if len(region) == 1:
                 for axis, ranges in region[0]:
                     sets.setdefault(axis, []).append(ranges)
@@ -184,7 +192,7 @@ class _Reading:
             pairs = len(region) * len(choice)
             # Without an attribute in common nothing is ruled out: the number of pairs is exact.
             apart = axes_of(region).isdisjoint(axes_of(choice))
-            if self.work + pairs > self.max_boxes * _WORK or (apart and pairs > self.max_boxes):
+            if self.work + pairs > self.room * _WORK or (apart and pairs > self.room):
                 raise self.too_many_pairs(node, alternatives)
             survivors: Region = []
             for first in region:
@@ -195,23 +203,23 @@ class _Reading:
                     else:
                         survivors.append(both)
             self.work += pairs + _COMBINATION * len(survivors)
-            if not apart and len(survivors) <= self.max_boxes * _SLACK:
+            if not apart and len(survivors) <= self.room * _SLACK:
                 survivors = absorbed(survivors)
             region = survivors
-            if len(region) > self.max_boxes:
+            if len(region) > self.room:
                 raise self.too_many_pairs(node, alternatives)
         return region
 
     def any_of(self, node: Group, negated: bool) -> Region:
         every: list[Product] = []
         for part in node.parts:
-            every.extend(self.region(part, negated))
+            every.extend(self.part(part, negated))
         if len(every) < 2:
             return every
         region = joined(self.space.attributes, every)
-        if len(region) <= self.max_boxes * _SLACK:
+        if len(region) <= self.room * _SLACK:
             region = absorbed(region)
-        if len(region) > self.max_boxes:
+        if len(region) > self.room:
             raise self.too_large(node, region)
         return region
 
@@ -219,7 +227,7 @@ class _Reading:
         if len(region) == 1 and size(region[0]) == 1:
             return region
         count = sum(map(size, region))
-        if count <= self.max_boxes * (_SLACK if len(region) > 1 else 1):
+        if count <= (self.room * _SLACK if len(region) > 1 else self.max_boxes):
             region = boxes(self.space.attributes, region)
             count = len(region)
         if count > self.max_boxes:

@@ -17,6 +17,7 @@ from rangecast.model.attributes import (
     Attribute,
     Hierarchy,
     Interval,
+    String,
     quoted,
 )
 from rangecast.model.regions import (
@@ -58,15 +59,17 @@ def _condition(attribute: Attribute, ranges: Ranges, in_conjunction: bool) -> st
 
 
 def _listed_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]:
-    left_out = _words(attribute, complement(attribute, ranges))
-    excluded = f"{name} != {left_out[0]}"
-    if len(left_out) > 1:
-        excluded = f"{name} not in ({', '.join(left_out)})"
-    if ranges[-1][1] == OTHER:
-        return [excluded]
-    held = _words(attribute, ranges)
-    included = f"{name} in ({', '.join(held)})" if len(held) > 1 else f"{name} = {held[0]}"
+    included = _among(name, "=", "in", _words(attribute, ranges))
+    excluded = _among(name, "!=", "not in", _words(attribute, complement(attribute, ranges)))
+    if isinstance(attribute, String):  # only one side of it can be listed
+        return [excluded if ranges[-1][1] == OTHER else included]
     return [included if len(included) <= len(excluded) else excluded]
+
+
+def _among(name: str, sign: str, word: str, literals: list[str]) -> str:
+    if len(literals) == 1:
+        return f"{name} {sign} {literals[0]}"
+    return f"{name} {word} ({', '.join(literals)})"
 
 
 def _words(attribute: Attribute, ranges: Ranges) -> list[str]:
@@ -85,8 +88,7 @@ def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]
     held = [_span(attribute, name, one) for one in ranges if one[0] != one[1]]
     points = [_literal(attribute, lo) for lo, hi in ranges if lo == hi]
     if points:
-        some = f"in ({', '.join(points)})" if len(points) > 1 else f"= {points[0]}"
-        held.append(f"{name} {some}")
+        held.append(_among(name, "=", "in", points))
     if len(ranges) == 1:
         return held
     whole = ranges[0][0], ranges[-1][1]
@@ -95,10 +97,11 @@ def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]
     left_out += [_outside(attribute, name, one) for one in gaps if one[0] != one[1]]
     points = [_literal(attribute, lo) for lo, hi in gaps if lo == hi]
     if points:
-        some = f"not in ({', '.join(points)})" if len(points) > 1 else f"!= {points[0]}"
-        left_out.append(f"{name} {some}")
+        left_out.append(_among(name, "!=", "not in", points))
     excluded = " and ".join(left_out)
-    return held if len(" or ".join(held)) <= len(excluded) else [excluded]
+    # A `not (...)` is harder to read than its letters say.
+    length = len(excluded) + len("not ") * excluded.count("not (")
+    return held if len(" or ".join(held)) <= length else [excluded]
 
 
 def _outside(attribute: Attribute, name: str, one: Interval) -> str:

@@ -1,0 +1,231 @@
+"""Whatever the text, a filter or a `FilterError`; and what the errors say, word for word."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast.errors import FilterError
+from rangecast.model.filters import Filter, parse
+from tests import filter_language as language
+
+WORDS = """
+and or not between in is null true false AND Not < <= > >= = == != <> ( ) , -- # ' " ` . - + e ; \\
+é 𝔁 ’ ٣ x n at ok c s h percent small nosuch `x` 0 -1 2.5 1e5 1e999 1e999999999 .5 5. 1_0 0x1 1e
+9007199254740993 'red' 'EU' 'a' "b" '' '2026-01-01' '0001-01-01T00:00:00+14:00' '9999-12-31'
+"""
+TOKENS = WORDS.split()
+TOKENS += ["\n", "\t", "\0", "\ud800", "`my ``x`"]
+TOKENS += ["x > 5", "n in (1, 2)", "s = 'q'", "h != 'EU'", "at < '2026-01-01'", "ok = true"]
+
+
+def read(text: str) -> None:
+    space = language.space()
+    try:
+        some = parse(space, text)
+    except FilterError as error:
+        message = str(error)
+        assert len(message) < 700, message
+        assert message.isprintable() or all(c.isprintable() or c == "\n" for c in message)
+        message.encode()
+    else:
+        assert isinstance(some, Filter)
+        assert parse(space, str(some)) == some
+
+
+@settings(max_examples=400)
+@given(st.text(max_size=80))
+def test_any_text(text: str) -> None:
+    read(text)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes(data: bytes) -> None:
+    read(data.decode("utf-8", errors="surrogateescape"))
+    read(data.decode("latin-1"))
+
+
+@settings(max_examples=600)
+@given(st.lists(st.sampled_from(TOKENS), max_size=25), st.sampled_from([" ", " ", "", "\n"]))
+def test_any_words(words: list[str], separator: str) -> None:
+    read(separator.join(words))
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_mutations_of_filters(data: st.DataObject) -> None:
+    text = data.draw(language.texts(data.draw(language.trees(max_leaves=5))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 4))
+        text = text[:at] + data.draw(st.sampled_from(["", *TOKENS])) + text[at + gone :]
+    read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 10_000,
+        "(" * 10_000 + "x = 1" + ")" * 10_000,
+        ")" * 10_000,
+        "not " * 20_000 + "x = 1",
+        "not(" * 90 + "x = 1" + ")" * 90,
+        "x = 1 and (" * 10_000,
+        "x in (" * 10_000,
+        "x in (" + "1," * 40_000,
+        "'" * 99_999,
+        '"' + "'" * 50_000,
+        "`" * 99_999,
+        "x = '" + "a" * 99_000,
+        "x = " + "1" * 99_000,
+        "x = 1." + "1" * 99_000,
+        "x = 1e" + "1" * 99_000,
+        "x = " + "1" * 99_000 + "z",
+        "s = '" + "a" * 99_000 + "'",
+        "a" * 99_000 + " = 1",
+        " " * 99_999,
+        "-" * 99_999,
+        "--\n" * 30_000,
+        "#" * 99_999,
+        "\n" * 50_000 + "x",
+        "x = 1 or " * 11_000 + "x = 2",
+        "<" * 99_999,
+        "x" * 100_001,
+    ],
+    ids=range(26),
+)
+def test_long_texts(text: str) -> None:
+    read(text)
+
+
+@pytest.mark.parametrize("given_value", [None, 5, b"x = 1", ["x = 1"]])
+def test_only_texts_are_filters(given_value: object) -> None:
+    with pytest.raises(FilterError, match="a filter is a text; given: "):
+        parse(language.space(), given_value)  # type: ignore[arg-type]
+
+
+MANY_X = " and ".join(f"x != {i}" for i in range(60))
+MANY_N = f"n not in ({', '.join(str(2 * i) for i in range(40))})"
+MESSAGES = {
+    "": """
+the filter is empty; expected a condition such as x > 5
+to do: write true if it shall hold always""",
+    "x > 5 and\n  (c = red or n < 3)": """
+expected a value, found the word red (line 2, column 8)
+    (c = red or n < 3)
+         ^^^
+to do: put a text in quotes: 'red'""",
+    "(x > 5 and n < 3": """
+expected 'and', 'or' or ')', found the end of the text (line 1, column 17)
+  (x > 5 and n < 3
+                  ^""",
+    "x > 5) and n < 3": """
+expected 'and', 'or' or the end, found ')' (line 1, column 6)
+  x > 5) and n < 3
+       ^""",
+    "x > 5 adn n < 3": """
+expected 'and', 'or' or the end, found the word adn (line 1, column 7)
+  x > 5 adn n < 3
+        ^^^
+to do: did you mean 'and'?""",
+    "ok and x > 5": """
+expected a comparison such as =, <, between, in or is null, found 'and' (line 1, column 4)
+  ok and x > 5
+     ^^^
+to do: compare the attribute with a value; write = true for a boolean""",
+    "x > n": """
+expected a number or a text in quotes, found the word n (line 1, column 5)
+  x > n
+      ^
+to do: compare an attribute with a value; two attributes can't be compared""",
+    "precent > 5": """
+no attribute 'precent' (line 1, column 1)
+  precent > 5
+  ^^^^^^^
+to do: did you mean 'percent'?""",
+    "x = 'five'": """
+'x' takes a number, given: 'five' (line 1, column 5)
+  x = 'five'
+      ^^^^^^""",
+    "c = 5": """
+'c' takes a text, given: 5 (line 1, column 5)
+  c = 5
+      ^""",
+    "c in ('red', 'blu')": """
+'c' takes one of its listed values (did you mean 'blue'?), given: 'blu' (line 1, column 14)
+  c in ('red', 'blu')
+               ^^^^^""",
+    "n = 1 and c >= 'red'": """
+'c' is a category, which has no order (line 1, column 13)
+  n = 1 and c >= 'red'
+              ^^
+to do: use =, !=, in or not in""",
+    "s = 'it's'": """
+expected 'and', 'or' or the end, found the word s (line 1, column 9)
+  s = 'it's'
+          ^
+to do: write a quote inside a text twice""",
+    "x > 5 and s = 'abc": """
+the text that begins here has no closing ' (line 1, column 15)
+  x > 5 and s = 'abc
+                ^
+to do: close it; a ' inside it is written twice""",
+    "x > 1e999": """
+1e999 is beyond the largest double, 1.7976931348623157e+308 (line 1, column 5)
+  x > 1e999
+      ^^^^^""",
+    "x = null": """
+expected a value, found 'null' (line 1, column 5)
+  x = null
+      ^^^^
+to do: write `is null` or `is not null`""",
+    "1 < x > 0": """
+the two signs of a chain must point the same way, as in 20 <= age < 35 (line 1, column 7)
+  1 < x > 0
+        ^""",
+    "n = 1 and x > 5 and x < 3": """
+this filter can never hold: no value of 'x' fulfils it (line 1, column 1)
+  n = 1 and x > 5 and x < 3
+  ^^^^^^^^^^^^^^^^^^^^^^^^^""",
+    "small > 20 and n = 1": """
+this filter can never hold: no value of 'small' fulfils it in its domain, -2 to 3 (line 1, column 1)
+  small > 20 and n = 1
+  ^^^^^^^^^^""",
+    "x > 5 and x < 3 or n > 5 and n < 3": """
+this filter can never hold: it fails on 'x', 'n' (line 1, column 1)
+  x > 5 and x < 3 or n > 5 and n < 3
+  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
+    "false": """
+this filter can never hold (line 1, column 1)
+  false
+  ^^^^^""",
+    "x & 5": """
+the character '&' has no meaning here (line 1, column 3)
+  x & 5
+    ^
+to do: use and""",
+    "x = 5kg": """
+5kg is not a number (line 1, column 5)
+  x = 5kg
+      ^^^
+to do: put a text in quotes, a name in `...`""",
+    f"{'n = 1 or ' * 100}x = y or {'n = 1 or ' * 100}n = 2": """
+expected a value, found the word y (line 1, column 905)
+  ...1 or n = 1 or n = 1 or n = 1 or x = y or n = 1 or n = 1 or n = 1 or n = ...
+                                         ^
+to do: put a text in quotes: 'y'""",
+    f"ok = true and ({MANY_X}) and {MANY_N}": """
+this part makes 2,501 boxes, more than the 1,024 allowed (61 ranges of 'x' x 41 ranges of 'n') \
+(line 1, column 1)
+  ok = true and (x != 0 and x != 1 and x != 2 and x != 3 and x != 4 and x ...
+  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+to do: split the filter into several subscriptions, or raise max_boxes""",
+}
+
+
+@pytest.mark.parametrize("text", MESSAGES, ids=range(len(MESSAGES)))
+def test_messages(text: str) -> None:
+    with pytest.raises(FilterError) as raised:
+        parse(language.space(), text)
+    assert str(raised.value) == MESSAGES[text].removeprefix("\n")
