@@ -27,8 +27,9 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup  ## the main job: generate the market example, match and rank it, show the result
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
-test: setup  ## all tests
+test: setup  ## all tests; then the conformance suite with numba's bounds check on
 	$(BIN)/python -m pytest -n auto
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto tests/test_conformance.py
 
 check: setup  ## ruff, mypy and import-linter
 	$(BIN)/ruff check .

@@ -47,7 +47,8 @@ def _filters(count: int) -> None:
     parse(space, "true")
     seconds, _ = best_of(lambda: [parse(space, text) for text in texts], 1, process_time)
     rows = [[f"{count:,}", f"{seconds:.1f} s", f"{seconds / count * 1e6:.0f} us", "200 us"]]
-    show("Market filters to boxes, seconds of one core", ["filters", "all", "each", "each at most"], rows)
+    headings = ["filters", "all", "each", "each at most"]
+    show("Market filters to boxes, seconds of one core", headings, rows)
 
 
 def _market_space() -> Space:
@@ -83,7 +84,8 @@ def _hard_filters() -> None:
 
         seconds, _ = best_of(attempt, 3, process_time)
         rows.append([name, f"{len(text):,}", answers[0], f"{seconds * 1e3:.1f} ms", "50 ms"])
-    show("Long filters, time of one core", ["filter", "characters", "answer", "time", "at most"], rows)
+    headings = ["filter", "characters", "answer", "time", "at most"]
+    show("Long filters, time of one core", headings, rows)
 
 
 def _memory(events: int) -> None:
