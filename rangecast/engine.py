@@ -30,12 +30,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, near
 from rangecast.match.choose import Index, build, check_index
 from rangecast.match.live import joined
 from rangecast.match.recent import match_one_recent, match_recent
 from rangecast.match.result import Counts, Matches, Rows
-from rangecast.model.attributes import near
 from rangecast.model.boxes import Boxes, Floats, id_array
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.filters import Filter, boxes_of, parse

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, near
 from rangecast.match.result import Matches, Rows
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import near
 from rangecast.model.boxes import Boxes, Floats
 
 

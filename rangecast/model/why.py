@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.model.attributes import MAX, Attribute, Integer, Number, Timestamp
+from rangecast.model.attributes import Attribute, Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters import Filter
+from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 
 Floats = npt.NDArray[np.float64]
