@@ -222,8 +222,7 @@ class Engine:
         try:
             return self._row_of[subscription]
         except KeyError:
-            some = [str(one) for one in list(self._row_of)[:10_000]]
-            hint = near(str(subscription), some)
+            hint = near(str(subscription), [str(one) for one in self._row_of])
             raise UsageError(f"no subscription {subscription!r}: {hint}") from None
 
     def _edit(

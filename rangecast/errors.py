@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 
+_COMPARED = 10_000
+"""Names that a misspelt one is compared with; a million would take minutes."""
+
+
 class RangecastError(Exception):
     """The base of every error that input or use can cause."""
 
@@ -64,9 +68,13 @@ class BadRowError(RangecastError):
         super().__init__(str(bad))
         self.bad = bad
 
+    def __reduce__(self) -> tuple[type[BadRowError], tuple[BadRow]]:
+        return BadRowError, (self.bad,)  # so that it can come from another process
+
 
 def near(name: str, known: Sequence[str]) -> str:
     """Return a hint that names what was probably meant, or what there is to choose from."""
+    known = known[:_COMPARED]
     close = get_close_matches(name, known, n=3, cutoff=0.6)
     if not close:
         folded = {k.casefold(): k for k in known}
