@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-
 _COMPARED = 10_000
 """Names that a misspelt one is compared with; a million would take minutes."""
 
