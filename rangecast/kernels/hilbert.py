@@ -74,7 +74,7 @@ def _next_state(
     later = np.uint64(corner != _ZERO)
     before = corner - later
     even = before & (_ALL ^ _ONE)
-    turn = np.int64(trailing_zeros(_ALL ^ (before | later)))
+    turn = int(np.int64(trailing_zeros(_ALL ^ (before | later))))
     turn -= axes if turn >= axes else 0
     shift = direction + 1
     shift -= axes if shift >= axes else 0
@@ -228,7 +228,7 @@ def ranges_of_box(
     gap = _ZERO  # gaps up to this are joined
     while True:
         visited += 1
-        axis = place + np.int64(directions[level]) + 1
+        axis = place + int(np.int64(directions[level])) + 1
         if axis >= axes:
             axis -= axes
         above = _ZERO if place == axes - 1 else path & _ONE
@@ -255,7 +255,7 @@ def ranges_of_box(
                 else:
                     number = path & (_ALL >> (64 - axes))
                     entry, direction = _next_state(
-                        entries[level], np.int64(directions[level]), number, axes
+                        entries[level], int(np.int64(directions[level])), number, axes
                     )
                     level -= 1
                     place = axes - 1

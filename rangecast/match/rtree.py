@@ -7,25 +7,27 @@ axes`: an attribute that a box doesn't mention says nothing of where it lies), a
 by the Hilbert index of their middle.
 
 Nodes hold no coordinates but 15-bit codes, rounded outward. With c the cell of a value in
-`kernels/grid.py`, an event has the code 2c + 1. A box begins at 2c if it holds all of its first cell,
-else at 2c + 1; it ends at 2c + 2 if it holds all of its last cell, else at 2c + 1. So a code at or
-between these ends may lie in the box, and a code strictly between them surely does: few boxes are
-ever compared in float64. Sixteen children's lower and upper codes of one attribute fill one cache
-line and are compared four at a time, as lanes of a 64-bit word: with the lane's highest bit set,
-a - b leaves it set exactly if a >= b.
+`kernels/grid.py`, an event has the code 2c + 1. A box begins at 2c if it holds all of its first
+cell, else at 2c + 1; it ends at 2c + 2 if it holds all of its last cell, else at 2c + 1. So a code
+at or between these ends may lie in the box, and a code strictly between them surely does: few boxes
+are ever compared in float64. The lower and upper codes of 16 children on one attribute fill one
+cache line. They are compared four at a time, as lanes of a 64-bit word: with the top bit of a's
+lane set, a - b leaves it set exactly if a >= b. A node has lines only for the attributes that some
+child is bounded on, the one first on which the children are narrowest.
 
-    codes     (nodes, d, 8) uint64   lower codes of 16 children, upper ones with the lane's top bit
+    lines     (lines, 8)    uint64   lower codes of 16 children; upper codes, with top bits set
+    line_axis (lines,)      uint16   the attribute of a line
+    line_at   (nodes + 1,)  int64    where the lines of a node begin
     base      (levels,)     int64    first node of each level, leaves first, the root last
-    order     (d,)          int64    attributes in the order in which they are compared
-    edges     flat float64, with `edge_at` (d + 1,): cells of each attribute, in that order
+    edges     flat float64, with `edge_at` (d + 1,): cells of each attribute
     lo, hi    (boxes, d)    float64  the boxes, in packed order; the given ones are not kept
     row       (boxes,)      int32    subscription of each box
     earlier   (boxes,)      int32    an earlier box of the same subscription, -1 if there is none;
                                      empty if each subscription has one box
 
 Cost: 16 bytes for the bounds of a box on an attribute, 4 for its codes, 0.3 for nodes above, at
-most 1 for the edges; and 4 a box. An event opens the nodes whose box it lies in. `Work` counts nodes
-opened, and boxes compared in float64.
+most 1 for the edges; and 4 a box. An event opens the nodes whose box it lies in. `Work` counts
+nodes opened, and boxes compared in float64.
 """
 
 from __future__ import annotations
@@ -65,9 +67,10 @@ _TOPS = np.uint64(0x8000_8000_8000_8000)
 class Tree(NamedTuple):
     """The arrays of the module's docstring."""
 
-    codes: Words
+    lines: Words
+    line_axis: npt.NDArray[np.uint16]
+    line_at: Counts
     base: Counts
-    order: Counts
     edges: Floats
     edge_at: Counts
     lo: Floats
@@ -78,31 +81,50 @@ class Tree(NamedTuple):
 
 @jit
 def _children(
-    codes: Words, node: int, at_least: Words, at_most: Words, inward: np.uint64
+    lines: Words,
+    line_axis: npt.NDArray[np.uint16],
+    begin: int,
+    end: int,
+    at_least: Words,
+    at_most: Words,
+    inward: np.uint64,
 ) -> np.uint64:
     """Return which children the event may lie in; with `inward` = _LANES, in which it surely does.
 
-    Child i is bit 16 * (i // 4) + i % 4.
+    Child i is bit 16 * (i // 4) + i % 4. (Arrays one by one: a whole `Tree` is slow to pass.)
     """
     first = second = third = fourth = _TOPS
-    for axis in range(codes.shape[1]):
-        line = codes[node, axis]
+    for at in range(begin, end):
+        axis = line_axis[at]
         low, high = at_least[axis] - inward, at_most[axis] + inward
-        first &= (low - line[0]) & (line[4] - high)
-        second &= (low - line[1]) & (line[5] - high)
-        third &= (low - line[2]) & (line[6] - high)
-        fourth &= (low - line[3]) & (line[7] - high)
+        first &= (low - lines[at, 0]) & (lines[at, 4] - high)
+        second &= (low - lines[at, 1]) & (lines[at, 5] - high)
+        third &= (low - lines[at, 2]) & (lines[at, 6] - high)
+        fourth &= (low - lines[at, 3]) & (lines[at, 7] - high)
         if not (first | second | third | fourth):
             return _ZERO
     return (first >> 15) | (second >> 14) | (third >> 13) | (fourth >> 12)
 
 
 @jit
-def _holds(lo: Floats, hi: Floats, box: int, point: Floats) -> bool:
-    for axis in range(len(point)):
-        if not (lo[box, axis] <= point[axis] <= hi[box, axis]):
-            return False
-    return True
+def _child(bit: np.uint64) -> int:
+    return int(np.int64(((bit >> 4) << 2) | (bit & np.uint64(3))))
+
+
+@jit
+def held_before(lo: Floats, hi: Floats, earlier: Rows, box: int, point: Floats) -> tuple[bool, int]:
+    """Whether an earlier box of the same subscription holds the point; and boxes compared."""
+    tested = 0
+    other = earlier[box]
+    while other >= 0:
+        tested += 1
+        axis = 0
+        while axis < len(point) and lo[other, axis] <= point[axis] <= hi[other, axis]:
+            axis += 1
+        if axis == len(point):
+            return True, tested
+        other = earlier[other]
+    return False, tested
 
 
 @jit
@@ -120,39 +142,41 @@ def _search(
     at_least, at_most, pending = scratch[0], scratch[1], scratch[2]
     for axis in range(len(point)):
         edges = tree.edges[tree.edge_at[axis] : tree.edge_at[axis + 1]]
-        code = np.uint64(2 * cell_of(edges, point[tree.order[axis]]) + 1)
+        code = np.uint64(2 * cell_of(edges, point[axis]) + 1)
         at_most[axis] = code * _LANES
         at_least[axis] = at_most[axis] | _TOPS
+    lines, line_axis, line_at, base = tree.lines, tree.line_axis, tree.line_at, tree.base
+    lo, hi, row, earlier = tree.lo, tree.hi, tree.row, tree.earlier
     level, node = top, 0
     while True:
-        children = _children(tree.codes, tree.base[level] + node, at_least, at_most, _ZERO)
+        begin, end = line_at[base[level] + node], line_at[base[level] + node + 1]
+        children = _children(lines, line_axis, begin, end, at_least, at_most, _ZERO)
         visited += 1
         skipped = (cursor >> (4 * level)) - FANOUT * node
         if skipped > 0:
             bit = 16 * (skipped >> 2) + (skipped & 3)
             children = (children >> bit) << bit
         if level == 0 and children:
-            sure = _children(tree.codes, node, at_least, at_most, _LANES)
+            sure = _children(lines, line_axis, begin, end, at_least, at_most, _LANES)
             while children:
                 bit = trailing_zeros(children)
                 children &= children - _ONE
-                box = FANOUT * node + np.int64(((bit >> 4) << 2) | (bit & np.uint64(3)))
+                box = FANOUT * node + _child(bit)
                 if not (sure >> bit) & _ONE:
                     tested += 1
-                    if not _holds(tree.lo, tree.hi, box, point):
+                    axis = 0
+                    while axis < len(point) and lo[box, axis] <= point[axis] <= hi[box, axis]:
+                        axis += 1
+                    if axis < len(point):
                         continue
-                if len(tree.earlier):
-                    other = tree.earlier[box]
-                    while other >= 0:
-                        tested += 1
-                        if _holds(tree.lo, tree.hi, other, point):
-                            break
-                        other = tree.earlier[other]
-                    if other >= 0:
+                if len(earlier):
+                    twice, compared = held_before(lo, hi, earlier, box, point)
+                    tested += compared
+                    if twice:
                         continue
                 if filled == len(rows):
                     return box, filled, visited, tested
-                rows[filled] = tree.row[box]
+                rows[filled] = row[box]
                 filled += 1
         pending[level] = children
         while not pending[level]:
@@ -162,7 +186,7 @@ def _search(
             node >>= 4
         bit = trailing_zeros(pending[level])
         pending[level] &= pending[level] - _ONE
-        node = FANOUT * node + np.int64(((bit >> 4) << 2) | (bit & np.uint64(3)))
+        node = FANOUT * node + _child(bit)
         level -= 1
 
 
@@ -204,17 +228,24 @@ def _encode(edges: Floats, lo: Floats, hi: Floats, low: Codes, high: Codes) -> N
 
 
 @jit
-def _fill_level(low: Codes, high: Codes, codes: Words) -> None:
-    """Pack the codes of children (boxes, d) into the lanes of their nodes."""
-    for child in range(len(codes) * FANOUT):
-        node, place = child // FANOUT, child % FANOUT
-        word, lane = place % 4, 16 * (place // 4)
-        for axis in range(codes.shape[1]):
+def _fill_lines(
+    low: Codes,
+    high: Codes,
+    line_node: npt.NDArray[np.int32],
+    line_axis: npt.NDArray[np.uint16],
+    lines: Words,
+) -> None:
+    """Pack the codes of 16 children (boxes, d) on one axis into the lanes of each line."""
+    for at in range(len(lines)):
+        axis = line_axis[at]
+        for place in range(FANOUT):
+            child = FANOUT * line_node[at] + place
+            word, lane = place % 4, 16 * (place // 4)
             below, above = np.uint64(_NOTHING), _ZERO
             if child < len(low):
                 below, above = np.uint64(low[child, axis]), np.uint64(high[child, axis])
-            codes[node, axis, word] |= below << lane
-            codes[node, axis, 4 + word] |= (above | np.uint64(0x8000)) << lane
+            lines[at, word] |= below << lane
+            lines[at, 4 + word] |= (above | np.uint64(0x8000)) << lane
 
 
 class RTree:
@@ -234,7 +265,7 @@ class RTree:
     @property
     def nodes(self) -> int:
         """Nodes of all levels."""
-        return len(self._tree.codes)
+        return len(self._tree.line_at) - 1
 
     def match(self, points: Floats) -> Matches:
         """Return all matches of all events at once."""
@@ -246,7 +277,7 @@ class RTree:
 
     def match_one(self, point: Floats) -> Rows:
         """Return the rows of one event (d,)."""
-        point = _readable(point)
+        point = readable(point)
         rows = np.empty(256, np.int32)
         cursor, filled = _match_one(self._tree, point, 0, rows)
         while cursor >= 0:
@@ -256,7 +287,7 @@ class RTree:
         return rows[:filled]
 
     def _step(self, points: Floats) -> Step:
-        tree, points = self._tree, _readable(points)
+        tree, points = self._tree, readable(points)
 
         def step(
             event: int, cursor: int, rows: Rows, counts: Counts
@@ -272,7 +303,7 @@ class RTree:
         self._tree = Tree(**{name: frozen(array, array.dtype) for name, array in state.items()})
 
 
-def _readable(points: Floats) -> Floats:
+def readable(points: Floats) -> Floats:
     """Return the same memory read-only, so that a kernel has one signature."""
     points = np.ascontiguousarray(points, np.float64).view()
     points.flags.writeable = False
@@ -281,26 +312,29 @@ def _readable(points: Floats) -> Floats:
 
 def _build(boxes: Boxes, events: Floats | None) -> Tree:
     count, dimensions = boxes.lo.shape
-    axes = axes_by_selectivity(boxes.lo, boxes.hi, events)
     cells = min(MOST_CELLS, max(64, count // 8))
-    edges = [edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], cells) for axis in axes]
+    edges = [
+        edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], cells) for axis in range(dimensions)
+    ]
     low = np.empty((count, dimensions), np.uint16)
     high = np.empty((count, dimensions), np.uint16)
-    for place, axis in enumerate(axes):
+    for axis in range(dimensions):
         some = np.ascontiguousarray(boxes.lo[:, axis]), np.ascontiguousarray(boxes.hi[:, axis])
-        _encode(edges[place], *some, low[:, place], high[:, place])
-    packed = _packed_order(boxes.mentioned[:, axes], low, high)
-    row = boxes.owner[packed]
-    codes, base = _build_levels(low[packed], high[packed])
+        _encode(edges[axis], *some, low[:, axis], high[:, axis])
+    order = axes_by_selectivity(boxes.lo, boxes.hi, events)
+    packed = _packed_order(boxes.mentioned, order, low, high)
+    ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
+    lines, line_axis, lines_of, base = _build_levels(low[packed], high[packed], ends)
     return Tree(
-        codes=frozen(codes, np.uint64),
+        lines=frozen(lines, np.uint64),
+        line_axis=frozen(line_axis, np.uint16),
+        line_at=frozen(np.concatenate([[0], np.cumsum(lines_of)]), np.int64),
         base=frozen(base, np.int64),
-        order=frozen(axes, np.int64),
         edges=frozen(np.concatenate(edges), np.float64),
         edge_at=frozen(np.concatenate([[0], np.cumsum([len(e) for e in edges])]), np.int64),
         lo=frozen(boxes.lo[packed], np.float64),
         hi=frozen(boxes.hi[packed], np.float64),
-        row=frozen(row, np.int32),
+        row=frozen(boxes.owner[packed], np.int32),
         earlier=frozen(earlier_boxes(boxes, packed), np.int32),
     )
 
@@ -320,17 +354,18 @@ def earlier_boxes(boxes: Boxes, packed: Counts) -> Rows:
     return before[packed]
 
 
-def _packed_order(mentioned: npt.NDArray[np.bool_], low: Codes, high: Codes) -> Counts:
+def _packed_order(
+    mentioned: npt.NDArray[np.bool_], order: Counts, low: Codes, high: Codes
+) -> Counts:
     """Return the boxes in an order that keeps neighbours together."""
-    dimensions = low.shape[1]
-    group, group_axes = groups_by_axes(mentioned, np.arange(dimensions), 8, FANOUT)
+    group, group_axes = groups_by_axes(mentioned, order, 8, FANOUT)
     middle = (low.astype(np.uint64) + high) >> np.uint64(1)
     index = np.zeros(len(low), np.uint64)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     for axes, some in zip(group_axes, members, strict=bool(len(low))):
         if axes:
             bits = min(15, 64 // len(axes))
-            cells = np.ascontiguousarray(middle[np.ix_(some, axes)])
+            cells = np.ascontiguousarray(middle[some][:, axes])
             surplus = max(0, int(cells.max()).bit_length() - bits)
             part = np.empty(len(some), np.uint64)
             indexes_of(cells >> np.uint64(surplus), bits, turns_of(len(axes)), part)
@@ -338,16 +373,30 @@ def _packed_order(mentioned: npt.NDArray[np.bool_], low: Codes, high: Codes) -> 
     return np.lexsort((index, group)).astype(np.int64)
 
 
-def _build_levels(low: Codes, high: Codes) -> tuple[Words, list[int]]:
-    """Return the codes of all nodes, leaves first, and the first node of each level."""
-    dimensions = low.shape[1]
-    levels: list[Words] = []
+def _build_levels(
+    low: Codes, high: Codes, ends: Codes
+) -> tuple[Words, npt.NDArray[np.uint16], Counts, list[int]]:
+    """Return the lines of all levels, leaves first, their axes, lines a node, and levels' starts.
+
+    `ends` are the upper codes of a box that is unbounded.
+    """
+    lines: list[Words] = [np.zeros((0, 8), np.uint64)]
+    line_axis: list[npt.NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
+    lines_of: list[Counts] = [np.zeros(0, np.int64)]
     base: list[int] = []
-    while len(low) > 1 or (len(low) and not levels):
-        nodes = -(-len(low) // FANOUT)
-        base.append(sum(map(len, levels)))
-        levels.append(np.zeros((nodes, dimensions, 8), np.uint64))
-        _fill_level(low, high, levels[-1])
+    while len(low) > 1 or (len(low) and not base):
         starts = np.arange(0, len(low), FANOUT)
+        needed = np.maximum.reduceat((low > 0) | (high < ends), starts)
+        needed[-1, 0] |= len(low) % FANOUT > 0  # or nothing would rule out the missing children
+        width = np.add.reduceat((high - low) / ends, starts)
+        narrow_first = np.argsort(np.where(needed, width, np.inf), axis=1).astype(np.uint16)
+        count = needed.sum(axis=1)
+        kept = np.arange(low.shape[1]) < count[:, None]
+        node = np.nonzero(kept)[0].astype(np.int32)
+        base.append(sum(map(len, lines_of)))
+        lines_of.append(count)
+        line_axis.append(narrow_first[kept])
+        lines.append(np.zeros((len(node), 8), np.uint64))
+        _fill_lines(low, high, node, line_axis[-1], lines[-1])
         low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
-    return np.concatenate([np.zeros((0, dimensions, 8), np.uint64), *levels]), base
+    return np.concatenate(lines), np.concatenate(line_axis), np.concatenate(lines_of), base
