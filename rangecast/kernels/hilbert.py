@@ -51,7 +51,7 @@ def check_curve(axes: int, bits: int) -> None:
 
 def new_stack() -> Words:
     """Return the working memory that `ranges_of_box` needs; one for each thread."""
-    return np.zeros((4, 65), np.uint64)
+    return np.zeros((6, 65), np.uint64)
 
 
 @jit
@@ -188,7 +188,7 @@ def expected_ranges(first: Words, last: Words, bits: int, dropped: int) -> float
 
 @jit
 def _coarsening(first: Words, last: Words, bits: int, room: int) -> int:
-    """Return how many bits to drop so that the ranges are likely to have room."""
+    """Return how many bits to drop so that no more than `room` ranges are to be expected."""
     dropped = 0
     while dropped < bits - 1 and expected_ranges(first, last, bits, dropped) > room:
         dropped += 1
@@ -203,16 +203,20 @@ def ranges_of_box(
 
     The ranges are closed and maximal, `limit` at most: past it they are joined over their
     smallest gaps, so that no cell is ever lost. `starts` and `ends` have room for ROOM * limit. A
-    box that is likely to need more is taken in larger cells, and if the room runs out all the
+    box that would need much more is taken in larger cells, and where the room runs out all the
     same, small gaps are joined on the way and nodes that are small beside them taken whole: so
     the work is bounded as well. Returns how many ranges, and how many nodes were looked at.
     """
     axes = len(first)
     cut, entries, directions, corners = stack[0], stack[1], stack[2], stack[3]
+    lowest, highest = stack[4], stack[5]
     top = _ALL >> (64 - bits)
+    dropped = _coarsening(first, last, bits, 2 * len(starts))
     cut[0] = _ZERO
     for axis in range(axes):
-        if first[axis] != _ZERO or last[axis] != top:
+        lowest[axis] = (first[axis] >> dropped) << dropped
+        highest[axis] = last[axis] | ((_ONE << dropped) - _ONE)
+        if lowest[axis] != _ZERO or highest[axis] != top:
             cut[0] |= _ONE << axis
         corners[axis] = _ZERO
     if cut[0] == _ZERO:
@@ -223,7 +227,6 @@ def ranges_of_box(
     level, place = bits - 1, axes - 1  # the bit of the coordinates, the bit of the corner's number
     left = axes * bits  # bits of the index below the node whose children are looked at
     depth = 0
-    finest = axes * _coarsening(first, last, bits, len(starts))
     count = visited = 0
     gap = _ZERO  # gaps up to this are joined
     while True:
@@ -240,13 +243,13 @@ def ranges_of_box(
             low |= half << level
             high = low | ((_ONE << level) - _ONE)
             corners[axis] = low
-            outside = high < first[axis] or low > last[axis]
-            if first[axis] <= low and high <= last[axis]:
+            outside = high < lowest[axis] or low > highest[axis]
+            if lowest[axis] <= low and high <= highest[axis]:
                 open_axes ^= _ONE << axis
         below = left - 1
         if not outside:
             path = (path << 1) | child
-            if open_axes and below > finest and (_ONE << below) > gap >> 2:
+            if open_axes and (_ONE << below) > gap >> 2:
                 depth += 1
                 left = below
                 cut[depth] = open_axes

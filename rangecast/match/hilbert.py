@@ -14,10 +14,12 @@ an event lies in one, found by binary search in `cuts`. Over the segments lies a
 tree. A range is filed once, at the lowest node that holds all of it: it then crosses the middle of
 that node, so an event in the left half lies in it exactly if the range starts at or before the
 event's segment. The lists of a node are ordered by start and by end, and what an event hits is the
-head of one of them. Ranges within a run of 8 segments stay together, unordered.
+head of one of them. Where ranges are few beside the segments, those within a run of 8 segments stay
+together, unordered, which saves the lowest levels of the tree.
 
     axis      flat int64, with `axis_at` (groups + 1): the attributes of each group
     bits      (groups,) int64            bits of its curve
+    bottom, top  (groups,) int64         lowest level of its tree that has lists, and the root's
     edges     flat float64, with `edge_at`: cells of each group's attributes
     turns     flat uint32, with `turns_at` (axes + 2): `turns_of` for each number of axes
     cuts      flat uint64, with `cut_at` (groups + 1): where segments begin
@@ -75,6 +77,8 @@ class Table(NamedTuple):
     axis: Counts
     axis_at: Counts
     bits: Counts
+    bottom: Counts
+    top: Counts
     edges: Floats
     edge_at: Counts
     turns: npt.NDArray[np.uint32]
@@ -138,10 +142,8 @@ def _search(
     first_group = cursor >> _GROUP_SHIFT
     for group in range(first_group, len(table.bits)):
         segment = segment_of[group]
-        top = 0
-        while (1 << top) < table.cut_at[group + 1] - table.cut_at[group]:
-            top += 1
-        resumed_level, resumed_at = min(top, _BOTTOM), 0
+        bottom, top = table.bottom[group], table.top[group]
+        resumed_level, resumed_at = bottom, 0
         if group == first_group and cursor:
             resumed_level = (cursor >> _LEVEL_SHIFT) & 63
             resumed_at = cursor & ((1 << _LEVEL_SHIFT) - 1)
@@ -150,7 +152,7 @@ def _search(
             at, stop = lists[node], lists[node + 1]
             if level == resumed_level:
                 at = max(at, resumed_at)
-            unordered = level <= _BOTTOM
+            unordered = level == bottom
             left = unordered or not (segment >> (level - 1)) & 1
             while at < stop:
                 visited += 1
@@ -277,7 +279,7 @@ class Hilbert:
     def match_one(self, point: Floats) -> Rows:
         """Return the rows of one event (d,)."""
         point = readable(point)
-        rows = np.empty(256, np.int32)
+        rows = np.empty(1024, np.int32)
         cursor, filled = _match_one(self._table, point, 0, rows)
         while cursor >= 0:
             rows = np.concatenate([rows, np.empty(len(rows), np.int32)])
@@ -306,6 +308,8 @@ class _Part(NamedTuple):
     """What one group adds to the table; boxes and lists are numbered within the group."""
 
     bits: int
+    bottom: int
+    top: int
     edges: list[Floats]
     order: Counts
     cuts: Words
@@ -335,6 +339,8 @@ def _build(
         axis=frozen([axis for on in group_axes for axis in on], np.int64),
         axis_at=_offsets([len(on) for on in group_axes]),
         bits=frozen([part.bits for part in parts], np.int64),
+        bottom=frozen([part.bottom for part in parts], np.int64),
+        top=frozen([part.top for part in parts], np.int64),
         edges=_flat(edges, np.float64),
         edge_at=_offsets([len(some) for some in edges]),
         turns=_flat(turns, np.uint32),
@@ -375,7 +381,8 @@ def _build_part(lo: Floats, hi: Floats, bits: int | None, limit: int) -> _Part:
         everywhere = np.zeros(count, np.uint32)
         box = np.arange(count)
         lists = np.array([0, 0, count])
-        return _Part(0, [], box, np.zeros(1, np.uint64), lists, everywhere, box, everywhere, box)
+        cuts = np.zeros(1, np.uint64)
+        return _Part(0, 0, 0, [], box, cuts, lists, everywhere, box, everywhere, box)
     bits, edges = _choose_cells(lo, hi, bits, limit)
     first, last = _cells(edges, lo), _cells(edges, hi)
     middle = np.empty(count, np.uint64)
@@ -388,14 +395,24 @@ def _build_part(lo: Floats, hi: Floats, bits: int | None, limit: int) -> _Part:
     start = np.searchsorted(cuts, starts).astype(np.uint32)
     end = (np.searchsorted(cuts, ends, "right") - 1).astype(np.uint32)
     top = int(len(cuts) - 1).bit_length()
-    bottom = min(top, _BOTTOM)
+    bottom = min(top, _BOTTOM) if len(start) < 2 * len(cuts) else 0
     level = np.maximum(np.frexp((start ^ end).astype(np.float64))[1], bottom)
     node = ((1 << top) + start.astype(np.int64)) >> level
     by_start = np.lexsort((start, node))
     by_end = np.lexsort((np.where(level == bottom, start, -end.astype(np.int64)), node))
     lists = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=2 << (top - bottom)))])
     return _Part(
-        bits, edges, order, cuts, lists, start[by_start], box[by_start], end[by_end], box[by_end]
+        bits=bits,
+        bottom=bottom,
+        top=top,
+        edges=edges,
+        order=order,
+        cuts=cuts,
+        lists=lists,
+        start=start[by_start],
+        start_box=box[by_start],
+        end=end[by_end],
+        end_box=box[by_end],
     )
 
 

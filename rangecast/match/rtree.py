@@ -278,7 +278,7 @@ class RTree:
     def match_one(self, point: Floats) -> Rows:
         """Return the rows of one event (d,)."""
         point = readable(point)
-        rows = np.empty(256, np.int32)
+        rows = np.empty(1024, np.int32)
         cursor, filled = _match_one(self._tree, point, 0, rows)
         while cursor >= 0:
             rows = np.concatenate([rows, np.empty(len(rows), np.int32)])
