@@ -70,7 +70,7 @@ def test_few_candidates_are_compared():
         table = Hilbert(boxes)
         matches = table.match(points)
         assert matches.work.tested < share * len(points) * boxes.rows
-        lists = len(points) * sum(int(top) + 1 for top in table._table.top)
+        lists = len(points) * sum(int(top) + 1 for top in table._arrays.top)
         assert matches.work.visited < 1.5 * matches.work.tested + lists
 
 
@@ -119,7 +119,7 @@ def test_options_that_make_no_curve_are_refused():
 def test_arrays_are_read_only_and_kernels_have_one_signature():
     boxes, points = some_boxes(500, 3)
     table = Hilbert(boxes)
-    assert all(not array.flags.writeable for array in table._table)
+    assert all(not array.flags.writeable for array in table._arrays)
     frozen_points = points.copy()
     frozen_points.flags.writeable = False
     table.match(points)
@@ -128,4 +128,4 @@ def test_arrays_are_read_only_and_kernels_have_one_signature():
     table.match_one(frozen_points[0])
     assert len(hilbert._match.signatures) == 1
     assert len(hilbert._match_one.signatures) == 1
-    assert table.memory == sum(array.nbytes for array in table._table)
+    assert table.memory == sum(array.nbytes for array in table._arrays)

@@ -107,7 +107,7 @@ def test_memory_is_at_most_24_bytes_a_subscription_and_attribute(d, mentions):
 def test_arrays_are_read_only_and_kernels_have_one_signature():
     boxes, points = some_boxes(500, 3)
     tree = RTree(boxes)
-    assert all(not array.flags.writeable for array in tree._tree)
+    assert all(not array.flags.writeable for array in tree._arrays)
     frozen_points = points.copy()
     frozen_points.flags.writeable = False
     tree.match(points)

@@ -36,7 +36,6 @@ list entries looked at, and boxes compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,8 +56,8 @@ from rangecast.kernels.hilbert import (
     turns_of,
 )
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.result import BUFFER, Counts, Matches, Rows, Step, collect, stream
-from rangecast.match.rtree import earlier_boxes, held_before, readable
+from rangecast.match.result import Counts, Rows
+from rangecast.match.rtree import Packed, earlier_boxes, held_before
 from rangecast.model.boxes import Boxes, Floats, frozen
 
 Words = npt.NDArray[np.uint64]
@@ -208,7 +207,8 @@ def _match(
 
 
 @jit_single
-def _match_one(table: Table, point: Floats, cursor: int, rows: Rows) -> tuple[int, int]:
+def _match_one(arrays: tuple[Any, ...], point: Floats, cursor: int, rows: Rows) -> tuple[int, int]:
+    table = Table(*arrays)
     segment = np.empty(len(table.bits), np.int64)
     _find_segments(table, point, np.empty(len(point), np.uint64), segment)
     cursor, filled, _, _ = _search(table, point, segment, cursor, rows, 0)
@@ -223,10 +223,11 @@ def _mean_expected(first: Words, last: Words, bits: int) -> float:
     return total / len(first)
 
 
-class Hilbert:
+class Hilbert(Packed):
     """All matches of each event by ranges on Hilbert curves."""
 
     name = "hilbert"
+    _kind, _batch, _single = Table, staticmethod(_match), staticmethod(_match_one)
 
     def __init__(
         self,
@@ -248,60 +249,20 @@ class Hilbert:
         if ranges < 1:
             raise UsageError(f"a box needs at least one range on the curve; given: {ranges}")
         check_curve(axes, 1 if bits is None else bits)
-        self._table = _build(boxes, events, axes, bits, ranges, company)
-
-    @property
-    def memory(self) -> int:
-        """Bytes of all arrays held."""
-        return sum(array.nbytes for array in self._table)
+        super().__init__(_build(boxes, events, axes, bits, ranges, company))
 
     @property
     def ranges(self) -> int:
         """Ranges of all boxes."""
-        return len(self._table.start)
+        return len(self._arrays.start)
 
     @property
     def groups(self) -> list[tuple[list[int], int]]:
         """The attributes and the bits of each curve."""
-        axes = np.split(self._table.axis, self._table.axis_at[1:-1])
+        axes = np.split(self._arrays.axis, self._arrays.axis_at[1:-1])
         return [
-            (some.tolist(), int(bits)) for some, bits in zip(axes, self._table.bits, strict=False)
+            (some.tolist(), int(bits)) for some, bits in zip(axes, self._arrays.bits, strict=False)
         ]
-
-    def match(self, points: Floats) -> Matches:
-        """Return all matches of all events at once."""
-        return collect(self._step(points), len(points))
-
-    def stream(self, points: Floats, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
-        """Yield (first event, matches) in pieces of at most `buffer` rows."""
-        return stream(self._step(points), len(points), buffer)
-
-    def match_one(self, point: Floats) -> Rows:
-        """Return the rows of one event (d,)."""
-        point = readable(point)
-        rows = np.empty(1024, np.int32)
-        cursor, filled = _match_one(self._table, point, 0, rows)
-        while cursor >= 0:
-            rows = np.concatenate([rows, np.empty(len(rows), np.int32)])
-            cursor, more = _match_one(self._table, point, cursor, rows[filled:])
-            filled += more
-        return rows[:filled]
-
-    def _step(self, points: Floats) -> Step:
-        table, points = self._table, readable(points)
-
-        def step(
-            event: int, cursor: int, rows: Rows, counts: Counts
-        ) -> tuple[int, int, int, int, int]:
-            return _match(table, points, event, cursor, rows, counts)
-
-        return step
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self._table._asdict()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._table = Table(**{name: frozen(array, array.dtype) for name, array in state.items()})
 
 
 class _Part(NamedTuple):

@@ -32,8 +32,8 @@ nodes opened, and boxes compared in float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -213,9 +213,9 @@ def _match(
 
 
 @jit_single
-def _match_one(tree: Tree, point: Floats, cursor: int, rows: Rows) -> tuple[int, int]:
+def _match_one(arrays: tuple[Any, ...], point: Floats, cursor: int, rows: Rows) -> tuple[int, int]:
     scratch = np.empty((3, max(16, len(point))), np.uint64)
-    cursor, filled, _, _ = _search(tree, point, cursor, rows, 0, scratch)
+    cursor, filled, _, _ = _search(Tree(*arrays), point, cursor, rows, 0, scratch)
     return cursor, filled
 
 
@@ -248,24 +248,24 @@ def _fill_lines(
             lines[at, 4 + word] |= (above | np.uint64(0x8000)) << lane
 
 
-class RTree:
-    """All matches of each event by a packed R-tree."""
+class Packed:
+    """A structure that is one named tuple of frozen arrays, with a kernel for batches and for one.
 
-    name = "rtree"
+    The kernel for one event takes a plain tuple, which numba reads faster than a named one.
+    """
 
-    def __init__(self, boxes: Boxes, *, events: Floats | None = None):
-        """`events` is a sample of what will be matched; it only makes the order better."""
-        self._tree = _build(boxes, events)
+    _kind: ClassVar[Callable[..., Any]]
+    _batch: ClassVar[Callable[..., tuple[int, int, int, int, int]]]
+    _single: ClassVar[Callable[..., tuple[int, int]]]
+
+    def __init__(self, arrays: Any):
+        self._arrays = arrays
+        self._plain = tuple(arrays)
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays held."""
-        return sum(array.nbytes for array in self._tree)
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of all levels."""
-        return len(self._tree.line_at) - 1
+        return sum(array.nbytes for array in self._plain)
 
     def match(self, points: Floats) -> Matches:
         """Return all matches of all events at once."""
@@ -277,37 +277,54 @@ class RTree:
 
     def match_one(self, point: Floats) -> Rows:
         """Return the rows of one event (d,)."""
-        point = readable(point)
+        point = _readable(point)
         rows = np.empty(1024, np.int32)
-        cursor, filled = _match_one(self._tree, point, 0, rows)
+        cursor, filled = self._single(self._plain, point, 0, rows)
         while cursor >= 0:
             rows = np.concatenate([rows, np.empty(len(rows), np.int32)])
-            cursor, more = _match_one(self._tree, point, cursor, rows[filled:])
+            cursor, more = self._single(self._plain, point, cursor, rows[filled:])
             filled += more
         return rows[:filled]
 
     def _step(self, points: Floats) -> Step:
-        tree, points = self._tree, readable(points)
+        arrays, points = self._arrays, _readable(points)
 
         def step(
             event: int, cursor: int, rows: Rows, counts: Counts
         ) -> tuple[int, int, int, int, int]:
-            return _match(tree, points, event, cursor, rows, counts)
+            return self._batch(arrays, points, event, cursor, rows, counts)
 
         return step
 
     def __getstate__(self) -> dict[str, Any]:
-        return self._tree._asdict()
+        return dict(self._arrays._asdict())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._tree = Tree(**{name: frozen(array, array.dtype) for name, array in state.items()})
+        arrays = {name: frozen(array, array.dtype) for name, array in state.items()}
+        Packed.__init__(self, self._kind(**arrays))
 
 
-def readable(points: Floats) -> Floats:
+def _readable(points: Floats) -> Floats:
     """Return the same memory read-only, so that a kernel has one signature."""
     points = np.ascontiguousarray(points, np.float64).view()
     points.flags.writeable = False
     return points
+
+
+class RTree(Packed):
+    """All matches of each event by a packed R-tree."""
+
+    name = "rtree"
+    _kind, _batch, _single = Tree, staticmethod(_match), staticmethod(_match_one)
+
+    def __init__(self, boxes: Boxes, *, events: Floats | None = None):
+        """`events` is a sample of what will be matched; it only makes the order better."""
+        super().__init__(_build(boxes, events))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all levels."""
+        return len(self._arrays.line_at) - 1
 
 
 def _build(boxes: Boxes, events: Floats | None) -> Tree:
