@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
+from rangecast.match.hilbert import Hilbert
 from rangecast.match.result import Matches
+from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 
@@ -21,7 +24,12 @@ class Matcher(Protocol):
     def match(self, points: np.ndarray) -> Matches: ...
 
 
-MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {"scan": Scan}
+MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {
+    "scan": Scan,
+    "rtree": RTree,
+    "hilbert": Hilbert,
+    "hilbert in small groups": partial(Hilbert, company=0, ranges=3),
+}
 
 
 def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:
