@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from rangecast.match.result import Matches
 from rangecast.match.scan import Scan
+from rangecast.match.vcr import Vcr
 from rangecast.model.boxes import Boxes
 
 
@@ -21,7 +23,14 @@ class Matcher(Protocol):
     def match(self, points: np.ndarray) -> Matches: ...
 
 
-MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {"scan": Scan}
+MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {
+    "scan": Scan,
+    "vcr": Vcr,
+    "vcr hashed": partial(Vcr, hashed=True),
+    "vcr overlapped": partial(Vcr, overlapped=True),
+    "vcr overlapped hashed": partial(Vcr, overlapped=True, hashed=True),
+    "vcr coarse": partial(Vcr, sides=(2, 2), cells=6, pieces=3),
+}
 
 
 def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:

@@ -1,0 +1,199 @@
+"""Very many short lists of ids, addressed by large numbers, that grow and shrink in place.
+
+`slot_of` takes the number of a list (a key) to a slot: the key itself (direct), or by open
+addressing over `keys` (hashed: the key is mixed well, as keys in use cluster; a key stays in its
+slot when its list runs empty, until the table is made anew). The list of a slot is
+
+    pool[start[slot] : start[slot] + length[slot]]
+
+in a block of the next power of two. A list that grows out of its block, or no longer needs half
+of it, leaves that to the others of its size through the chain `free`.
+
+Memory: 4 bytes an id, before rounding up, and 8 a slot, 16 if hashed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import UsageError
+from rangecast.kernels.jit import jit
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+_SIZES = 32
+SLOTS_USED, POOL_USED = 0, 1
+
+
+class Lists(NamedTuple):
+    """Arrays that kernels change in place."""
+
+    keys: Ints
+    """Key of each slot, -1 if it has none; an empty array if slots are keys."""
+    start: Rows
+    length: Rows
+    pool: Rows
+    free: Ints
+    """First free block of 2^c words by c, -1 if none; its first word is the next one."""
+    used: Ints
+    """Slots that have a key (hashed), words of the pool that are in blocks."""
+
+
+def direct(keys: int) -> Lists:
+    """Return empty lists for keys 0 .. keys - 1."""
+    return _lists(np.empty(0, np.int64), keys)
+
+
+def hashed(slots: int) -> Lists:
+    """Return empty lists for any keys."""
+    return _lists(np.full(slots, -1, np.int64), slots)
+
+
+def _lists(keys: Ints, slots: int) -> Lists:
+    start, length = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+    free, used = np.full(_SIZES, -1, np.int64), np.zeros(2, np.int64)
+    return Lists(keys, start, length, np.empty(0, np.int32), free, used)
+
+
+def laid_out(lists: Lists) -> Lists:
+    """Return the lists emptied, with a block for as many ids in each slot as it counts now."""
+    blocks = np.zeros(len(lists.length), np.int64)
+    some = lists.length > 0
+    blocks[some] = 1 << (np.frexp(np.maximum(lists.length[some] - 0.5, 0.5))[1].astype(np.int64))
+    ends = np.cumsum(blocks)
+    words = int(ends[-1]) if len(ends) else 0
+    pool = _pool(words)
+    lists.used[POOL_USED] = words
+    lists.start[:] = ends - blocks
+    lists.length[:] = 0
+    return lists._replace(pool=pool)
+
+
+def with_larger_pool(lists: Lists) -> Lists:
+    """Return the lists with room for more blocks."""
+    pool = _pool(max(2 * len(lists.pool), int(lists.used[POOL_USED]) * 2, 1024))
+    pool[: len(lists.pool)] = lists.pool
+    return lists._replace(pool=pool)
+
+
+def _pool(words: int) -> Rows:
+    if words >= 1 << 31:
+        raise UsageError(
+            f"the id lists need {words} words, at most {(1 << 31) - 1} can be addressed: "
+            "cut boxes into fewer pieces, or split the set"
+        )
+    return np.empty(words, np.int32)
+
+
+def with_more_slots(lists: Lists) -> Lists:
+    """Return hashed lists with room for more keys; empty lists are dropped."""
+    live = np.flatnonzero(lists.length > 0)
+    larger = hashed(max(2 * len(lists.keys), 16))
+    _rehash(lists, live, larger)
+    larger.used[POOL_USED] = lists.used[POOL_USED]
+    return larger._replace(pool=lists.pool, free=lists.free)
+
+
+@jit
+def _rehash(lists: Lists, live: Ints, larger: Lists) -> None:
+    for old in live:
+        slot = slot_of(larger.keys, lists.keys[old])
+        larger.keys[slot] = lists.keys[old]
+        larger.start[slot] = lists.start[old]
+        larger.length[slot] = lists.length[old]
+    larger.used[SLOTS_USED] = len(live)
+
+
+@jit
+def slot_of(keys: Ints, key: int) -> int:
+    """Return the slot of a key, or the empty one where it would go."""
+    slots = len(keys)
+    if slots == 0:
+        return key
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    slot = int(((mixed >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+    while keys[slot] != key and keys[slot] != -1:
+        slot += 1
+        if slot == slots:
+            slot = 0
+    return slot
+
+
+@jit
+def claim(lists: Lists, key: int, fullest: float) -> int:
+    """Return the slot of a key, made its own if it is new; -1 if the table is too full for it."""
+    slot = slot_of(lists.keys, key)
+    if len(lists.keys) and lists.keys[slot] == -1:
+        if lists.used[SLOTS_USED] + 1 > fullest * len(lists.keys):
+            return -1
+        lists.keys[slot] = key
+        lists.used[SLOTS_USED] += 1
+    return slot
+
+
+@jit
+def _size(count: int) -> int:
+    """Return the least c with 2^c >= count."""
+    size = 0
+    while (1 << size) < count:
+        size += 1
+    return size
+
+
+@jit
+def append(lists: Lists, slot: int, entry: int) -> bool:
+    """Add an id to a list; False if the pool has no room for the block it needs."""
+    count = lists.length[slot]
+    size = _size(count + 1)
+    if count == 0 or size != _size(count):
+        block = lists.free[size]
+        if block >= 0:
+            lists.free[size] = lists.pool[block]
+        else:
+            block = lists.used[POOL_USED]
+            if block + (1 << size) > len(lists.pool):
+                return False
+            lists.used[POOL_USED] = block + (1 << size)
+        old = lists.start[slot]
+        for i in range(count):
+            lists.pool[block + i] = lists.pool[old + i]
+        if count:
+            _give_back(lists, old, size - 1)
+        lists.start[slot] = block
+    lists.pool[lists.start[slot] + count] = entry
+    lists.length[slot] = count + 1
+    return True
+
+
+@jit
+def put(lists: Lists, slot: int, entry: int) -> None:
+    """Add an id to a list whose block was laid out large enough."""
+    lists.pool[lists.start[slot] + lists.length[slot]] = entry
+    lists.length[slot] += 1
+
+
+@jit
+def remove(lists: Lists, slot: int, entry: int) -> None:
+    """Take an id, which must be there, out of a list."""
+    start, count = lists.start[slot], lists.length[slot]
+    place = start
+    while lists.pool[place] != entry:
+        place += 1
+    lists.pool[place] = lists.pool[start + count - 1]
+    lists.length[slot] = count - 1
+    size = _size(count)
+    if count == 1:
+        _give_back(lists, start, 0)
+    elif size != _size(count - 1):
+        _give_back(lists, start + (1 << (size - 1)), size - 1)
+
+
+@jit
+def _give_back(lists: Lists, block: int, size: int) -> None:
+    lists.pool[block] = lists.free[size]
+    lists.free[size] = block
