@@ -116,7 +116,7 @@ def slot_of(keys: Ints, key: int) -> int:
         return key
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-    slot = int(((mixed >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+    slot = int((np.int64(mixed >> np.uint64(32)) * slots) >> 32)
     while keys[slot] != key and keys[slot] != -1:
         slot += 1
         if slot == slots:
