@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.kernels.grid import MAX, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, Floats, Rows
 
@@ -68,6 +69,15 @@ def stand_alone(lo: Floats, hi: Floats, owner: Rows, out: Bools) -> None:
                     if meet:
                         out[a] = out[b] = False
         start = end
+
+
+def edges_at_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
+    """Return edges for at most `cells` cells, at the bounds of ranges, lower and upper alike.
+
+    An event on an edge lies in all ranges that end there and in all that start there, so for
+    events on edges few edges leave no doubt. Edges past the ends would be twice as many.
+    """
+    return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
 
 
 class Sample:

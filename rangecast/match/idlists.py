@@ -9,7 +9,9 @@ slot when its list runs empty, until the table is made anew). The list of a slot
 in a block of the next power of two. A list that grows out of its block, or no longer needs half
 of it, leaves that to the others of its size through the chain `free`.
 
-Memory: 4 bytes an id, before rounding up, and 8 a slot, 16 if hashed.
+Each id carries two small numbers, `notes`, that are the owner's business.
+
+Memory: 8 bytes an id, before rounding up, and 8 a slot, 16 if hashed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from rangecast.kernels.jit import jit
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
+Notes = npt.NDArray[np.int16]
 
 _SIZES = 32
 SLOTS_USED, POOL_USED = 0, 1
@@ -37,6 +40,8 @@ class Lists(NamedTuple):
     start: Rows
     length: Rows
     pool: Rows
+    notes: Notes
+    """(pool, 2): what goes with each id."""
     free: Ints
     """First free block of 2^c words by c, -1 if none; its first word is the next one."""
     used: Ints
@@ -56,7 +61,7 @@ def hashed(slots: int) -> Lists:
 def _lists(keys: Ints, slots: int) -> Lists:
     start, length = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
     free, used = np.full(_SIZES, -1, np.int64), np.zeros(2, np.int64)
-    return Lists(keys, start, length, np.empty(0, np.int32), free, used)
+    return Lists(keys, start, length, *_pool(0), free, used)
 
 
 def laid_out(lists: Lists) -> Lists:
@@ -66,27 +71,28 @@ def laid_out(lists: Lists) -> Lists:
     blocks[some] = 1 << (np.frexp(np.maximum(lists.length[some] - 0.5, 0.5))[1].astype(np.int64))
     ends = np.cumsum(blocks)
     words = int(ends[-1]) if len(ends) else 0
-    pool = _pool(words)
+    pool, notes = _pool(words)
     lists.used[POOL_USED] = words
     lists.start[:] = ends - blocks
     lists.length[:] = 0
-    return lists._replace(pool=pool)
+    return lists._replace(pool=pool, notes=notes)
 
 
 def with_larger_pool(lists: Lists) -> Lists:
     """Return the lists with room for more blocks."""
-    pool = _pool(max(2 * len(lists.pool), int(lists.used[POOL_USED]) * 2, 1024))
+    pool, notes = _pool(max(2 * len(lists.pool), 1024))
     pool[: len(lists.pool)] = lists.pool
-    return lists._replace(pool=pool)
+    notes[: len(lists.pool)] = lists.notes
+    return lists._replace(pool=pool, notes=notes)
 
 
-def _pool(words: int) -> Rows:
+def _pool(words: int) -> tuple[Rows, Notes]:
     if words >= 1 << 31:
         raise UsageError(
             f"the id lists need {words} words, at most {(1 << 31) - 1} can be addressed: "
             "cut boxes into fewer pieces, or split the set"
         )
-    return np.empty(words, np.int32)
+    return np.empty(words, np.int32), np.empty((words, 2), np.int16)
 
 
 def with_more_slots(lists: Lists) -> Lists:
@@ -95,7 +101,7 @@ def with_more_slots(lists: Lists) -> Lists:
     larger = hashed(max(2 * len(lists.keys), 16))
     _rehash(lists, live, larger)
     larger.used[POOL_USED] = lists.used[POOL_USED]
-    return larger._replace(pool=lists.pool, free=lists.free)
+    return larger._replace(pool=lists.pool, notes=lists.notes, free=lists.free)
 
 
 @jit
@@ -146,7 +152,24 @@ def _size(count: int) -> int:
 
 
 @jit
-def append(lists: Lists, slot: int, entry: int) -> bool:
+def put(lists: Lists, slot: int, entry: int, note: int, other: int) -> None:
+    """Add an id to a list whose block is large enough."""
+    place = lists.start[slot] + lists.length[slot]
+    lists.pool[place] = entry
+    lists.notes[place, 0] = note
+    lists.notes[place, 1] = other
+    lists.length[slot] += 1
+
+
+@jit
+def _move(lists: Lists, old: int, new: int) -> None:
+    lists.pool[new] = lists.pool[old]
+    lists.notes[new, 0] = lists.notes[old, 0]
+    lists.notes[new, 1] = lists.notes[old, 1]
+
+
+@jit
+def append(lists: Lists, slot: int, entry: int, note: int, other: int) -> bool:
     """Add an id to a list; False if the pool has no room for the block it needs."""
     count = lists.length[slot]
     size = _size(count + 1)
@@ -161,20 +184,12 @@ def append(lists: Lists, slot: int, entry: int) -> bool:
             lists.used[POOL_USED] = block + (1 << size)
         old = lists.start[slot]
         for i in range(count):
-            lists.pool[block + i] = lists.pool[old + i]
+            _move(lists, old + i, block + i)
         if count:
             _give_back(lists, old, size - 1)
         lists.start[slot] = block
-    lists.pool[lists.start[slot] + count] = entry
-    lists.length[slot] = count + 1
+    put(lists, slot, entry, note, other)
     return True
-
-
-@jit
-def put(lists: Lists, slot: int, entry: int) -> None:
-    """Add an id to a list whose block was laid out large enough."""
-    lists.pool[lists.start[slot] + lists.length[slot]] = entry
-    lists.length[slot] += 1
 
 
 @jit
@@ -184,7 +199,7 @@ def remove(lists: Lists, slot: int, entry: int) -> None:
     place = start
     while lists.pool[place] != entry:
         place += 1
-    lists.pool[place] = lists.pool[start + count - 1]
+    _move(lists, start + count - 1, place)
     lists.length[slot] = count - 1
     size = _size(count)
     if count == 1:
@@ -197,3 +212,19 @@ def remove(lists: Lists, slot: int, entry: int) -> None:
 def _give_back(lists: Lists, block: int, size: int) -> None:
     lists.pool[block] = lists.free[size]
     lists.free[size] = block
+
+
+@jit
+def copy(pool: Rows, start: int, count: int, out: Rows, place: int) -> bool:
+    """Copy ids to out[place:]; False if one of them was negative.
+
+    Indexes are unsigned, so that the loop needs no test for negative ones and becomes SIMD code;
+    slices would do as well, but cost more than a short list.
+    """
+    a, b = np.uint64(start), np.uint64(place)
+    signs = np.int32(0)
+    for i in range(np.uint64(count)):
+        entry = pool[a + i]
+        out[b + i] = entry
+        signs |= entry
+    return bool(signs >= 0)

@@ -64,13 +64,17 @@ def cut(start: int, width: int, k: int, overlapped: bool, starts: Ints, levels: 
 
 
 @jit
-def first_to_cover(start: int, x: int, side: int, point: int) -> bool:
-    """Whether a VCR side [x, x + side] is the first of its box that covers a point.
+def lap_of(start: int, x: int, level: int) -> int:
+    """Return how far the side before reaches into a side [x, x + 2^level] of a box, -1 if none is.
 
-    `start` is where the box starts. Sides meet, and overlap where the last one was shifted back,
-    but in both cuts the side before ends a multiple of `side` after the start.
+    Of the sides of a box that cover a point, the first is the one that the point lies in by more
+    than its lap. `start` is where the box starts: in both cuts the side before ends a multiple of
+    2^level after it.
     """
-    return x == start or point > start + ((x - start + side - 1) & -side)
+    if x == start:
+        return -1
+    side = 1 << level
+    return start + ((x - start + side - 1) & -side) - x
 
 
 def pieces_of(widths: Ints, k: int, overlapped: bool) -> Ints:

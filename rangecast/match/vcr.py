@@ -35,21 +35,19 @@ from rangecast.errors import UsageError
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match import idlists
-from rangecast.match.candidates import Bools, Sample, reports, stand_alone
-from rangecast.match.idlists import Lists, append, claim, put, remove, slot_of
+from rangecast.match.candidates import Bools, Sample, edges_at_bounds, reports, stand_alone
+from rangecast.match.idlists import Lists, append, claim, copy, put, remove, slot_of
 from rangecast.match.rectangles import (
     Ints,
     choose_sides,
     cut,
-    first_to_cover,
+    lap_of,
 )
 from rangecast.match.result import BUFFER, Counts, Matches, Rows, Step, collect, stream
 from rangecast.match.vcr_frame import (
     Frame,
-    edges_at_bounds,
     edges_of,
     frame_of,
-    grid_points,
     levels_of,
     locate,
     widths_on_grid,
@@ -60,7 +58,6 @@ _COUNT, _PUT, _APPEND, _REMOVE = range(4)
 _DONE, _FULL_SLOTS, _FULL_POOL = range(3)
 _DIRECT_BYTES = 1 << 26
 _GROW_AT = 0.6
-_DELETED = -1
 _UNUSED = np.zeros(1, np.int64)
 
 
@@ -70,10 +67,9 @@ class Held(NamedTuple):
     lo: Floats
     hi: Floats
     owner: Rows
-    corner: Rows
-    """(boxes, 2): first cell on the two axes."""
     alone: Bools
     """Meets no other box of its subscription, and mentions only indexed attributes."""
+    live: Bools
 
 
 @jit
@@ -128,13 +124,16 @@ def _update(
             p, q = place[1] % nx, place[1] // nx
             vcr = base
             sure = held.alone[box] and x_sure and y_sure
+            lap_x = lap_y = -1
             if not x_whole:
                 x, i = cuts[0, p], cuts[1, p]
                 vcr += ux * (x + (1 << kx)) + i
+                lap_x = lap_of(x0, x, i)
                 sure = sure and (x_starts or x > x0) and (x_ends or x + (1 << i) < x1)
             if not y_whole:
                 y, j = cuts[2, q], cuts[3, q]
                 vcr += uy * (y + (1 << ky)) + uj * j
+                lap_y = lap_of(y0, y, j)
                 sure = sure and (y_starts or y > y0) and (y_ends or y + (1 << j) < y1)
             entry = box if sure else ~box
             slot = claim(lists, vcr, fullest)
@@ -143,10 +142,10 @@ def _update(
             if mode == _COUNT:
                 lists.length[slot] += 1
             elif mode == _PUT:
-                put(lists, slot, entry)
+                put(lists, slot, entry, lap_x, lap_y)
             elif mode == _REMOVE:
                 remove(lists, slot, entry)
-            elif not append(lists, slot, entry):
+            elif not append(lists, slot, entry, lap_x, lap_y):
                 return _FULL_POOL
             if mode == _REMOVE:
                 totals[section] -= 1
@@ -174,6 +173,7 @@ def _match(
     """A `Step`; the cursor is (place in the table) * 2^32 + entry. `plain`: boxes are rows."""
     filled = visited = tested = 0
     while event < len(points):
+        begun = filled
         x, past_x = locate(frame.edges_x, points[event, frame.axes[0]])
         y, past_y = 0, True
         if frame.axes[1] >= 0:
@@ -197,35 +197,25 @@ def _match(
                 if count == 0:
                     continue
                 start = lists.start[slot]
-                if frame.apart[t] and plain and skip == 0 and filled + count <= len(rows):
-                    entries, out = lists.pool[start : start + count], rows[filled : filled + count]
-                    least = np.int32(0)
-                    for i in range(len(entries)):
-                        out[i] = entries[i]
-                        least |= entries[i]
-                    if least >= 0:  # none is in doubt
-                        filled += count
-                        counts[event] += count
-                        continue
-                for i in range(skip, count):
+                fits = plain and frame.apart[t] and skip == 0 and count <= len(rows) - filled
+                if fits and copy(lists.pool, start, count, rows, filled):
+                    filled += count
+                    continue
+                into_x, into_y = before_x + past_x, before_y + past_y
+                for i in range(start + skip, start + count):
                     if filled == len(rows):
-                        return event, (t << 32) + i, filled, visited, tested
-                    entry = lists.pool[start + i]
+                        counts[event] += filled - begun
+                        return event, (t << 32) + i - start, filled, visited, tested
+                    entry = lists.pool[i]
                     box = entry if entry >= 0 else ~entry
-                    if not frame.apart[t]:
-                        left, corner = x - before_x, int(held.corner[box, 0])
-                        if side_x and not first_to_cover(corner, left, side_x, x + past_x):
-                            continue
-                        left, corner = y - before_y, int(held.corner[box, 1])
-                        if side_y and not first_to_cover(corner, left, side_y, y + past_y):
-                            continue
-                    if entry < 0:
+                    # Without a branch: whether this list is the first can't be predicted.
+                    keep = (into_x > lists.notes[i, 0]) & (into_y > lists.notes[i, 1])
+                    if entry < 0 and keep:
                         tested += 1
-                        if not reports(held.lo, held.hi, held.owner, box, points, event):
-                            continue
-                    rows[filled] = held.owner[box]
-                    filled += 1
-                    counts[event] += 1
+                        keep = reports(held.lo, held.hi, held.owner, box, points, event)
+                    rows[filled] = box if plain else held.owner[box]
+                    filled += keep
+        counts[event] += filled - begun
         event += 1
         cursor = 0
     return event, 0, filled, visited, tested
@@ -377,13 +367,13 @@ class Vcr:
         gone = np.unique(np.asarray(rows, np.int64))
         first = np.searchsorted(self._held.owner, gone)
         known = len(gone) == np.size(rows) and ((gone >= 0) & (gone < self._rows)).all()
-        if not known or (self._held.corner[first, 0] == _DELETED).any():
+        if not known or not self._held.live[first].all():
             raise UsageError(f"delete takes rows that are there, each once; given: {rows!r}")
         counts = np.searchsorted(self._held.owner, gone, side="right") - first
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         boxes = np.repeat(first, counts) + within
         self._apply(boxes, _REMOVE)
-        self._store.corner[boxes, 0] = _DELETED
+        self._store.live[boxes] = False
 
     def _step(self, points: Floats) -> Step:
         arrays = self._frame, self._lists, self._held, self._totals, self._plain
@@ -408,14 +398,11 @@ class Vcr:
         before = len(self._held.lo)
         after = before + len(boxes.lo)
         axes = list(self.axes)
-        corner = np.zeros((len(boxes.lo), 2), np.int32)
-        for y, (axis, edges) in enumerate(zip(axes, self._frame[1:3], strict=False)):
-            corner[:, y] = grid_points(edges, boxes.lo[:, axis])[0]
         alone = np.empty(len(boxes.lo), np.bool_)
         stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
         alone &= ~np.delete(boxes.mentioned, axes, axis=1).any(axis=1)
         owner = boxes.owner + np.int32(self._rows) if self._rows else boxes.owner
-        new = Held(boxes.lo, boxes.hi, owner, corner, alone)
+        new = Held(boxes.lo, boxes.hi, owner, alone, np.ones(len(alone), np.bool_))
         if before == 0:
             self._store = new
         elif after > len(self._store.lo):
@@ -443,7 +430,7 @@ class Vcr:
 def _none(dimensions: int) -> Held:
     bounds = np.zeros((0, dimensions))
     rows = np.zeros(0, np.int32)
-    return Held(bounds, bounds, rows, np.zeros((0, 2), np.int32), np.zeros(0, np.bool_))
+    return Held(bounds, bounds, rows, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
 
 
 def _view(array: Any, length: int) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
-from rangecast.kernels.grid import MAX, cell_of, cells_of, edges_of_bounds
+from rangecast.kernels.grid import cell_of, cells_of
 from rangecast.kernels.jit import jit
 from rangecast.match.candidates import Bools, Sample
 from rangecast.match.rectangles import Ints, covering_sides, covering_table
@@ -74,11 +74,6 @@ def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[Floats, Floats]
         if not np.isfinite(some).all() or not (np.diff(some) > 0).all():
             raise UsageError("edges are finite and ascend")
     return given[0], given[1] if axes == 2 else frozen([], np.float64)
-
-
-def edges_at_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
-    """Return edges at ends of boxes, both kinds alike: a closed side reaches from edge to edge."""
-    return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
 
 
 def grid_points(edges: Floats, values: Floats) -> tuple[Ints, Bools]:
