@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rangecast.match.cells import Cells
 from rangecast.match.result import Matches
 from rangecast.match.scan import Scan
 from rangecast.match.vcr import Vcr
@@ -23,8 +24,16 @@ class Matcher(Protocol):
     def match(self, points: np.ndarray) -> Matches: ...
 
 
+def in_little_memory(boxes: Boxes) -> Matcher:
+    """Cell lists that must do with few cells."""
+    held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes
+    return Cells(boxes, memory=held + 2 * len(boxes.lo) + 200)
+
+
 MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {
     "scan": Scan,
+    "cells": Cells,
+    "cells in little memory": in_little_memory,
     "vcr": Vcr,
     "vcr hashed": partial(Vcr, hashed=True),
     "vcr overlapped": partial(Vcr, overlapped=True),
