@@ -80,6 +80,13 @@ def edges_at_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
     return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
 
 
+def events_of(points: Floats) -> Floats:
+    """Return events, (m, d) or one of (d,), as the read-only array that kernels expect."""
+    events = np.ascontiguousarray(points, np.float64).reshape(-1, np.shape(points)[-1])
+    events.flags.writeable = False  # of the view that reshape made, not of what was given
+    return events
+
+
 class Sample:
     """Some boxes, and events placed where boxes are, to weigh one layout against another.
 

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError
 from rangecast.kernels.grid import cell_of, ends_cell, starts_cell
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import Bools, Sample, reports, stand_alone
+from rangecast.match.candidates import Bools, Sample, events_of, reports, stand_alone
 from rangecast.match.cells_plan import (
     BLOCK_BITS,
     DOUBTFUL,
@@ -258,7 +258,8 @@ def _match_one(
     on_edges = np.empty(1, np.bool_)
     rows = np.empty(_locate(grid, offsets, blocks, points, lists, on_edges), np.int32)
     counts = np.zeros(1, np.int64)
-    _match(filed, blocks, plain, points, lists, on_edges, 0, 0, rows, counts)
+    zero = counts[0]  # for a literal 0 numba would compile another version
+    _match(filed, blocks, plain, points, lists, on_edges, zero, zero, rows, counts)
     return rows[: counts[0]]
 
 
@@ -340,11 +341,11 @@ class Cells:
 
     def match_one(self, point: Floats) -> Rows:
         """Return the rows of one event, (d,)."""
-        points = point.reshape(1, -1)
-        return _match_one(*self._single, points)
+        return _match_one(*self._single, events_of(point))
 
     def _step(self, points: Floats) -> tuple[Step, int]:
         """Return the step, and how many rows it can write at most."""
+        points = events_of(points)
         lists = np.empty((len(points), self.plan.lists), np.int32)
         on_edges = np.empty(len(points), np.bool_)
         most = _locate(self._grid, self._filed.offsets, self._blocks, points, lists, on_edges)

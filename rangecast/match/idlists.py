@@ -6,12 +6,13 @@ slot when its list runs empty, until the table is made anew). The list of a slot
 
     pool[start[slot] : start[slot] + length[slot]]
 
-in a block of the next power of two. A list that grows out of its block, or no longer needs half
-of it, leaves that to the others of its size through the chain `free`.
+in a block of 2^size words. A list that grows out of its block moves to one twice as large, a list
+that fills a quarter to one half as large; the block it leaves waits in `free` for the next list
+that needs that size. Blocks aren't split, so a set that changes but doesn't grow comes to rest.
 
 Each id carries two small numbers, `notes`, that are the owner's business.
 
-Memory: 8 bytes an id, before rounding up, and 8 a slot, 16 if hashed.
+Memory: 8 bytes an id, before rounding up, and 9 a slot, 17 if hashed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Lists(NamedTuple):
     """Key of each slot, -1 if it has none; an empty array if slots are keys."""
     start: Rows
     length: Rows
+    size: npt.NDArray[np.int8]
+    """-1: no block."""
     pool: Rows
     notes: Notes
     """(pool, 2): what goes with each id."""
@@ -60,15 +63,16 @@ def hashed(slots: int) -> Lists:
 
 def _lists(keys: Ints, slots: int) -> Lists:
     start, length = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+    size = np.full(slots, -1, np.int8)
     free, used = np.full(_SIZES, -1, np.int64), np.zeros(2, np.int64)
-    return Lists(keys, start, length, *_pool(0), free, used)
+    return Lists(keys, start, length, size, *_pool(0), free, used)
 
 
 def laid_out(lists: Lists) -> Lists:
     """Return the lists emptied, with a block for as many ids in each slot as it counts now."""
-    blocks = np.zeros(len(lists.length), np.int64)
     some = lists.length > 0
-    blocks[some] = 1 << (np.frexp(np.maximum(lists.length[some] - 0.5, 0.5))[1].astype(np.int64))
+    lists.size[some] = np.frexp(np.maximum(lists.length[some] - 0.5, 0.5))[1]
+    blocks = np.where(some, np.int64(1) << np.maximum(lists.size, 0).astype(np.int64), 0)
     ends = np.cumsum(blocks)
     words = int(ends[-1]) if len(ends) else 0
     pool, notes = _pool(words)
@@ -111,6 +115,7 @@ def _rehash(lists: Lists, live: Ints, larger: Lists) -> None:
         larger.keys[slot] = lists.keys[old]
         larger.start[slot] = lists.start[old]
         larger.length[slot] = lists.length[old]
+        larger.size[slot] = lists.size[old]
     larger.used[SLOTS_USED] = len(live)
 
 
@@ -143,15 +148,6 @@ def claim(lists: Lists, key: int, fullest: float) -> int:
 
 
 @jit
-def _size(count: int) -> int:
-    """Return the least c with 2^c >= count."""
-    size = 0
-    while (1 << size) < count:
-        size += 1
-    return size
-
-
-@jit
 def put(lists: Lists, slot: int, entry: int, note: int, other: int) -> None:
     """Add an id to a list whose block is large enough."""
     place = lists.start[slot] + lists.length[slot]
@@ -171,23 +167,10 @@ def _move(lists: Lists, old: int, new: int) -> None:
 @jit
 def append(lists: Lists, slot: int, entry: int, note: int, other: int) -> bool:
     """Add an id to a list; False if the pool has no room for the block it needs."""
-    count = lists.length[slot]
-    size = _size(count + 1)
-    if count == 0 or size != _size(count):
-        block = lists.free[size]
-        if block >= 0:
-            lists.free[size] = lists.pool[block]
-        else:
-            block = lists.used[POOL_USED]
-            if block + (1 << size) > len(lists.pool):
-                return False
-            lists.used[POOL_USED] = block + (1 << size)
-        old = lists.start[slot]
-        for i in range(count):
-            _move(lists, old + i, block + i)
-        if count:
-            _give_back(lists, old, size - 1)
-        lists.start[slot] = block
+    size = lists.size[slot]
+    full = size < 0 or lists.length[slot] == 1 << size
+    if full and not _resize(lists, slot, size + 1):
+        return False
     put(lists, slot, entry, note, other)
     return True
 
@@ -195,17 +178,39 @@ def append(lists: Lists, slot: int, entry: int, note: int, other: int) -> bool:
 @jit
 def remove(lists: Lists, slot: int, entry: int) -> None:
     """Take an id, which must be there, out of a list."""
-    start, count = lists.start[slot], lists.length[slot]
+    start, count = lists.start[slot], lists.length[slot] - 1
     place = start
     while lists.pool[place] != entry:
         place += 1
-    _move(lists, start + count - 1, place)
-    lists.length[slot] = count - 1
-    size = _size(count)
-    if count == 1:
-        _give_back(lists, start, 0)
-    elif size != _size(count - 1):
-        _give_back(lists, start + (1 << (size - 1)), size - 1)
+    _move(lists, start + count, place)
+    lists.length[slot] = count
+    size = lists.size[slot]
+    if count == 0:
+        _give_back(lists, start, size)
+        lists.size[slot] = -1
+    elif size >= 2 and count <= 1 << (size - 2):
+        _resize(lists, slot, size - 1)  # if there is no room it stays where it is
+
+
+@jit
+def _resize(lists: Lists, slot: int, size: int) -> bool:
+    """Move a list to a block of another size; False if the pool has no room for it."""
+    block = lists.free[size]
+    if block >= 0:
+        lists.free[size] = lists.pool[block]
+    else:
+        block = lists.used[POOL_USED]
+        if block + (1 << size) > len(lists.pool):
+            return False
+        lists.used[POOL_USED] = block + (1 << size)
+    old = lists.start[slot]
+    for i in range(lists.length[slot]):
+        _move(lists, old + i, block + i)
+    if lists.size[slot] >= 0:
+        _give_back(lists, old, lists.size[slot])
+    lists.start[slot] = block
+    lists.size[slot] = size
+    return True
 
 
 @jit

@@ -35,7 +35,14 @@ from rangecast.errors import UsageError
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match import idlists
-from rangecast.match.candidates import Bools, Sample, edges_at_bounds, reports, stand_alone
+from rangecast.match.candidates import (
+    Bools,
+    Sample,
+    edges_at_bounds,
+    events_of,
+    reports,
+    stand_alone,
+)
 from rangecast.match.idlists import Lists, Notes, append, claim, copy, put, remove, slot_of
 from rangecast.match.rectangles import (
     Ints,
@@ -58,7 +65,6 @@ _COUNT, _PUT, _APPEND, _REMOVE = range(4)
 _DONE, _FULL_SLOTS, _FULL_POOL = range(3)
 _DIRECT_BYTES = 1 << 26
 _GROW_AT = 0.6
-_UNUSED = np.zeros(1, np.int64)
 
 
 class Held(NamedTuple):
@@ -193,7 +199,7 @@ def _match(
                 skip = 0
                 if t == cursor >> 32:
                     skip = cursor & 0xFFFFFFFF
-                visited += skip == 0
+                visited += 1
                 if count == 0:
                     continue
                 start = lists.start[slot]
@@ -205,7 +211,7 @@ def _match(
                 for i in range(start + skip, start + count):
                     if filled == len(rows):
                         counts[event] += filled - begun
-                        return event, (t << 32) + i - start, filled, visited, tested
+                        return event, (t << 32) + i - start, filled, visited - 1, tested
                     entry = lists.pool[i]
                     box = entry if entry >= 0 else ~entry
                     # Without a branch: whether this list is the first can't be predicted.
@@ -236,6 +242,7 @@ def _match_one(
     keys: Ints,
     start: Rows,
     length: Rows,
+    size: npt.NDArray[np.int8],
     pool: Rows,
     notes: Notes,
     free: Ints,
@@ -249,13 +256,16 @@ def _match_one(
     plain: bool,
     points: Floats,
     rows: Rows,
-    counts: Counts,
 ) -> tuple[int, int]:
     """Return (1 if the event is done, rows). Arrays one by one: named tuples cost a call 15 us."""
     frame = Frame(axes, edges_x, edges_y, rules, sections, ends, distance, before, sides, apart)
-    lists = Lists(keys, start, length, pool, notes, free, used)
+    lists = Lists(keys, start, length, size, pool, notes, free, used)
     held = Held(lo, hi, owner, alone, live)
-    event, _, filled, _, _ = _match(frame, lists, held, totals, plain, points, 0, 0, rows, counts)
+    counts = np.zeros(1, np.int64)
+    zero = counts[0]  # for a literal 0 numba would compile another version
+    event, _, filled, _, _ = _match(
+        frame, lists, held, totals, plain, points, zero, zero, rows, counts
+    )
     return event, filled
 
 
@@ -368,10 +378,10 @@ class Vcr:
 
     def match_one(self, point: Floats) -> Rows:
         """Return the rows of one event, (d,)."""
-        points = point.reshape(1, -1)
+        points = events_of(point)
         rows = np.empty(int(2 * self._expected) + 1024, np.int32)
         state = *self._frame, *self._lists, *self._held, self._totals, self._plain
-        done, filled = _match_one(*state, points, rows, _UNUSED)
+        done, filled = _match_one(*state, points, rows)
         return rows[:filled].copy() if done else self.match(points).rows
 
     def insert(self, boxes: Boxes) -> Rows:
@@ -397,6 +407,7 @@ class Vcr:
         self._store.live[boxes] = False
 
     def _step(self, points: Floats) -> Step:
+        points = events_of(points)
         arrays = self._frame, self._lists, self._held, self._totals, self._plain
         return lambda event, cursor, rows, counts: _match(
             *arrays, points, event, cursor, rows, counts
