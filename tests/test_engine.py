@@ -13,16 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rangecast import engine as engine_module
 from rangecast.engine import Engine
+from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Category, Number, String
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters import Filter
 from rangecast.model.space import Space
-from tests.conformance import MATCHERS
 from tests.strategies import boxes, intervals, points
 
 D = 3
-INDEXES = sorted(MATCHERS)
 
 
 def plane():

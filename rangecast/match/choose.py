@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rangecast.errors import UsageError, near
+from rangecast.match.cells import Cells
+from rangecast.match.hilbert import Hilbert
 from rangecast.match.result import Matches, Rows
+from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
+from rangecast.match.vcr import Vcr
 from rangecast.model.boxes import Boxes, Floats
 
 
@@ -30,7 +34,13 @@ class Index(Protocol):
         """Bytes of all its arrays."""
 
 
-INDEXES = {"scan": Scan}
+INDEXES: dict[str, Callable[[Boxes], Index]] = {
+    "scan": Scan,
+    "vcr": Vcr,
+    "hilbert": Hilbert,
+    "rtree": RTree,
+    "cells": Cells,
+}
 """Every matching structure by its name."""
 
 
