@@ -14,6 +14,7 @@ import numpy as np
 
 from rangecast.match.result import Matches
 from rangecast.match.scan import Scan
+from rangecast.match.slabs import Slabs
 from rangecast.model.boxes import Boxes
 
 
@@ -21,7 +22,7 @@ class Matcher(Protocol):
     def match(self, points: np.ndarray) -> Matches: ...
 
 
-MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {"scan": Scan}
+MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {"scan": Scan, "slabs": Slabs}
 
 
 def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:
