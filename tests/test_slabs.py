@@ -159,7 +159,7 @@ def test_runs_hold_what_their_boxes_mention():
     assert (np.diff(layout.runs[:, SLOT]) == 2).all()
     assert (np.diff(layout.blocks) <= BLOCK).all()
     assert layout.blocks[-1] == 3000
-    assert sorted(layout.owner.tolist()) == list(range(3000))
+    assert sorted(layout.owner[:3000].tolist()) == list(range(3000))
     assert (np.diff(layout.first_edge) <= SLABS - 2).all()
 
 

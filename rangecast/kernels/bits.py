@@ -1,30 +1,41 @@
-"""Sets as machine words: 64 comparisons at a time, and the bits of the answer one by one.
+"""Sets as machine words: 64 comparisons at a time, and the bits of the answer as numbers.
 
 A byte that stands for a slab of an attribute is compared with 64 neighbouring bytes in one or two
 instructions. The compiler doesn't find these by itself, so they are spelled out for it in LLVM's
 own terms, which are the same on every machine: it uses the widest registers that there are.
 
-Nothing here is bounds-checked: arrays of codes end with `PADDING` spare bytes, because the last
-comparison reads on past the last code, and tables are made by `aligned_words`.
+Nothing here is bounds-checked: arrays of codes end with `PADDING` spare items, because the last
+comparison reads on past the last code, and rows of lanes are made by `aligned_words`.
 """
+
+# ruff: noqa: ARG001 - an intrinsic is given the types of all its arguments, needed or not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
+from numba.core import cgutils
 
+from rangecast.kernels.jit import jit
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
 PADDING = 64
-"""Spare bytes at the end of an array of codes."""
+"""Spare items at the end of an array of codes, or of one to be packed."""
 LANE_WORDS = 8
 """Words of a row of lanes: 64 bytes, one cache line."""
 LANES = 64 * LANE_WORDS
+_FEW_BITS = 6
+"""Bits that are faster found one by one than packed."""
+
+_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
 
 _BIT = ir.IntType(1)
 _BYTE = ir.IntType(8)
@@ -32,6 +43,8 @@ _INDEX = ir.IntType(32)
 _WORD = ir.IntType(64)
 _BYTES = ir.VectorType(_BYTE, 64)
 _ROW = ir.VectorType(_WORD, LANE_WORDS)
+_ITEMS = ir.VectorType(ir.IntType(32), 16)
+_ITEM_BITS = ir.VectorType(_BIT, 16)
 
 
 def aligned_words(rows: int) -> Words:
@@ -41,24 +54,14 @@ def aligned_words(rows: int) -> Words:
     return room[skip : skip + rows * LANE_WORDS]
 
 
-@intrinsic
-def pointer(_typing: Any, array: Any) -> Any:
-    """Return where the items of an array begin, to be indexed like the array itself.
+@_intrinsic
+def pointer(_typing: Any, array: Any, first: Any) -> Any:
+    """Return where item `first` of an array lies; it is indexed like an array that begins there.
 
     numba counts the references to an array each time it is handed on, with an atomic instruction
-    that can cost more than a whole inner loop. A pointer is just a number; the kernel's caller
-    holds the array meanwhile.
+    that can cost more than a whole inner loop. A pointer is just a number; the caller of the
+    kernel holds the array meanwhile.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return context.make_array(signature.args[0])(context, builder, given[0]).data
-
-    return types.CPointer(array.dtype)(array), generate
-
-
-@intrinsic
-def offset(_typing: Any, array: Any, index: Any) -> Any:
-    """Return a pointer to one item of an array, and so to those after it."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, given[0]).data
@@ -82,7 +85,7 @@ def _in_all_lanes(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, nothing, zeros)
 
 
-@intrinsic
+@_intrinsic
 def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     """Bit i says whether codes[lo + i] <= value <= codes[hi + i], for 64 of them."""
 
@@ -97,7 +100,7 @@ def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     return types.uint64(codes, types.intp, types.intp, types.uint8), generate
 
 
-@intrinsic
+@_intrinsic
 def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     """Bit i says whether value is codes[lo + i] or codes[hi + i], for 64 of them."""
 
@@ -112,7 +115,7 @@ def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     return types.uint64(codes, types.intp, types.intp, types.uint8), generate
 
 
-@intrinsic
+@_intrinsic
 def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any) -> Any:
     """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
 
@@ -127,7 +130,7 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
     return types.void(rows, types.intp, table, types.intp, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
 def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
     """Copy the row at source[begin] to rows[at]."""
 
@@ -139,7 +142,27 @@ def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
     return types.void(rows, types.intp, source, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
+def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) -> Any:
+    """Write those of the 16 items at source[begin] whose bit is set, one after the other.
+
+    `out` needs room for 16, however many there are; the mask's other bits don't matter.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        kind = ir.FunctionType(_ITEMS, [_ITEMS, _ITEM_BITS, _ITEMS])
+        name = "llvm.experimental.vector.compress.v16i32"
+        compress = cgutils.get_or_insert_function(builder.module, kind, name)
+        items = _load(builder, given[2], given[3], _ITEMS)
+        bits = builder.bitcast(builder.trunc(given[4], ir.IntType(16)), _ITEM_BITS)
+        packed = builder.call(compress, [items, bits, ir.Constant(_ITEMS, ir.Undefined)])
+        builder.store(packed, _place(builder, given[0], given[1], _ITEMS), align=4)
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, source, types.intp, types.uint64), generate
+
+
+@_intrinsic
 def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
     """Bit w says whether word w of the row at rows[at] has a bit set."""
 
@@ -151,7 +174,7 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
     return types.uint64(rows, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
 def bits_set(_typing: Any, word: Any) -> Any:
     """Return the number of bits of a word that are set."""
 
@@ -161,7 +184,7 @@ def bits_set(_typing: Any, word: Any) -> Any:
     return types.intp(types.uint64), generate
 
 
-@intrinsic
+@_intrinsic
 def lowest_bit(_typing: Any, word: Any) -> Any:
     """Return the place of the lowest bit set, 64 if there is none."""
 
@@ -169,3 +192,44 @@ def lowest_bit(_typing: Any, word: Any) -> Any:
         return builder.cttz(given[0], ir.Constant(_BIT, 0))
 
     return types.intp(types.uint64), generate
+
+
+@jit
+def bits_up_to(count: int) -> np.uint64:
+    """Return a word with the lowest `count` bits set."""
+    if count >= 64:
+        return np.uint64(0xFFFFFFFFFFFFFFFF)
+    return (np.uint64(1) << np.uint64(max(count, 0))) - np.uint64(1)
+
+
+@jit
+def list_bits(word: np.uint64, first: int, out: Ints, filled: int) -> int:
+    """Append first + b for each bit b of a word to a list; return where the list ends.
+
+    Four at a time, so that most words take one turn: `out` needs room for four more.
+    """
+    end = filled + bits_set(word)
+    one = np.uint64(1)
+    while filled < end:
+        for ahead in range(4):
+            out[filled + ahead] = first + lowest_bit(word)
+            word &= word - one
+        filled += 4
+    return int(end)
+
+
+@jit
+def pack_bits(word: np.uint64, source: Rows, first: int, out: Rows, filled: int) -> int:
+    """Append source[first + b] for each bit b of a word; `out` needs room for 64 more."""
+    if bits_set(word) <= _FEW_BITS:
+        while word:
+            out[filled] = source[first + lowest_bit(word)]
+            word &= word - np.uint64(1)
+            filled += 1
+        return filled
+    for _ in range(4):
+        pack(out, filled, source, first, word)
+        filled += bits_set(word & np.uint64(0xFFFF))
+        word >>= np.uint64(16)
+        first += 16
+    return filled

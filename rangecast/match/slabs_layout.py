@@ -70,7 +70,7 @@ class Layout(NamedTuple):
     codes: Bytes
     bounds: Floats
     owner: Rows
-    """(boxes,) the subscription of each box."""
+    """(boxes,) the subscription of each box, and PADDING."""
     earlier: Rows
     """(boxes,) the box before it of the same subscription, or -1; empty if none has several."""
 
@@ -360,6 +360,6 @@ def lay_out(boxes: Boxes) -> Layout:
         frozen(hulls, np.uint8),
         frozen(codes, np.uint8),
         frozen(bounds, np.float64),
-        frozen(boxes.owner[order], np.int32),
+        frozen(np.pad(boxes.owner[order], (0, PADDING)), np.int32),
         frozen(earlier, np.int32),
     )
