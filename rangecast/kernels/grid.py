@@ -40,9 +40,21 @@ def cell_of(edges: Floats, value: float) -> int:
 
 @jit
 def cells_of(edges: Floats, values: Floats, out: npt.NDArray[np.int32]) -> None:
-    """Write the cell of each value into `out`."""
+    """Write the cell of each value into `out`.
+
+    The same as `cell_of` for each, but a step is an addition and not a branch, which a processor
+    would guess wrong every other time.
+    """
     for i in range(len(values)):
-        out[i] = cell_of(edges, values[i])
+        value = values[i]
+        low, left = 0, len(edges)
+        while left > 1:
+            half = left >> 1
+            low += half * (edges[low + half - 1] <= value)
+            left -= half
+        if left:
+            low += edges[low] <= value
+        out[i] = low + (value == np.inf)
 
 
 @jit

@@ -11,6 +11,7 @@ from rangecast.match.hilbert import Hilbert
 from rangecast.match.result import Matches, Rows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
+from rangecast.match.slabs import Slabs
 from rangecast.match.vcr import Vcr
 from rangecast.model.boxes import Boxes, Floats
 
@@ -39,6 +40,7 @@ INDEXES: dict[str, Callable[[Boxes], Index]] = {
     "vcr": Vcr,
     "hilbert": Hilbert,
     "rtree": RTree,
+    "slabs": Slabs,
     "cells": Cells,
 }
 """Every matching structure by its name."""
