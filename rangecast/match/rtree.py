@@ -4,7 +4,7 @@ Boxes are put in an order that keeps neighbours together, and each 16 of them ma
 nodes a node of the next level: child i of node k is number 16 k + i of the level below, so there
 are no pointers. The order: boxes that are told apart by the same attributes together (`groups_by_
 axes`: an attribute that a box doesn't mention says nothing of where it lies), and in such a group
-by the Hilbert index of their middle.
+by the Hilbert index of their middles or of their corners.
 
 Nodes hold no coordinates but 15-bit codes, rounded outward. With c the cell of a value in
 `kernels/grid.py`, an event has the code 2c + 1. A box begins at 2c if it holds all of its first
@@ -55,6 +55,7 @@ Codes = npt.NDArray[np.uint16]
 
 FANOUT = 16
 MOST_CELLS = (1 << 14) - 1
+MOST_AXES = 8
 _NOTHING = np.uint16((1 << 15) - 1)
 """The lower code of a child that isn't there: above every event's code."""
 
@@ -339,8 +340,8 @@ def _build(boxes: Boxes, events: Floats | None) -> Tree:
         some = np.ascontiguousarray(boxes.lo[:, axis]), np.ascontiguousarray(boxes.hi[:, axis])
         _encode(edges[axis], *some, low[:, axis], high[:, axis])
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
-    packed = _packed_order(boxes.mentioned, order, low, high)
     ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
+    packed = _packed_order(boxes.mentioned, order, low, high, ends)
     lines, line_axis, lines_of, base = _build_levels(low[packed], high[packed], ends)
     return Tree(
         lines=frozen(lines, np.uint64),
@@ -372,22 +373,43 @@ def earlier_boxes(boxes: Boxes, packed: Counts) -> Rows:
 
 
 def _packed_order(
-    mentioned: npt.NDArray[np.bool_], order: Counts, low: Codes, high: Codes
+    mentioned: npt.NDArray[np.bool_], order: Counts, low: Codes, high: Codes, ends: Codes
 ) -> Counts:
-    """Return the boxes in an order that keeps neighbours together."""
-    group, group_axes = groups_by_axes(mentioned, order, 8, FANOUT)
-    middle = (low.astype(np.uint64) + high) >> np.uint64(1)
-    index = np.zeros(len(low), np.uint64)
+    """Return the boxes in an order that keeps neighbours together.
+
+    Boxes of like size are neighbours by their middles, boxes of unlike sizes by both of their
+    corners: each group takes what makes its leaves smaller.
+    """
+    group, group_axes = groups_by_axes(mentioned, order, MOST_AXES, FANOUT)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    packed = [np.zeros(0, np.int64)]
     for axes, some in zip(group_axes, members, strict=bool(len(low))):
         if axes:
-            bits = min(15, 64 // len(axes))
-            cells = np.ascontiguousarray(middle[some][:, axes])
-            surplus = max(0, int(cells.max()).bit_length() - bits)
-            part = np.empty(len(some), np.uint64)
-            indexes_of(cells >> np.uint64(surplus), bits, turns_of(len(axes)), part)
-            index[some] = part
-    return np.lexsort((index, group)).astype(np.int64)
+            below, above = low[some][:, axes], high[some][:, axes]
+            middle = (below.astype(np.uint64) + above) >> np.uint64(1)
+            trials = [_curve_order(middle), _curve_order(np.hstack([below, above]))]
+            share = (below / ends[axes], above / ends[axes])
+            some = some[min(trials, key=lambda trial: _leaf_volume(*share, trial))]
+        packed.append(some)
+    return np.concatenate(packed)
+
+
+def _curve_order(cells: npt.NDArray[Any]) -> Counts:
+    """Return the rows of cells (n, axes) in the order of their places on the Hilbert curve."""
+    bits = min(15, 64 // cells.shape[1])
+    surplus = max(0, int(cells.max()).bit_length() - bits)
+    index = np.empty(len(cells), np.uint64)
+    cells = np.ascontiguousarray(cells >> surplus, np.uint64)
+    indexes_of(cells, bits, turns_of(cells.shape[1]), index)
+    return np.argsort(index, kind="stable")
+
+
+def _leaf_volume(low: Floats, high: Floats, order: Counts) -> float:
+    """Return the leaves that an event would open, if each cell were as likely as any other."""
+    starts = np.arange(0, len(order), FANOUT)
+    lowest = np.minimum.reduceat(low[order], starts)
+    highest = np.maximum.reduceat(high[order], starts)
+    return float((highest - lowest).prod(axis=1).sum())
 
 
 def _build_levels(
