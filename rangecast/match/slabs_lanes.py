@@ -19,6 +19,7 @@ import numpy as np
 from rangecast.kernels.bits import (
     LANE_WORDS,
     LANES,
+    ZERO,
     aligned_words,
     bits_set,
     bits_up_to,
@@ -170,13 +171,13 @@ def _box_by_box(
     """
     for i in range(part.size):
         copy_row(room.box_rows, i * LANE_WORDS, hull_rows, row)
-    _sift(part, room.table, room.chunks, chunk, room.box_rows, 0)
+    _sift(part, room.table, room.chunks, chunk, room.box_rows, ZERO)
     some = 0
     for i in range(part.size):
         room.picked[some] = i
         some += words_in_use(room.box_rows, i * LANE_WORDS) != 0
     _sift_surely(part, room, chunk, some)
-    doubts = tested = 0
+    doubts = tested = ZERO
     for k in range(some):
         box = room.picked[k]
         used = words_in_use(room.box_rows, box * LANE_WORDS)
@@ -197,7 +198,7 @@ def _box_by_box(
         if doubts > _DOUBTS:
             filled = _settle(part, room, begin, doubts, filled)
             tested += doubts
-            doubts = 0
+            doubts = ZERO
     filled = _settle(part, room, begin, doubts, filled)
     return filled, LANE_WORDS * part.width * (part.size + some), tested + doubts
 
@@ -215,7 +216,7 @@ def _event_by_event(
         room.masks[kept] = mask
         room.waiting[kept] = e
         kept += mask != 0
-    doubts = tested = 0
+    doubts = tested = ZERO
     for i in range(kept):
         e = room.waiting[i]
         mask = room.masks[i]
@@ -225,7 +226,7 @@ def _event_by_event(
         if doubts > _DOUBTS:
             filled = _settle(part, room, begin, doubts, filled)
             tested += doubts
-            doubts = 0
+            doubts = ZERO
     filled = _settle(part, room, begin, doubts, filled)
     return filled, part.width * count, tested + doubts
 
@@ -239,7 +240,7 @@ def search_batch(
     Returns how many pairs there are, or -1 if they may not fit, and the work.
     """
     events, d = points.shape
-    filled = visited = tested = 0
+    filled = visited = tested = ZERO
     most = len(pairs) - 4
     runs, blocks = pointer(layout.runs, 0), pointer(layout.blocks, 0)
     hulls, box_codes = pointer(layout.hulls, 0), pointer(layout.codes, 0)
@@ -280,7 +281,7 @@ def search_batch(
                 size = blocks[tile + i + 1] - begin
                 base = runs[this + CODE] + 2 * width * (begin - blocks[first])
                 part = Part(box_codes, base, size, size, attributes, width)
-                waiting = 0
+                waiting = ZERO
                 for chunk in range(chunks):
                     row = (chunk * BLOCK + i) * LANE_WORDS
                     alive = 0
