@@ -14,9 +14,10 @@ Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes,
 of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
 else is held, not the `Boxes` either. There are at most 251 edges an attribute.
 
-Cost. With k attributes mentioned and a batch of 512 events or more: n k / 256 words an event if
-the hulls exclude nothing, n k / 64 / 256 and what the blocks left take if they do. Plus the
-matches. `Work.visited` counts words of 64 comparisons, `Work.tested` boxes compared exactly.
+Cost. With k attributes mentioned and batches of 512 events or more: n k / 64 words an event if the
+hulls exclude nothing, and up to as many to tell the sure from the doubtful; if they do exclude,
+n k / 64^2 words for the hulls and what is left of the blocks. Plus the matches. `Work.visited`
+counts words of 64 comparisons, `Work.tested` boxes compared exactly.
 
 The structure is our own; what is common with bitmap indexes of the literature is the AND over
 attributes and the check of the doubtful ones.
