@@ -93,6 +93,16 @@ def test_events_that_match_everything_stream_through_a_small_buffer():
     assert all(sorted(r) == list(range(n)) for r in rows)
 
 
+def test_a_batch_whose_matches_do_not_fit_is_searched_in_parts(monkeypatch):
+    """Room for 700 matches and 600 events with 8 each: fewer and fewer events at a time."""
+    monkeypatch.setattr("rangecast.match.slabs._ROWS", 100)
+    n = 700
+    lo, hi = np.zeros((n, 2)), np.full((n, 2), 0.01)
+    hi[::90] = 1.0
+    boxes, points = Boxes.of(lo, hi), events(600, 2)
+    assert as_sets(Slabs(boxes).match(points)) == as_sets(Scan(boxes).match(points))
+
+
 def test_one_event_may_match_more_than_its_first_buffer_holds():
     n = 20_000
     slabs = Slabs(Boxes.of(np.zeros((n, 2)), np.ones((n, 2))))

@@ -13,7 +13,7 @@ comparison reads on past the last code, and rows of lanes are made by `aligned_w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
+ZERO = cast("int", np.int64(0))
+"""Where a kernel begins to count. For the constant 0 numba compiles the functions that it calls
+once more."""
 PADDING = 64
 """Spare items at the end of an array of codes, or of one to be packed."""
 LANE_WORDS = 8

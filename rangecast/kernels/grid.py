@@ -42,19 +42,22 @@ def cell_of(edges: Floats, value: float) -> int:
 def cells_of(edges: Floats, values: Floats, out: npt.NDArray[np.int32]) -> None:
     """Write the cell of each value into `out`.
 
-    The same as `cell_of` for each, but a step is an addition and not a branch, which a processor
-    would guess wrong every other time.
+    Many values among up to 255 edges, the usual case, take eight steps each and no branch, which a
+    processor would guess wrong every other time.
     """
+    if len(edges) > 255 or len(values) < 64:
+        for i in range(len(values)):
+            out[i] = cell_of(edges, values[i])
+        return
+    padded = np.full(255, np.inf)
+    padded[: len(edges)] = edges
     for i in range(len(values)):
         value = values[i]
-        low, left = 0, len(edges)
-        while left > 1:
-            half = left >> 1
-            low += half * (edges[low + half - 1] <= value)
-            left -= half
-        if left:
-            low += edges[low] <= value
-        out[i] = low + (value == np.inf)
+        low = 0
+        for power in range(7, -1, -1):
+            step = 1 << power
+            low += step * (padded[low + step - 1] <= value)
+        out[i] = min(low, len(edges)) + (value == np.inf)
 
 
 @jit

@@ -14,9 +14,10 @@ Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes,
 of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
 else is held, not the `Boxes` either. There are at most 251 edges an attribute.
 
-Cost. With k attributes mentioned and a batch of 512 events or more: n k / 256 words an event if
-the hulls exclude nothing, n k / 64 / 256 and what the blocks left take if they do. Plus the
-matches. `Work.visited` counts words of 64 comparisons, `Work.tested` boxes compared exactly.
+Cost. With k attributes mentioned and batches of 512 events or more: n k / 64 words an event if the
+hulls exclude nothing, and up to as many to tell the sure from the doubtful; if they do exclude,
+n k / 64^2 words for the hulls and what is left of the blocks. Plus the matches. `Work.visited`
+counts words of 64 comparisons, `Work.tested` boxes compared exactly.
 
 The structure is our own; what is common with bitmap indexes of the literature is the AND over
 attributes and the check of the doubtful ones.
@@ -35,6 +36,7 @@ from rangecast.kernels.grid import Floats
 from rangecast.match.result import BUFFER, Counts, Matches, Rows, collect, stream
 from rangecast.match.slabs_lanes import (
     TABLE_ROWS,
+    count_by_event,
     room_for,
     search_batch,
     sort_by_event,
@@ -44,8 +46,8 @@ from rangecast.match.slabs_layout import BLOCK, lay_out
 from rangecast.match.slabs_search import encode, search_each, search_one
 from rangecast.model.boxes import Boxes
 
-_PAIRS = 1 << 20
-"""Matches that are found before any is handed over, at most, if no event has more."""
+_ROWS = 1 << 21
+"""Matches that are found before any is handed over, about, if no event alone has more."""
 _CHUNKS = 8
 """Times LANES events are searched together at most, so that blocks are read less often."""
 _TABLE_BYTES = 1 << 20
@@ -123,7 +125,8 @@ class _Batch:
             fit = _TABLE_BYTES // (slabs.dimensions * TABLE_ROWS * LANES // 8)
             self.chunks = max(1, min(fit, _CHUNKS, -(-len(points) // LANES)))
             self.scratch = room_for(slabs.dimensions, self.chunks)
-            self.pairs = np.empty(max(_PAIRS, self.boxes) + 4, np.int64)
+            records = max(_ROWS, self.boxes)
+            self.keys, self.masks = np.empty(records, np.int64), np.empty(records, np.uint64)
         self.take = LANES
         self.first = self.last = 0
         self.offsets = np.zeros(1, np.int64)
@@ -169,12 +172,12 @@ class _Batch:
         # With more than one match in 64 boxes, most of the time goes into writing them: event by
         # event they are written in order at once.
         self.each = self.each or found * BLOCK > done * self.boxes
-        fit = max(1, _PAIRS // 2 * done // found)
+        fit = max(1, _ROWS // 2 * done // found)
         self.take = fit if self.each or fit < LANES else min(fit // LANES, self.chunks) * LANES
 
     def search_each(self, points: Floats, codes: Any) -> int:
         """Search for the events one after the other; return how many were done."""
-        self.rows = np.empty(max(_PAIRS, self.boxes) + PADDING, np.int32)
+        self.rows = np.empty(max(_ROWS, self.boxes) + PADDING, np.int32)
         self.offsets = np.empty(len(points) + 1, np.int64)
         done, visited, tested = search_each(self.layout, points, codes, self.offsets, self.rows)
         self.offsets = self.offsets[: done + 1]
@@ -189,14 +192,22 @@ class _Batch:
             chunks = -(-done // LANES)
             tabulate(codes[:done], chunks, self.scratch.table)
             found, visited, tested = search_batch(
-                self.layout, points[:done], codes[:done], chunks, self.scratch, self.pairs
+                self.layout,
+                points[:done],
+                codes[:done],
+                chunks,
+                self.scratch,
+                self.keys,
+                self.masks,
             )
             self.visited += visited
             self.tested += tested
             if found >= 0:
                 break
             done = max(1, done // 4)
-        self.rows = np.empty(found, np.int32)
+        keys, masks = self.keys[:found], self.masks[:found]
         self.offsets = np.empty(done + 1, np.int64)
-        sort_by_event(self.pairs[:found], self.layout.owner, self.offsets, self.rows)
+        count_by_event(keys, masks, self.offsets)
+        self.rows = np.empty(self.offsets[-1], np.int32)
+        sort_by_event(keys, masks, self.layout.owner, self.offsets, self.rows)
         return done

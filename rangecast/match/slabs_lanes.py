@@ -7,7 +7,8 @@ of the blocks first. A block that many events may lie in is taken box by box in 
 only a few may, each of these is compared with the codes of all its boxes, as for a single event.
 Both ways give the same candidates; the one that looks at fewer words is taken.
 
-Matches come block by block and are sorted by event in the end.
+What is found comes block by block, as records: an event and a first box, 64 bits for that box and
+those after it. In the end the records are sorted by event.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from rangecast.kernels.bits import (
     LANE_WORDS,
     LANES,
+    ZERO,
     aligned_words,
     bits_set,
     bits_up_to,
@@ -48,8 +50,9 @@ from rangecast.match.slabs_search import Part, candidates, doubtful, holds, is_f
 TABLE_ROWS = 257
 """Rows of an attribute's table: one for each code, and one that no event is in."""
 _DOUBTS = 1024
-"""Pairs that may be put off, to be compared exactly together."""
-_LOW = 0xFFFFFFFF
+"""Boxes that may be put off, to be compared exactly together."""
+LOW = 0xFFFFFFFF
+"""The part of a key that is the first box."""
 
 
 class Scratch(NamedTuple):
@@ -61,12 +64,10 @@ class Scratch(NamedTuple):
     """(chunks, BLOCK) rows of lanes: the events that may lie in each hull."""
     box_rows: Words
     """(2, BLOCK) rows of lanes: the events that may lie in each box, and that surely do."""
-    masks: Words
-    """(chunks * LANES,) the boxes of a block that may hold each of its events."""
     waiting: Ints
     """(chunks * LANES + 4,) events that are to be compared with the boxes of a block."""
     doubts: Ints
-    """(_DOUBTS + LANES + 4,) pairs that are to be compared exactly."""
+    """(_DOUBTS + LANES + 4,) record << 6 | bit to be compared exactly."""
     picked: Ints
     """(BLOCK + 4,) boxes of a block that some event may lie in."""
 
@@ -77,7 +78,6 @@ def room_for(d: int, chunks: int) -> Scratch:
         aligned_words(d * chunks * TABLE_ROWS),
         aligned_words(chunks * BLOCK),
         aligned_words(2 * BLOCK),
-        np.empty(chunks * LANES, np.uint64),
         np.empty(chunks * LANES + 4, np.int64),
         np.empty(_DOUBTS + LANES + 4, np.int64),
         np.empty(BLOCK + 4, np.int64),
@@ -95,11 +95,11 @@ class _Room(NamedTuple):
     codes: Any
     d: int
     box_rows: Any
-    masks: Any
     waiting: Any
     doubts: Any
     picked: Any
-    pairs: Any
+    keys: Any
+    masks: Any
 
 
 @jit
@@ -150,14 +150,15 @@ def _sift_surely(part: Part, room: _Room, chunk: int, count: int) -> None:
 
 
 @jit
-def _settle(part: Part, room: _Room, begin: int, count: int, filled: int) -> int:
-    """Append those of the doubtful pairs that hold; return where the pairs end."""
+def _settle(part: Part, room: _Room, begin: int, count: int) -> None:
+    """Compare the boxes in doubt exactly; take those that don't hold out of their records."""
     for i in range(count):
-        pair = room.doubts[i]
-        event = (pair >> 32) * room.d
-        room.pairs[filled] = pair
-        filled += holds(part, (pair & _LOW) - begin, room.bounds, room.points, event)
-    return filled
+        record = room.doubts[i] >> 6
+        bit = room.doubts[i] & 63
+        key = room.keys[record]
+        box = (key & LOW) + bit - begin
+        fails = not holds(part, box, room.bounds, room.points, (key >> 32) * room.d)
+        room.masks[record] &= ~(np.uint64(fails) << np.uint64(bit))
 
 
 @jit
@@ -166,17 +167,17 @@ def _box_by_box(
 ) -> tuple[int, int, int]:
     """Append the matches of a block with the events of its hull's row.
 
-    Returns where the pairs end, and the work.
+    Returns where the records end, and the work.
     """
     for i in range(part.size):
         copy_row(room.box_rows, i * LANE_WORDS, hull_rows, row)
-    _sift(part, room.table, room.chunks, chunk, room.box_rows, 0)
+    _sift(part, room.table, room.chunks, chunk, room.box_rows, ZERO)
     some = 0
     for i in range(part.size):
         room.picked[some] = i
         some += words_in_use(room.box_rows, i * LANE_WORDS) != 0
     _sift_surely(part, room, chunk, some)
-    doubts = tested = 0
+    doubts = tested = ZERO
     for k in range(some):
         box = room.picked[k]
         used = words_in_use(room.box_rows, box * LANE_WORDS)
@@ -185,20 +186,20 @@ def _box_by_box(
             used &= used - np.uint64(1)
             maybe = room.box_rows[box * LANE_WORDS + w]
             surely = room.box_rows[(BLOCK + k) * LANE_WORDS + w]
-            word = (chunk * LANES + 64 * w) << 32 | (begin + box)
-            while maybe:  # written to both lists; only one of them grows
+            key = (chunk * LANES + 64 * w) << 32 | (begin + box)
+            while maybe:
                 bit = lowest_bit(maybe)
                 maybe &= maybe - np.uint64(1)
-                sure = (surely >> np.uint64(bit)) & np.uint64(1)
-                room.pairs[filled] = word + (bit << 32)
-                filled += int(sure)
-                room.doubts[doubts] = word + (bit << 32)
-                doubts += 1 - int(sure)
+                room.keys[filled] = key + (bit << 32)
+                room.masks[filled] = 1
+                room.doubts[doubts] = filled << 6  # counts only if it is in doubt
+                doubts += 1 - int((surely >> np.uint64(bit)) & np.uint64(1))
+                filled += 1
         if doubts > _DOUBTS:
-            filled = _settle(part, room, begin, doubts, filled)
+            _settle(part, room, begin, doubts)
             tested += doubts
-            doubts = 0
-    filled = _settle(part, room, begin, doubts, filled)
+            doubts = ZERO
+    _settle(part, room, begin, doubts)
     return filled, LANE_WORDS * part.width * (part.size + some), tested + doubts
 
 
@@ -208,39 +209,44 @@ def _event_by_event(
 ) -> tuple[int, int, int]:
     """Append the matches of a block with the waiting events; return as `_box_by_box`."""
     whole = bits_up_to(part.size)
-    kept = 0
+    first = filled
     for i in range(count):
         e = room.waiting[i]
         mask = candidates(part, room.codes, e * room.d, whole)
-        room.masks[kept] = mask
-        room.waiting[kept] = e
-        kept += mask != 0
-    doubts = tested = 0
-    for i in range(kept):
-        e = room.waiting[i]
-        mask = room.masks[i]
-        doubt = mask & doubtful(part, room.rough, room.codes, e * room.d)
-        filled = list_bits(mask ^ doubt, e << 32 | begin, room.pairs, filled)
-        doubts = list_bits(doubt, e << 32 | begin, room.doubts, doubts)
+        room.keys[filled] = e << 32 | begin
+        room.masks[filled] = mask
+        filled += mask != 0
+    doubts = tested = ZERO
+    for i in range(first, filled):
+        doubt = doubtful(part, room.rough, room.codes, (room.keys[i] >> 32) * room.d)
+        doubts = list_bits(room.masks[i] & doubt, i << 6, room.doubts, doubts)
         if doubts > _DOUBTS:
-            filled = _settle(part, room, begin, doubts, filled)
+            _settle(part, room, begin, doubts)
             tested += doubts
-            doubts = 0
-    filled = _settle(part, room, begin, doubts, filled)
+            doubts = ZERO
+    _settle(part, room, begin, doubts)
     return filled, part.width * count, tested + doubts
 
 
 @jit
 def search_batch(
-    layout: Layout, points: Floats, codes: Bytes, chunks: int, scratch: Scratch, pairs: Ints
+    layout: Layout,
+    points: Floats,
+    codes: Bytes,
+    chunks: int,
+    scratch: Scratch,
+    keys: Ints,
+    masks: Words,
 ) -> tuple[int, int, int]:
-    """Write event << 32 | box for all matches of some events, whose tables are in `scratch`.
+    """Write the records of all matches of some events, whose tables are in `scratch`.
 
-    Returns how many pairs there are, or -1 if they may not fit, and the work.
+    keys     event << 32 | first box
+    masks    bit b says that box first + b holds the event
+
+    Returns how many records there are, or -1 if they may not fit, and the work.
     """
     events, d = points.shape
-    filled = visited = tested = 0
-    most = len(pairs) - 4
+    filled = visited = tested = ZERO
     runs, blocks = pointer(layout.runs, 0), pointer(layout.blocks, 0)
     hulls, box_codes = pointer(layout.hulls, 0), pointer(layout.codes, 0)
     hull_rows = pointer(scratch.hull_rows, 0)
@@ -253,11 +259,11 @@ def search_batch(
         pointer(codes, 0),
         d,
         pointer(scratch.box_rows, 0),
-        pointer(scratch.masks, 0),
         pointer(scratch.waiting, 0),
         pointer(scratch.doubts, 0),
         pointer(scratch.picked, 0),
-        pointer(pairs, 0),
+        pointer(keys, 0),
+        pointer(masks, 0),
     )
     for run in range(len(layout.runs) - 1):
         this, after = 4 * run, 4 * run + 4
@@ -280,7 +286,7 @@ def search_batch(
                 size = blocks[tile + i + 1] - begin
                 base = runs[this + CODE] + 2 * width * (begin - blocks[first])
                 part = Part(box_codes, base, size, size, attributes, width)
-                waiting = 0
+                waiting = ZERO
                 for chunk in range(chunks):
                     row = (chunk * BLOCK + i) * LANE_WORDS
                     alive = 0
@@ -293,38 +299,51 @@ def search_batch(
                             event = chunk * LANES + 64 * w
                             waiting = list_bits(hull_rows[row + w], event, room.waiting, waiting)
                         continue
-                    if filled + alive * size > most:
+                    if filled + alive * size > len(keys):
                         return -1, visited, tested
                     filled, words, boxes = _box_by_box(
                         part, room, begin, chunk, hull_rows, row, filled
                     )
                     visited += words
                     tested += boxes
-                if filled + waiting * size > most:
+                if filled + waiting > len(keys):
                     return -1, visited, tested
                 filled, words, boxes = _event_by_event(part, room, begin, waiting, filled)
                 visited += words
                 tested += boxes
     if len(layout.earlier):
-        kept = 0
         for i in range(filled):
-            pair = pairs[i]
-            pairs[kept] = pair
-            kept += is_first(layout, pair & _LOW, room.points, (pair >> 32) * d)
-        filled = kept
+            event = (keys[i] >> 32) * d
+            left = masks[i]
+            while left:
+                bit = lowest_bit(left)
+                left &= left - np.uint64(1)
+                if not is_first(layout, (keys[i] & LOW) + bit, room.points, event):
+                    masks[i] ^= np.uint64(1) << np.uint64(bit)
     return filled, visited, tested
 
 
 @jit
-def sort_by_event(pairs: Ints, owner: Rows, offsets: Ints, rows: Rows) -> None:
-    """Fill `rows` with the owners of pairs by event, and `offsets` with each event's place."""
+def count_by_event(keys: Ints, masks: Words, offsets: Ints) -> None:
+    """Fill `offsets` (events + 1) with the places of each event's matches."""
     offsets[:] = 0
-    for i in range(len(pairs)):
-        offsets[(pairs[i] >> 32) + 1] += 1
+    for i in range(len(keys)):
+        offsets[(keys[i] >> 32) + 1] += bits_set(masks[i])
     for e in range(len(offsets) - 1):
         offsets[e + 1] += offsets[e]
+
+
+@jit
+def sort_by_event(keys: Ints, masks: Words, owner: Rows, offsets: Ints, rows: Rows) -> None:
+    """Fill `rows` with the owners of the boxes in records, event by event."""
     places = offsets[:-1].copy()
-    for i in range(len(pairs)):
-        e = pairs[i] >> 32
-        rows[places[e]] = owner[pairs[i] & _LOW]
-        places[e] += 1
+    for i in range(len(keys)):
+        e = keys[i] >> 32
+        first = keys[i] & LOW
+        left = masks[i]
+        place = places[e]
+        while left:
+            rows[place] = owner[first + lowest_bit(left)]
+            left &= left - np.uint64(1)
+            place += 1
+        places[e] = place

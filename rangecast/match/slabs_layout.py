@@ -118,39 +118,38 @@ def _cut_runs(words: Words, firsts: Ints, united: Words) -> int:
     united    (boxes, w) is filled with the attributes of each run
     """
     n, width = words.shape
-    runs = 0
-    begin = 0
-    alone = True  # whether the last run may take no other set of attributes
-    members = 0
-    mentions = 0
+    runs = begin = members = mentions = 0
+    shared = False  # whether the last run may take another set of attributes
     while begin < n:
-        end = begin + 1
-        while end < n and (words[end] == words[begin]).all():
+        end = begin
+        same = True
+        while same:
             end += 1
+            same = end < n
+            for w in range(width):
+                same = same and words[end, w] == words[begin, w]
         size = end - begin
-        mentioned = 0
-        together = 0
+        mentioned = together = 0
         for w in range(width):
             mentioned += bits_set(words[begin, w])
-            if not alone:
+            if shared:
                 together += bits_set(words[begin, w] | united[runs - 1, w])
-        share = (
-            not alone
+        members += size
+        mentions += size * mentioned
+        if not (
+            shared
             and size < _OWN_RUN
-            and members + size <= BLOCK
-            and together * (members + size) <= _WASTE * (mentions + size * mentioned)
-        )
-        if share:
-            united[runs - 1] |= words[begin]
-            members += size
-            mentions += size * mentioned
-        else:
+            and members <= BLOCK
+            and together * members <= _WASTE * mentions
+        ):
             firsts[runs] = begin
-            united[runs] = words[begin]
+            united[runs] = 0
             runs += 1
+            shared = size < _OWN_RUN
             members = size
             mentions = size * mentioned
-            alone = size >= _OWN_RUN
+        for w in range(width):
+            united[runs - 1, w] |= words[begin, w]
         begin = end
     firsts[runs] = n
     return runs

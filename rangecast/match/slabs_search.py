@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.bits import bits_up_to, lowest_bit, pack_bits, pointer, touching, within
+from rangecast.kernels.bits import (
+    ZERO,
+    bits_up_to,
+    lowest_bit,
+    pack_bits,
+    pointer,
+    touching,
+    within,
+)
 from rangecast.kernels.grid import Floats, cells_of
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.slabs_layout import (
@@ -199,7 +207,7 @@ def search_one(
     layout = Layout(*arrays)
     codes = np.empty((1, len(point)), np.uint8)
     encode(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
-    return _search(layout, pointer(point, 0), pointer(codes, 0), 0, run, block, out, filled)
+    return _search(layout, pointer(point, 0), pointer(codes, 0), ZERO, run, block, out, filled)
 
 
 @jit
@@ -212,11 +220,11 @@ def search_each(
     how many events were done, and the work.
     """
     d = points.shape[1]
-    filled = visited = tested = 0
+    filled = visited = tested = ZERO
     offsets[0] = 0
     for e in range(len(points)):
         run, _, filled, words, boxes = _search(
-            layout, pointer(points, 0), pointer(codes, 0), e * d, 0, 0, out, filled
+            layout, pointer(points, 0), pointer(codes, 0), e * d, ZERO, ZERO, out, filled
         )
         visited += words
         tested += boxes
