@@ -1,12 +1,24 @@
-"""Which structure for this set of boxes? For now: the one asked for, or the scan."""
+"""Which structure for this set of boxes?
+
+Slabs are the best, or near it, for almost every set: any number of attributes, few or many
+matches, little memory. Cell lists beat them where an answer can be written down beforehand: few
+distinct bounds, all on a few attributes, many matches, and memory for the lists. So the choice is
+between these two, by the time that each should take for an event; that of cell lists comes from
+their own plan, that of slabs from the constants below, which were fitted to measurements. The
+other structures are the papers' own, to compare with and to build on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from rangecast.errors import UsageError, near
+from rangecast.match.candidates import Sample
 from rangecast.match.cells import Cells
+from rangecast.match.cells_plan import MOST_AXES, weigh
 from rangecast.match.hilbert import Hilbert
 from rangecast.match.result import Matches, Rows
 from rangecast.match.rtree import RTree
@@ -53,7 +65,46 @@ def check_index(index: str) -> None:
         raise UsageError(f"no index {index!r}: {near(index, known)}")
 
 
-def build(boxes: Boxes, index: str = "auto") -> Index:
-    """Return the structure of this name, built; `auto` looks at the boxes."""
+_FEW = 4096
+_UNINDEXED = 0.05
+"""The share of boxes that may be bounded on attributes which cells don't index."""
+_ROOM, _TIMES = 1 << 26, 8
+"""Memory allowed for cell lists: so many bytes, and so many times that of the boxes."""
+_SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH = 500.0, 0.02, 10.0
+"""Nanoseconds of slabs: of an event, of each box that it may have to pass over, of each match."""
+
+
+class Plan(NamedTuple):
+    """A structure, and why it was chosen, in one line."""
+
+    name: str
+    why: str
+
+
+def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan:
+    """Return the structure of this name; `auto` looks at the boxes and the memory allowed."""
     check_index(index)
-    return INDEXES["scan" if index == "auto" else index](boxes)
+    if index != "auto":
+        return Plan(index, "it was asked for")
+    if len(boxes.lo) < _FEW:
+        return Plan("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
+    sample = Sample(boxes)
+    matches = sample.matches(range(boxes.dimensions))
+    set_facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
+    axes = sample.axes(MOST_AXES)
+    others = np.delete(boxes.mentioned[sample.boxes], axes, axis=1).any(axis=1)
+    if others.mean() > _UNINDEXED:
+        return Plan("slabs", f"{set_facts}, bounded on more attributes than cells can index")
+    held = boxes.lo.nbytes + boxes.hi.nbytes
+    room = (_ROOM + _TIMES * held if memory is None else memory) - held
+    best = min(weigh(boxes, sample, room), key=lambda each: each.time, default=None)
+    slabs = _SLABS_EVENT + _SLABS_BOX * len(boxes.lo) + _SLABS_MATCH * matches
+    if best is None or best.time > slabs:
+        return Plan("slabs", f"{set_facts}; cell lists would be slower or too large")
+    size = f"{best.size / 1e6:,.0f} MB"
+    return Plan("cells", f"{set_facts}; all of them can be written down in {size} of lists")
+
+
+def build(boxes: Boxes, index: str = "auto") -> Index:
+    """Return the structure that `choose` says, built."""
+    return INDEXES[choose(boxes, index).name](boxes)
