@@ -25,12 +25,14 @@ BLOCK_BITS = 16
 _WHOLE = 62
 """The shift that takes every cell to 0."""
 _MOST_AXES = 4
-_CELLS = (4096, 1024, 256, 64, 16)
+_CELLS = (4096, 1024, 512, 256, 128, 64, 32, 16, 8)
 _STEPS = (0, 4, 3, 2, 1)
 """By how much the shift grows from level to level; 0: cells only."""
 _QUANTILES = 20_000
-_EVENT_COST, _LIST_COST, _COPY_COST, _TEST_COST = 40.0, 4.0, 0.3, 10.0
-"""Of an axis, a list and block, an id copied, a box compared."""
+_MOST_ENTRIES, _MOST_LISTS = 500, 16
+"""Of a box, in the mean: more would take longer to build than most sets live."""
+_AXIS_COST, _LIST_COST, _BLOCK_COST, _COPY_COST, _TEST_COST = 40.0, 15.0, 3.0, 0.3, 10.0
+"""Of an axis, a list, a block of a list, an id copied, a box compared: in about nanoseconds."""
 
 
 class Grid(NamedTuple):
@@ -188,12 +190,13 @@ def _cells(edges: Floats, values: Floats) -> npt.NDArray[np.int32]:
 def plans(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> list[Plan]:
     """Return plans that should fit into `room` bytes, the fastest first; the last one is a scan.
 
-    If other levels over the same cells cost the fastest at most a tenth, the smallest leads.
+    Other levels over the same cells may take less memory: of those that take at most 15% more
+    time, the smallest leads.
     """
     weighed = sorted(_weighed(boxes, sample, alone, room), key=lambda each: each.time)
     if weighed:
         best = weighed[0]
-        alike = [w for w in weighed if w.time <= 1.1 * best.time and w.cells == best.cells]
+        alike = [w for w in weighed if w.time <= 1.15 * best.time and w.cells == best.cells]
         smallest = min(alike, key=lambda each: each.size)
         weighed.remove(smallest)
         weighed.insert(0, smallest)
@@ -209,7 +212,8 @@ class _Weighed(NamedTuple):
 
 
 def _weighed(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> Iterator[_Weighed]:
-    some = slice(None, None, max(1, len(boxes.lo) // _QUANTILES))
+    n = len(boxes.lo)
+    some = slice(None, None, max(1, n // _QUANTILES))
     order = sample.axes(_MOST_AXES)
     exact = {j: edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62) for j in order}
     coarse = {j: (boxes.lo[some, j], boxes.hi[some, j]) for j in order}
@@ -236,13 +240,13 @@ def _weighed(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> Iterator[
                 shifts = tuple(a.shifts(step) for a in axes)
                 plan = Plan(taken, tuple(a.edges for a in axes), shifts)
                 cells = tuple((axis, len(a.edges)) for axis, a in zip(taken, axes, strict=True))
-                if (cells, shifts) in seen or plan.all_lists >= 1 << 31:
+                if (cells, shifts) in seen or plan.all_lists > (1 << 16) + _MOST_LISTS * n:
                     continue
                 seen.add((cells, shifts))
                 pieces = np.prod([a.pieces(s) for a, s in zip(axes, shifts, strict=True)], axis=0)
                 entries = int(float(pieces.sum()) * sample.scale)
-                size = plan.memory(entries, len(boxes.lo))
-                if size <= room:
-                    lists = plan.lists * blocks_of(len(boxes.lo))
-                    time = ids + _EVENT_COST * len(axes) + _LIST_COST * lists
+                size = plan.memory(entries, n)
+                if size <= room and entries <= _MOST_ENTRIES * n:
+                    a_list = _LIST_COST + _BLOCK_COST * blocks_of(n)
+                    time = ids + _AXIS_COST * len(axes) + a_list * plan.lists
                     yield _Weighed(time, size, cells, plan)

@@ -26,7 +26,7 @@ both ways (`visited`), and their entries; `tested` counts boxes compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,6 @@ from rangecast.match.candidates import (
     edges_at_bounds,
     events_of,
     reports,
-    stand_alone,
 )
 from rangecast.match.idlists import Lists, Notes, append, claim, copy, put, remove, slot_of
 from rangecast.match.rectangles import (
@@ -51,6 +50,7 @@ from rangecast.match.rectangles import (
     lap_of,
 )
 from rangecast.match.result import BUFFER, Counts, Matches, Rows, Step, collect, stream
+from rangecast.match.vcr_boxes import BoxStore, Held
 from rangecast.match.vcr_frame import (
     Frame,
     edges_of,
@@ -65,17 +65,6 @@ _COUNT, _PUT, _APPEND, _REMOVE = range(4)
 _DONE, _FULL_SLOTS, _FULL_POOL = range(3)
 _DIRECT_BYTES = 1 << 26
 _GROW_AT = 0.6
-
-
-class Held(NamedTuple):
-    """The boxes."""
-
-    lo: Floats
-    hi: Floats
-    owner: Rows
-    alone: Bools
-    """Meets no other box of its subscription, and mentions only indexed attributes."""
-    live: Bools
 
 
 @jit
@@ -284,7 +273,7 @@ class Vcr:
         axes: Sequence[int] | None = None,
         edges: Sequence[npt.ArrayLike] | None = None,
         cells: int = 512,
-        pieces: int = 64,
+        pieces: int = 128,
         slots: int | None = None,
     ):
         """Build from boxes; what isn't given is chosen by looking at them.
@@ -323,9 +312,8 @@ class Vcr:
             hashed = vcrs * 8 > _DIRECT_BYTES
         self._fullest = _GROW_AT if slots is None else 0.95
         self._lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)
-        self._rows = 0
-        self._held = self._store = _none(boxes.dimensions)
-        new = self._hold(boxes)
+        self._boxes = BoxStore(boxes, axes)
+        new = np.arange(len(boxes.lo))
         self._apply(new, _COUNT)
         self._lists = idlists.laid_out(self._lists)
         self._apply(new, _PUT)
@@ -364,8 +352,8 @@ class Vcr:
     @property
     def memory(self) -> int:
         """Bytes of all arrays, boxes included."""
-        parts = (*self._frame, *self._lists, *self._store, self._totals)
-        return sum(part.nbytes for part in parts)
+        parts = (*self._frame, *self._lists, self._totals)
+        return sum(part.nbytes for part in parts) + self._boxes.memory
 
     def match(self, points: Floats) -> Matches:
         """Return all matches of all events at once."""
@@ -380,35 +368,25 @@ class Vcr:
         """Return the rows of one event, (d,)."""
         points = events_of(point)
         rows = np.empty(int(2 * self._expected) + 1024, np.int32)
-        state = *self._frame, *self._lists, *self._held, self._totals, self._plain
+        state = *self._frame, *self._lists, *self._boxes.held, self._totals, self._boxes.plain
         done, filled = _match_one(*state, points, rows)
         return rows[:filled].copy() if done else self.match(points).rows
 
     def insert(self, boxes: Boxes) -> Rows:
         """Add subscriptions; return their rows, which follow those there were."""
-        if boxes.dimensions != self._held.lo.shape[1]:
-            expected = self._held.lo.shape[1]
-            raise UsageError(f"boxes of {expected} attributes expected, given: {boxes.dimensions}")
-        before = self._rows
-        self._apply(self._hold(boxes), _APPEND)
-        return np.arange(before, self._rows, dtype=np.int32)
+        before = self._boxes.rows
+        self._apply(self._boxes.add(boxes), _APPEND)
+        return np.arange(before, self._boxes.rows, dtype=np.int32)
 
     def delete(self, rows: npt.ArrayLike) -> None:
         """Remove subscriptions by row; their rows aren't used again."""
-        gone = np.unique(np.asarray(rows, np.int64))
-        first = np.searchsorted(self._held.owner, gone)
-        known = len(gone) == np.size(rows) and ((gone >= 0) & (gone < self._rows)).all()
-        if not known or not self._held.live[first].all():
-            raise UsageError(f"delete takes rows that are there, each once; given: {rows!r}")
-        counts = np.searchsorted(self._held.owner, gone, side="right") - first
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        boxes = np.repeat(first, counts) + within
+        boxes = self._boxes.of_rows(rows)
         self._apply(boxes, _REMOVE)
-        self._store.live[boxes] = False
+        self._boxes.forget(boxes)
 
     def _step(self, points: Floats) -> Step:
         points = events_of(points)
-        arrays = self._frame, self._lists, self._held, self._totals, self._plain
+        arrays = self._frame, self._lists, self._boxes.held, self._totals, self._boxes.plain
         return lambda event, cursor, rows, counts: _match(
             *arrays, points, event, cursor, rows, counts
         )
@@ -418,61 +396,14 @@ class Vcr:
         longest = max(len(self._frame.edges_x), len(self._frame.edges_y)) + 3
         cuts = np.empty((4, longest), np.int64)
         while True:
-            arrays = self._frame, self._lists, self._held, self._totals
+            arrays = self._frame, self._lists, self._boxes.held, self._totals
             full = _update(*arrays, cuts, boxes, place, mode, self._fullest)
             if full == _DONE:
                 return
             grown = idlists.with_larger_pool if full == _FULL_POOL else idlists.with_more_slots
             self._lists = grown(self._lists)
 
-    def _hold(self, boxes: Boxes) -> Ints:
-        """Take boxes over; return their numbers."""
-        before = len(self._held.lo)
-        after = before + len(boxes.lo)
-        axes = list(self.axes)
-        alone = np.empty(len(boxes.lo), np.bool_)
-        stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
-        alone &= ~np.delete(boxes.mentioned, axes, axis=1).any(axis=1)
-        owner = boxes.owner + np.int32(self._rows) if self._rows else boxes.owner
-        new = Held(boxes.lo, boxes.hi, owner, alone, np.ones(len(alone), np.bool_))
-        if before == 0:
-            self._store = new
-        elif after > len(self._store.lo):
-            self._store = Held(*[_extended(part[:before], 2 * after) for part in self._store])
-        if before:
-            parts: tuple[npt.NDArray[Any], ...] = self._store
-            for part, more in zip(parts, new, strict=True):
-                part[before:after] = more
-        self._rows += boxes.rows
-        self._plain = after == self._rows
-        self._held = Held(*(_view(part, after) for part in self._store))
-        return np.arange(before, after)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        del state["_held"]
-        state["_store"] = self._held
-        return state
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._frame = Frame(*(_view(part, len(part)) for part in self._frame))
-        self._held = Held(*(_view(part, len(part)) for part in self._store))
-
-
-def _none(dimensions: int) -> Held:
-    bounds = np.zeros((0, dimensions))
-    rows = np.zeros(0, np.int32)
-    return Held(bounds, bounds, rows, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
-
-
-def _view(array: Any, length: int) -> Any:
-    view = array[:length]
-    view.flags.writeable = False
-    return view
-
-
-def _extended(array: Any, length: int) -> Any:
-    larger = np.empty((length, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
+        for part in self._frame:
+            part.flags.writeable = False

@@ -71,7 +71,7 @@ def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[Floats, Floats]
     if len(given) != axes:
         raise UsageError(f"edges takes an array for each of {axes} axes; given: {len(given)}")
     for some in given:
-        if not np.isfinite(some).all() or not (np.diff(some) > 0).all():
+        if not np.isfinite(some).all() or not (some[1:] > some[:-1]).all():
             raise UsageError("edges are finite and ascend")
     return given[0], given[1] if axes == 2 else frozen([], np.float64)
 
