@@ -7,6 +7,7 @@ import importlib
 
 SUITES = {
     "foundation": "start-up, filters, memory of reading",
+    "match": "matching beside the peers, live sets, updates",
 }
 
 

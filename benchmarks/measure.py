@@ -8,11 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import rich.table
 from rich.console import Console
-from rich.table import Table
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=max(Console().width, 150))
+
+
+class Table(NamedTuple):
+    """A table to print with `show(*table)` and to save."""
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
 
 
 def best_of(
@@ -33,7 +42,7 @@ def best_of(
 
 def show(title: str, headings: list[str], rows: list[list[str]]) -> None:
     """Print a table."""
-    table = Table(title=title, title_justify="left")
+    table = rich.table.Table(title=title, title_justify="left")
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left")
     for row in rows:

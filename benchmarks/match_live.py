@@ -1,0 +1,311 @@
+"""Live sets: replacing between batches, updates, matching during a rebuild, the first match."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.contest import PEERS, DisagreementError, live_set
+from benchmarks.measure import Table, best_of
+from benchmarks.peers import finite
+from rangecast.engine import Engine
+from rangecast.match.choose import INDEXES
+from rangecast.match.scan import Scan
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.filters import Filter
+from rangecast.model.space import Space
+
+BATCH = 256
+MANY_ROWS = 1_000
+"""Rows of one call: half leave, half come."""
+REBUILDS = 3
+
+
+def check(engine: Engine, truth: Boxes, points: Floats, what: str) -> None:
+    """Compare a live set with the oracle on the boxes that it should hold."""
+    right, found = Scan(truth).match(points), engine.match_points(points)
+    ids = truth.ids.to_numpy()
+    for event in range(len(points)):
+        if sorted(found.of(event)) != sorted(ids[right.of(event)].tolist()):
+            raise DisagreementError(f"{what}: the live set is wrong for event {event}")
+
+
+# ---- W5
+
+
+def replaced(
+    name: str, boxes: Boxes, other: Boxes, space: Space, points: Floats, peers: list[str]
+) -> list[list[str]]:
+    """Replace 1% of the set between batches; return a row for the live set and some peers."""
+    rng = np.random.default_rng(5)
+    edits = []
+    for turn in range(10):
+        rows = rng.choice(boxes.rows, boxes.rows // 100, replace=False)
+        edits.append((rows, other.take((rows + turn) % other.rows)))
+    ours = _replaced_live(boxes, space, points, edits)
+    theirs = {peer: _replaced_peer(peer, boxes, space, points, edits[:3]) for peer in peers}
+    least = min(match + edit for match, edit in theirs.values())
+    figures = theirs | {"Engine, auto": ours}
+    return [
+        [
+            f"{name}: {who}",
+            f"{match * 1e6:,.1f}",
+            f"{edit * 1e6:,.1f}",
+            f"{least / (match + edit):,.1f}",
+        ]
+        for who, (match, edit) in figures.items()
+    ]
+
+
+Edits = list[tuple[np.ndarray, Boxes]]
+
+
+def _replaced_live(boxes: Boxes, space: Space, points: Floats, edits: Edits) -> tuple[float, float]:
+    """Return seconds an event of matching, and of everything else, rebuilds included."""
+    engine = live_set(boxes, space)
+    engine.match_points(points)
+    lo, hi = boxes.lo.copy(), boxes.hi.copy()
+    began, matching = time.process_time(), 0.0
+    for rows, new in edits:
+        engine.unsubscribe_many(rows.tolist())
+        engine.subscribe_many(Boxes.of(new.lo, new.hi, ids=pa.array(rows)))
+        start = time.thread_time()
+        engine.match_points(points)
+        matching += time.thread_time() - start
+    engine.wait()
+    every = time.process_time() - began
+    for rows, new in edits:
+        lo[rows], hi[rows] = new.lo, new.hi
+    check(engine, Boxes.of(lo, hi, ids=boxes.ids), points[:8], "W5")
+    events = len(edits) * len(points)
+    return matching / events, (every - matching) / events
+
+
+def _replaced_peer(
+    name: str, boxes: Boxes, space: Space, points: Floats, edits: Edits
+) -> tuple[float, float]:
+    peer = next(one for one in PEERS if one.name == name)(*finite(boxes, space))
+    began = peer.clock()
+    peer.match(points[:20])
+    some = points[: 20 * max(1, int(0.3 / (peer.clock() - began)))]
+    matching = editing = 0.0
+    for rows, new in edits:
+        start = peer.clock()
+        peer.replace(rows, *finite(new, space))
+        editing += peer.clock() - start
+        start = peer.clock()
+        peer.match(some)
+        matching += peer.clock() - start
+    peer.close()
+    return matching / len(edits) / len(some), editing / len(edits) / len(points)
+
+
+# ---- updates
+
+
+class _Updates:
+    """Prepared calls: the oldest leave, new ones come; knows what must be left."""
+
+    def __init__(self, boxes: Boxes, fresh: Boxes, calls: int):
+        half = MANY_ROWS // 2
+        self.rows = np.arange(calls * half) % fresh.rows
+        self.boxes, self.fresh, self.half, self.done = boxes, fresh, half, 0
+        self.pieces = [
+            Boxes.of(
+                fresh.lo[self.rows[start : start + half]],
+                fresh.hi[self.rows[start : start + half]],
+                ids=pa.array(np.arange(boxes.rows + start, boxes.rows + start + half)),
+            )
+            for start in range(0, calls * half, half)
+        ]
+
+    def one(self, engine: Engine) -> None:
+        """Do the next call of each kind; `MANY_ROWS` updates."""
+        start = self.done * self.half
+        engine.unsubscribe_many(range(start, start + self.half))
+        engine.subscribe_many(self.pieces[self.done])
+        self.done += 1
+
+    def truth(self) -> Boxes:
+        """Return what the live set must hold."""
+        count = self.done * self.half
+        rows = self.rows[:count]
+        lo = np.concatenate([self.boxes.lo, self.fresh.lo[rows]])[count:]
+        hi = np.concatenate([self.boxes.hi, self.fresh.hi[rows]])[count:]
+        return Boxes.of(lo, hi, ids=pa.array(np.arange(count, count + len(lo))))
+
+
+def updates(boxes: Boxes, fresh: Boxes, space: Space, points: Floats) -> Iterator[Table]:
+    """Yield tables of updates a second and of matching during a rebuild."""
+    engine = Engine(space)
+    engine.subscribe_many(boxes)
+    prepared = _Updates(boxes, fresh, 8 * max(1, boxes.rows // MANY_ROWS))
+    many = _many(engine, prepared)
+    check(engine, prepared.truth(), points[:4], "updates by many")
+    latencies = _latencies(engine, prepared, points)
+    check(engine, prepared.truth(), points[:4], "updates beside matching")
+    single = _one_by_one(engine, fresh, space)
+    rows = [
+        ["subscribe_many, unsubscribe_many", *many, "100,000"],
+        ["subscribe, unsubscribe", *single, "20,000"],
+    ]
+    headings = ["calls", "updates", "rebuilds inside", "a second of the wall"]
+    headings += ["of the writing thread", "expected"]
+    yield Table(f"Updates on a set of {boxes.rows:,}", headings, rows)
+    yield latencies
+
+
+def _many(engine: Engine, prepared: _Updates) -> list[str]:
+    began, busy = time.perf_counter(), time.thread_time()
+    first = engine.rebuilds
+    while engine.rebuilds < first + REBUILDS and prepared.done < len(prepared.pieces) * 3 // 4:
+        prepared.one(engine)
+    took, busy = time.perf_counter() - began, time.thread_time() - busy
+    count = prepared.done * MANY_ROWS
+    rebuilds = engine.rebuilds - first
+    engine.wait()
+    return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
+
+
+def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> list[str]:
+    count = min(5_000, fresh.rows)
+    filters = [Filter.from_boxes(space, fresh.lo[row], fresh.hi[row]) for row in range(count)]
+    first = engine.rebuilds
+    start = 10 * fresh.rows + 10**9
+    began, busy = time.perf_counter(), time.thread_time()
+    for place, one in enumerate(filters):
+        engine.subscribe(start + place, one)
+    for place in range(count):
+        engine.unsubscribe(start + place)
+    took, busy = time.perf_counter() - began, time.thread_time() - busy
+    rebuilds = engine.rebuilds - first
+    engine.wait()
+    count *= 2
+    return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
+
+
+def _latencies(engine: Engine, prepared: _Updates, points: Floats) -> Table:
+    """Time batches by the wall: on a set just rebuilt, on a loose one, and during a rebuild."""
+    batches = [points[i : i + BATCH] for i in range(0, len(points) - BATCH + 1, BATCH)]
+    batches = batches or [points]
+    turn = itertools.cycle(batches)
+
+    def timed(until: Callable[[], bool]) -> Iterator[float]:
+        while not until():
+            batch = next(turn)
+            began = time.perf_counter()
+            engine.match_points(batch)
+            yield time.perf_counter() - began
+
+    def after(seconds: float) -> Callable[[], bool]:
+        end = time.perf_counter() + seconds
+        return lambda: time.perf_counter() > end
+
+    fresh: list[float] = []
+    loose: list[float] = []
+    during: list[float] = []
+    for _ in range(REBUILDS):
+        engine.wait()
+        fresh += timed(after(1.0))
+        for _ in range(len(engine) // 5 // MANY_ROWS):
+            prepared.one(engine)
+        if not _rebuilding():
+            loose += timed(after(1.0))
+        while not _rebuilding() and prepared.done < len(prepared.pieces):
+            prepared.one(engine)
+        during += timed(lambda: not _rebuilding())
+    engine.wait()
+    usual = _p99(fresh)
+    rows = [
+        [what, f"{len(some):,}", f"{_p99(some) * 1e3:.2f} ms", f"{_p99(some) / usual:.2f}", most]
+        for what, some, most in (
+            ("just rebuilt", fresh, ""),
+            ("a fifth of the set new or gone", loose, ""),
+            ("during a rebuild", during, "3"),
+        )
+    ]
+    headings = ["state", "batches", "p99", "times that of the first", "at most"]
+    return Table(f"Batches of {BATCH} events, by the wall", headings, rows)
+
+
+def _rebuilding() -> bool:
+    return any(thread.name == "rangecast-rebuild" for thread in threading.enumerate())
+
+
+def _p99(seconds: list[float]) -> float:
+    return float(np.quantile(seconds, 0.99)) if seconds else float("nan")
+
+
+# ---- the first match of a process
+
+_FIRST = """
+import sys
+import numpy as np
+from rangecast import Engine, Number, Space
+from rangecast.model.boxes import Boxes
+space = Space(Number(f"a{j}", min=0, max=1) for j in range(4))
+lo = np.random.default_rng(1).random((5000, 4)) * 0.8
+engine = Engine(space, index=sys.argv[1])
+engine.subscribe_many(Boxes.of(lo, lo + 0.2))
+engine.match({f"a{j}": 0.5 for j in range(4)})
+engine.match_points(np.full((4, 4), 0.5))
+"""
+
+
+def first_match(*, quick: bool) -> Table:
+    """Return seconds from the start of a process to its first match, python itself included."""
+
+    def run(index: str, folder: str) -> tuple[float, float]:
+        settings = os.environ | {"XDG_CACHE_HOME": folder}
+        used = _children()
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", _FIRST, index], check=True, env=settings)
+        return time.perf_counter() - began, _children() - used
+
+    rows = []
+    for index in ("auto",) if quick else ("auto", *INDEXES):
+        with tempfile.TemporaryDirectory() as folder:
+            cold, _ = run(index, folder)
+            warm = [run(index, folder) for _ in range(1 if quick else 3)]
+        wall, core = (min(figures) for figures in zip(*warm, strict=True))
+        rows.append([index, f"{wall:.2f} s", "1.5 s", f"{core:.2f} s", f"{cold:.1f} s"])
+    headings = ["index", "warm kernel cache", "at most", "of a core", "cold"]
+    return Table("First match after the start of a process", headings, rows)
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+# ---- what is physically possible
+
+
+def ids_written(ids: int) -> dict[str, float]:
+    """Return how many int32 ids a core writes a second, by the way that they are written."""
+    source = np.arange(1 << 14, dtype=np.int32)
+    target = np.zeros(max(ids, len(source)) // len(source) * len(source), np.int32)
+    rows = target.reshape(-1, len(source))
+
+    def seconds(work: Callable[[], object]) -> float:
+        return best_of(work, 5, time.process_time)[0]
+
+    return {
+        "copied from cache into memory used before": target.size
+        / seconds(lambda: np.copyto(rows, source)),
+        "copied from memory into memory used before": target.size
+        // 2
+        / seconds(lambda: np.copyto(target[: target.size // 2], target[-(target.size // 2) :])),
+        "copied from cache into new memory": target.size
+        / seconds(lambda: np.copyto(np.empty_like(rows), source)),
+    }

@@ -1,0 +1,164 @@
+"""The matching benchmark as a page and a plot: ratios and work, which mean something elsewhere."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.contest import THREADS, Contestant, best
+from benchmarks.measure import Table
+
+if TYPE_CHECKING:
+    from benchmarks.match import Case
+
+_PACKAGES = ("numpy", "numba", "shapely", "geoindex-rs", "rtree", "duckdb", "polars")
+_COLOURS = {
+    "scan": "tab:gray",
+    "vcr": "tab:purple",
+    "hilbert": "tab:brown",
+    "rtree": "tab:green",
+    "slabs": "tab:orange",
+    "cells": "tab:red",
+}
+
+
+def write_page(path: Path, cases: Sequence[Case], tables: Sequence[Table]) -> None:
+    """Write all tables as Markdown."""
+    lines = [
+        "# Matching beside the peers",
+        "",
+        "Made by `python -m benchmarks match`. Ratios are how many times as long the best peer",
+        "takes as the row does, on the same data in the same run: above 1 is faster than every",
+        "peer. Peers are called through their bulk interface, or event by event where that is",
+        "faster. Seconds are of a core, the least of several alternating runs; *spread* is the",
+        "slowest run over the fastest. *Visited* and *tested* count work and are the same on every",
+        "machine. All ids were compared with the oracle's.",
+        "",
+        f"Machine: {_processor()}, {os.cpu_count()} cores. Python {platform.python_version()}, "
+        + ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+        + ".",
+        "",
+        "![Ratios to the best peer](match.png)",
+        "",
+    ]
+    lines += _markdown(tables[0])
+    for case in cases:
+        lines += _markdown(_case(case))
+    for table in tables[1:]:
+        lines += _markdown(table)
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def _case(case: Case) -> Table:
+    rows = []
+    per_batch = best(case.everyone, lambda peer: peer.least)
+    for one in case.everyone:
+        mark = " (best peer)" if one is per_batch else " (auto)" if one.chosen else ""
+        work, memory = one.work, one.memory / case.n
+        rows.append(
+            [
+                one.name + mark,
+                f"{case.batch_ratio(one):,.2f}",
+                f"{one.batch.spread:.1f}",
+                f"{case.single_ratio(one):,.2f}",
+                f"{case.threads_ratio(one):,.2f}" if one.threads.runs else "",
+                f"{work.visited / one.events:,.0f}" if work else "",
+                f"{work.tested / one.events:,.0f}" if work else "",
+                f"{memory:,.0f}" if memory else "",
+                f"{memory / case.dimensions:,.1f}" if memory else "",
+                f"{one.build:,.1f}",
+            ]
+        )
+    headings = ["", "batches", "spread", "single events", f"{THREADS} threads", "visited an event"]
+    headings += ["tested an event", "bytes a subscription", "and attribute", "build s"]
+    title = f"{case.name}: {case.about}; n = {case.n:,}, {case.matches:,.0f} matches an event"
+    return Table(title, headings, rows)
+
+
+def _markdown(table: Table) -> list[str]:
+    lines = [f"## {table.title}", ""]
+    lines.append("| " + " | ".join(table.headings) + " |")
+    lines.append("| --- |" + " ---: |" * (len(table.headings) - 1))
+    lines += ["| " + " | ".join(row) + " |" for row in table.rows]
+    return [*lines, ""]
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def write_plot(path: Path, cases: Sequence[Case]) -> None:
+    """Draw the ratios of every workload on a log scale, with what we expect."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.5), width_ratios=[2, 1.2])
+    places = range(len(cases))
+    left.bar(
+        places,
+        [case.batch_ratio(case.engine) for case in cases],
+        width=0.55,
+        color="tab:blue",
+        alpha=0.55,
+        label="live set (Engine, auto)",
+    )
+    seen: set[str] = set()
+    for place, case in enumerate(cases):
+        for one in case.structures:
+            label = None if one.name in seen else one.name
+            seen.add(one.name)
+            left.plot(place, case.batch_ratio(one), "o", color=_colour(one), ms=6, label=label)
+        if case.expected:
+            label = None if "expected" in seen else "expected"
+            seen.add("expected")
+            left.hlines(case.expected, place - 0.4, place + 0.4, colors="black", lw=2, label=label)
+    left.axhline(1, color="black", lw=1, ls="--")
+    left.text(len(cases) - 0.5, 1.08, "best peer", ha="right", fontsize=9)
+    left.set_title("Batches, one thread")
+    left.set_ylabel("times as fast as the best peer")
+    left.legend(fontsize=9, ncols=2, loc="upper left")
+    right.bar(
+        places,
+        [case.single_ratio(case.engine) for case in cases],
+        width=0.55,
+        color="tab:blue",
+        alpha=0.55,
+    )
+    for place, case in enumerate(cases):
+        for one in case.structures:
+            right.plot(place, case.single_ratio(one), "o", color=_colour(one), ms=6)
+    right.axhline(1, color="black", lw=1, ls="--")
+    right.axhline(8, color="black", lw=2)
+    right.set_title("Single events")
+    for axes in (left, right):
+        axes.set_yscale("log")
+        axes.set_xticks(places, [case.name for case in cases], rotation=40, ha="right")
+        axes.grid(axis="y", which="major", alpha=0.4)
+    low, high = left.get_ylim()
+    left.set_ylim(low, high * 6)  # room for the legend
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def _colour(one: Contestant) -> str:
+    return _COLOURS.get(one.name, "tab:pink")
