@@ -24,7 +24,7 @@ SURE, EDGE, DOUBTFUL = range(3)
 BLOCK_BITS = 16
 _WHOLE = 62
 """The shift that takes every cell to 0."""
-_MOST_AXES = 4
+MOST_AXES = 4
 _CELLS = (4096, 1024, 512, 256, 128, 64, 32, 16, 8)
 _STEPS = (0, 4, 3, 2, 1)
 """By how much the shift grows from level to level; 0: cells only."""
@@ -193,7 +193,7 @@ def plans(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> list[Plan]:
     Other levels over the same cells may take less memory: of those that take at most 15% more
     time, the smallest leads.
     """
-    weighed = sorted(_weighed(boxes, sample, alone, room), key=lambda each: each.time)
+    weighed = sorted(weigh(boxes, sample, alone, room), key=lambda each: each.time)
     if weighed:
         best = weighed[0]
         alike = [w for w in weighed if w.time <= 1.15 * best.time and w.cells == best.cells]
@@ -203,7 +203,9 @@ def plans(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> list[Plan]:
     return [each.plan for each in weighed] + [Plan((), (), ())]
 
 
-class _Weighed(NamedTuple):
+class Weighed(NamedTuple):
+    """A plan with the nanoseconds of an event and the bytes of its lists that it should take."""
+
     time: float
     size: int
     cells: tuple[tuple[int, int], ...]
@@ -211,10 +213,11 @@ class _Weighed(NamedTuple):
     plan: Plan
 
 
-def _weighed(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> Iterator[_Weighed]:
+def weigh(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> Iterator[Weighed]:
+    """Yield every plan that should fit into `room` bytes and be built in reasonable time."""
     n = len(boxes.lo)
     some = slice(None, None, max(1, n // _QUANTILES))
-    order = sample.axes(_MOST_AXES)
+    order = sample.axes(MOST_AXES)
     exact = {j: edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62) for j in order}
     coarse = {j: (boxes.lo[some, j], boxes.hi[some, j]) for j in order}
     mentioned = boxes.mentioned[sample.boxes]
@@ -249,4 +252,4 @@ def _weighed(boxes: Boxes, sample: Sample, alone: Bools, room: int) -> Iterator[
                 if size <= room and entries <= _MOST_ENTRIES * n:
                     a_list = _LIST_COST + _BLOCK_COST * blocks_of(n)
                     time = ids + _AXIS_COST * len(axes) + a_list * plan.lists
-                    yield _Weighed(time, size, cells, plan)
+                    yield Weighed(time, size, cells, plan)

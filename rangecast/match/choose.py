@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rangecast.errors import UsageError, near
-from rangecast.match.candidates import Sample
+from rangecast.kernels.grid import cells_of, edges_of_bounds
+from rangecast.match.candidates import Sample, stand_alone
 from rangecast.match.cells import Cells
 from rangecast.match.cells_plan import MOST_AXES, weigh
 from rangecast.match.hilbert import Hilbert
@@ -25,7 +26,7 @@ from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs import Slabs
 from rangecast.match.vcr import Vcr
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes, Floats, frozen
 
 
 class Index(Protocol):
@@ -70,8 +71,12 @@ _UNINDEXED = 0.05
 """The share of boxes that may be bounded on attributes which cells don't index."""
 _ROOM, _TIMES = 1 << 26, 8
 """Memory allowed for cell lists: so many bytes, and so many times that of the boxes."""
-_SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH = 500.0, 0.02, 10.0
-"""Nanoseconds of slabs: of an event, of each box that it may have to pass over, of each match."""
+_SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH, _SLABS_DOUBT = 300.0, 0.002, 15.0, 6.0
+"""Nanoseconds of slabs: of an event, a box in the set, a match, a box in doubt."""
+_SLABS = 250
+"""Slabs of an attribute."""
+_MARGIN = 1.5
+"""How many times faster cell lists must look: they take longer to build, and more memory."""
 
 
 class Plan(NamedTuple):
@@ -89,20 +94,38 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan
     if len(boxes.lo) < _FEW:
         return Plan("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
     sample = Sample(boxes)
-    matches = sample.matches(range(boxes.dimensions))
-    set_facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
+    # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
+    matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
+    facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
     axes = sample.axes(MOST_AXES)
     others = np.delete(boxes.mentioned[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:
-        return Plan("slabs", f"{set_facts}, bounded on more attributes than cells can index")
+        return Plan("slabs", f"{facts}, bounded on more attributes than cells can index")
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
-    best = min(weigh(boxes, sample, room), key=lambda each: each.time, default=None)
-    slabs = _SLABS_EVENT + _SLABS_BOX * len(boxes.lo) + _SLABS_MATCH * matches
-    if best is None or best.time > slabs:
-        return Plan("slabs", f"{set_facts}; cell lists would be slower or too large")
+    alone = np.empty(len(boxes.lo), np.bool_)
+    stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+    best = min(weigh(boxes, sample, alone, room), key=lambda each: each.time, default=None)
+    if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
+        return Plan("slabs", f"{facts}; cell lists would be slower or too large")
     size = f"{best.size / 1e6:,.0f} MB"
-    return Plan("cells", f"{set_facts}; all of them can be written down in {size} of lists")
+    return Plan("cells", f"{facts}; all of them can be written down in {size} of lists")
+
+
+def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
+    """Return about how many nanoseconds slabs take for an event."""
+    met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
+    for axis in range(boxes.dimensions):
+        lo, hi, events = (each[:, axis] for each in (sample.lo, sample.hi, sample.events))
+        edges = frozen(edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], _SLABS), np.float64)
+        first, last, cell = (np.empty(len(v), np.int32) for v in (lo, hi, events))
+        for values, cells in ((lo, first), (hi, last), (events, cell)):
+            cells_of(edges, frozen(values, np.float64), cells)
+        met &= (first <= cell[:, None]) & (cell[:, None] <= last)
+    shared = np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
+    doubt = max(0.0, shared - matches)
+    cost = _SLABS_EVENT + _SLABS_BOX * len(boxes.lo)
+    return cost + _SLABS_MATCH * matches + _SLABS_DOUBT * doubt
 
 
 def build(boxes: Boxes, index: str = "auto") -> Index:
