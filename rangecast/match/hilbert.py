@@ -56,8 +56,8 @@ from rangecast.kernels.hilbert import (
     turns_of,
 )
 from rangecast.kernels.jit import jit, jit_single
+from rangecast.match.packed import Packed, earlier_boxes, held_before
 from rangecast.match.result import Counts, Rows
-from rangecast.match.rtree import Packed, earlier_boxes, held_before
 from rangecast.model.boxes import Boxes, Floats, frozen
 
 Words = npt.NDArray[np.uint64]
