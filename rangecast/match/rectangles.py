@@ -138,8 +138,8 @@ def choose_sides(
     The paper leaves the choice to the reader. Time is taken as the lists of a covering set, and
     the entries in them: a side of width w in p pieces turns up at w + p cells instead of w + 1.
     A box of more than `limit` pieces is compared with all events. `matches` is the mean of an
-    event among all boxes; each of these stands for `scale` of them. Of the choices within a fifth
-    of the best time, the one that stores least wins: 8 bytes an entry, 9 a VCR there could be.
+    event among all boxes; each of these stands for `scale` of them. Of the choices within 5% of
+    the best time, the one that stores least wins: 8 bytes an entry, 9 a VCR there could be.
     """
     whole = widths < 0
     spans = np.where(whole, np.asarray(cells), widths + 1).astype(np.float64)
@@ -166,6 +166,6 @@ def choose_sides(
             entries = scale * float(np.where(fits, pieces.prod(axis=1), 1).sum())
             stored = 8 * entries + 9 * (kx + 1) * (ky + 1) * cells[0] * cells[1]
             choices.append((time, stored, kx, ky))
-    good = 1.2 * min(choices)[0]
+    good = 1.05 * min(choices)[0]
     _, kx, ky = min((stored, kx, ky) for time, stored, kx, ky in choices if time <= good)
     return kx, ky
