@@ -55,7 +55,7 @@ def test_any_words(words: list[str], separator: str) -> None:
 @settings(max_examples=250)
 @given(st.data())
 def test_mutations_of_filters(data: st.DataObject) -> None:
-    text = data.draw(language.texts(data.draw(language.trees(max_leaves=5))))
+    text = data.draw(language.texts(data.draw(language.trees(deepest=2))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text)))
         gone = data.draw(st.integers(0, 4))
