@@ -48,6 +48,7 @@ def match(
 
     from rangecast.cli.job import Answer, Job
     from rangecast.cli.output import console
+    from rangecast.kernels.jit import is_cold
     from rangecast.match.choose import build, check_index, choose
     from rangecast.match.ordered import stream_ordered
     from rangecast.model.boxes import Boxes, Floats
@@ -61,6 +62,8 @@ def match(
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:
             console.print(f"plan: {plan.name}: {plan.why}", markup=False)
+        if is_cold() and not (quiet or as_json):
+            console.print("compiling kernels: only the first time, for some seconds")
         built = build(boxes, plan.name)
 
         def answer(points: Floats) -> Iterator[list[pa.Array]]:
