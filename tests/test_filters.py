@@ -404,6 +404,11 @@ def test_a_product_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch)
     assert len(parse(space, " and ".join(pairs[:10])).boxes) == 1024
     assert calls == sum(2**k for k in range(1, 11))
     calls = 0
+    lists = (" or ".join(f"a{60 * k + i} = 1" for i in range(60)) for k in (0, 1))
+    with pytest.raises(FilterError, match="60 x 60 = 3,600 combinations of alternatives"):
+        parse(space, " and ".join(f"({one})" for one in lists))
+    assert calls <= 60
+    calls = 0
     with pytest.raises(FilterError, match=r"over 10\^12 combinations of alternatives"):
         parse(space, " and ".join(pairs))
     assert calls <= 2046
@@ -428,6 +433,11 @@ def test_alternatives_within_alternatives_are_bounded() -> None:
     for i in range(2, 92):
         text = f"({text}) and a{i} > 1 or a{i} = 0"
     with pytest.raises(FilterError, match=r"too many|combinations"):
+        parse(space, text)
+    text = f"a0 in ({', '.join(str(2 * i) for i in range(500))})"
+    for i in range(90):
+        text = f"({text} or a0 = {2 * i + 1}) and a0 != {2 * i}"
+    with pytest.raises(FilterError, match="too many alternatives within alternatives"):
         parse(space, text)
 
 
