@@ -144,7 +144,7 @@ def _show_case(case: Case) -> None:
     rows = []
     for one in case.everyone:
         work = one.work
-        marks = " <- best peer" if one is per_batch else " <- auto" if one.chosen else ""
+        marks = " (best peer)" if one is per_batch else " (auto)" if one.chosen else ""
         each = "*" if one is per_event and one is not per_batch else ""
         rows.append(
             [

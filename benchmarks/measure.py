@@ -44,7 +44,7 @@ def show(title: str, headings: list[str], rows: list[list[str]]) -> None:
     """Print a table."""
     table = rich.table.Table(title=title, title_justify="left")
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left")
+        table.add_column(heading, justify="right" if place else "left", no_wrap=not place)
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -191,9 +191,9 @@ class Geoindex(Peer):
 
 
 class Rtree(Peer):
-    """libspatialindex, loaded and asked in bulk; of several node sizes this one was the fastest."""
+    """The package rtree, loaded and asked in bulk; of several node sizes the fastest."""
 
-    name = "rtree (libspatialindex)"
+    name = "libspatialindex"
     package = "rtree"
 
     def __init__(self, lo: Floats, hi: Floats):
