@@ -248,7 +248,10 @@ class Timestamp(_Ordered):
         return int((value - EPOCH) // MICROSECOND)
 
     def value(self, coordinate: float) -> datetime:
-        return EPOCH + timedelta(microseconds=int(coordinate))
+        try:
+            return EPOCH + timedelta(microseconds=int(coordinate))
+        except OverflowError:
+            raise self._refuse(coordinate, "shows moments of the years 1 to 9999 only") from None
 
     def parse(self, text: str) -> datetime:
         finer = _FRACTION_TEXT.search(text)
