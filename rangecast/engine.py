@@ -50,7 +50,7 @@ RECENT = 2048
 """New rows that are compared one by one; more become a part."""
 FAN = 4
 """Small parts of about one size that become one."""
-SMALL = 1 << 16
+SMALL = 1 << 18
 """A part beyond this is joined with others only in the background."""
 _DICT_PIECE = 10_000
 
@@ -343,7 +343,9 @@ class Engine:
         columns = self._store.columns
         rows = start + np.flatnonzero(columns.died[start:end] > edit)
         boxes = boxes_of_rows(columns, rows, len(self.space))
-        return _Part(build(boxes, self.index), rows.astype(np.int32), start, end)
+        # A part beside the first will soon be joined with others: too short a life for a choice.
+        index = "slabs" if start and self.index == "auto" else self.index
+        return _Part(build(boxes, index), rows.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
         state = self._state

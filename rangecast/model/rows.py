@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError
+from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, Floats
 
 NEVER = np.iinfo(np.int64).max
@@ -177,32 +178,40 @@ class RowStore:
         return sum(array.nbytes for array in arrays if array is not None)
 
 
+@jit
+def _spread(
+    bounds: Bounds, rows: Longs, lo: Floats, hi: Floats, owner: npt.NDArray[np.int32]
+) -> None:
+    """Write the boxes of these rows, in this order, densely. Other threads may run meanwhile."""
+    place = 0
+    for row in range(len(rows)):
+        for box in range(bounds.first_box[rows[row]], bounds.first_box[rows[row] + 1]):
+            lo[place] = -np.inf
+            hi[place] = np.inf
+            owner[place] = row
+            for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                lo[place, bounds.axis[term]] = bounds.lo[term]
+                hi[place, bounds.axis[term]] = bounds.hi[term]
+            place += 1
+
+
 def boxes_of(columns: Columns, rows: Longs, dimensions: int) -> Boxes:
     """Return the subscriptions of these rows as dense boxes, in this order."""
-    bounds = columns.bounds
-    box, sizes = _spread(bounds.first_box, rows)
-    term, term_sizes = _spread(bounds.first_term, box)
-    place = np.repeat(np.arange(len(box)), term_sizes)
-    lo = np.full((len(box), dimensions), -np.inf)
-    hi = np.full((len(box), dimensions), np.inf)
-    axis = bounds.axis[term]
-    lo[place, axis] = bounds.lo[term]
-    hi[place, axis] = bounds.hi[term]
+    first = columns.bounds.first_box
+    count = int((first[rows + 1] - first[rows]).sum())
+    lo, hi = np.empty((count, dimensions)), np.empty((count, dimensions))
+    owner = np.empty(count, np.int32)
+    _spread(columns.bounds, rows, lo, hi, owner)
+    for array in (lo, hi, owner):
+        array.flags.writeable = False
     return Boxes.of(
         lo,
         hi,
-        owner=np.repeat(np.arange(len(rows)), sizes),
+        owner=owner,
         ids=pa.array(columns.ids[rows]),
         scores=columns.scores[rows],
         weights=None if columns.weights is None else columns.weights[rows],
     )
-
-
-def _spread(first: Longs, rows: Longs) -> tuple[Longs, Longs]:
-    """Return all that lies in the groups `rows`, and how much in each."""
-    sizes = first[rows + 1] - first[rows]
-    starts = np.repeat(first[rows] - (np.cumsum(sizes) - sizes), sizes)
-    return starts + np.arange(len(starts)), sizes
 
 
 def _room(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
