@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.match.choose import Index, build, check_index
-from rangecast.match.live import joined
+from rangecast.match.live import merged
 from rangecast.match.recent import match_one_recent, match_recent
 from rangecast.match.result import Counts, Matches, Rows
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
@@ -67,6 +67,11 @@ class _Part:
     start: int
     end: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its rows are the set's own: nothing to renumber."""
+        return self.start == 0 and self.end == len(self.names)
+
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -89,7 +94,8 @@ class Answers:
     """Subscriptions by event."""
 
     matches: Matches
-    event_ids: pa.Array
+    event_ids: pa.Array | None
+    """Of the batch; `None`: its events are numbered from 0."""
     _ids: npt.NDArray[Any]
 
     def __len__(self) -> int:
@@ -102,7 +108,9 @@ class Answers:
 
     def table(self) -> pa.Table:
         """Return all pairs, with columns event and subscription."""
-        events = self.event_ids.take(pa.array(self.matches.events))
+        events = pa.array(self.matches.events)
+        if self.event_ids is not None:
+            events = self.event_ids.take(events)
         kind = pa.int64() if self._ids.dtype == np.int64 else pa.large_string()
         subscriptions = pa.array(self._ids[self.matches.rows], kind)
         return pa.table({"event": events, "subscription": subscriptions})
@@ -255,7 +263,7 @@ class Engine:
         old = self._state
         store = self._store
         if removed:
-            store.columns.died[removed] = old.edit + 1
+            store.mark_dead(removed, old.edit + 1)
         parts = self._grown(old.parts, old.edit + 1)
         dead = old.dead + len(removed)
         self._state = _State(old.edit + 1, store.columns, store.count, dead, parts)
@@ -289,7 +297,7 @@ class Engine:
                 f"given: {given.shape}"
             )
         matches = self._match(state, given, threads)
-        return Answers(matches, pa.array(np.arange(len(given))), state.columns.ids)
+        return Answers(matches, None, state.columns.ids)
 
     def _match_one(self, state: _State, point: Floats) -> npt.NDArray[Any]:
         found = [part.names[part.index.match_one(point)] for part in state.parts]
@@ -303,19 +311,26 @@ class Engine:
         if threads > 1 and len(points) >= 2 * threads:
             pieces = np.array_split(points, threads)
             with ThreadPoolExecutor(threads) as pool:
-                found = list(pool.map(lambda piece: self._match(state, piece, 1), pieces))
-            return _concatenated(found)
-        if len(state.parts) == 1 and not state.dead and state.indexed == state.count:
-            part = state.parts[0]
+                answers = list(pool.map(lambda piece: self._match(state, piece, 1), pieces))
+            return _concatenated(answers)
+        columns, edit = state.columns, state.edit
+        if len(points) == 1:
+            rows = self._match_one(state, points[0])
+            return Matches(np.array([0, len(rows)]), rows)
+        found = None
+        if state.indexed < state.count or not state.parts:
+            recent = match_recent(columns.bounds, state.indexed, state.count, points)
+            names = np.arange(state.indexed, state.count, dtype=np.int32)
+            found = merged(recent, names, columns, edit, None)
+        for part in reversed(state.parts):  # the first is by far the largest: it comes last
             matches = part.index.match(points)
-            if part.end - part.start == len(part.names):  # nothing to renumber
-                return matches
-            return matches._replace(rows=part.names[matches.rows])
-        found_parts = [(part.index.match(points), part.names) for part in state.parts]
-        if state.indexed < state.count:
-            recent = match_recent(state.columns.bounds, state.indexed, state.count, points)
-            found_parts.append((recent, np.arange(state.indexed, state.count, dtype=np.int32)))
-        return joined(found_parts, state.columns.died, state.edit, len(points))
+            if found is None and part.is_whole and not state.dead:
+                found = matches
+            else:
+                names = part.names[:0] if part.is_whole else part.names
+                found = merged(matches, names, columns, edit, found)
+        assert found is not None
+        return found
 
     # ---- keeping fast
 
@@ -391,8 +406,9 @@ class Engine:
             boxes = boxes_of_rows(now.columns, tail, len(self.space))
             store.append(boxes, now.columns.arrival[tail])
         died = now.columns.died
-        store.columns.died[: len(live)] = died[live]
-        store.columns.died[len(live) : store.count] = died[tail]
+        since = np.concatenate([died[live], died[tail]])
+        removed = np.flatnonzero(since <= now.edit)
+        store.mark_dead(removed, since[removed])
         for row in np.flatnonzero(died[live] <= now.edit).tolist():
             row_of.pop(store.columns.ids[row], None)
         shift = len(live) - begun.count
@@ -403,11 +419,10 @@ class Engine:
             for p in now.parts
             if p.start >= begun.count
         ]
-        dead = int(np.count_nonzero(store.columns.died[: store.count] <= now.edit))
         self._store, self._row_of, self._rebuilding = store, row_of, None
         self.rebuilds += 1
         parts = (base, *later)
-        self._state = _State(now.edit, store.columns, store.count, dead, parts)
+        self._state = _State(now.edit, store.columns, store.count, len(removed), parts)
 
     def wait(self) -> None:
         """Wait until no rebuild is under way; raise what made the last one fail."""

@@ -1,56 +1,70 @@
 """Matches of several parts of a live set as one answer: rows renumbered, dead ones left out.
 
-These kernels are short and keep the GIL: giving it up beside a busy thread costs far more.
+The kernel is short and keeps the GIL: giving it up beside a busy thread costs far more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from rangecast.kernels.jit import jit_single
-from rangecast.match.result import Counts, Matches, Rows, Work
-from rangecast.model.rows import Longs
+from rangecast.match.result import Counts, Matches, Rows
+from rangecast.model.rows import Bytes, Columns, Longs
 
 
 @jit_single
-def _count(
-    offsets: Counts, rows: Rows, names: Rows, died: Longs, edit: int, counts: Counts
+def _merge(
+    offsets: Counts,
+    rows: Rows,
+    names: Rows,
+    gone: Bytes,
+    died: Longs,
+    edit: int,
+    other_offsets: Counts,
+    other_rows: Rows,
+    out_offsets: Counts,
+    out: Rows,
 ) -> None:
-    """Add to `counts` how many rows of each event live at `edit`; `names` are the set's rows."""
+    """Write the live rows of each event, then the other rows of that event.
+
+    `names` are the set's own numbers, none if the rows are that already. `gone` has a bit for
+    every row that was ever removed: it is small enough to stay in the cache, and the few rows that
+    it marks are looked up in `died`.
+    """
+    at = 0
+    renumber = len(names) > 0
     for event in range(len(offsets) - 1):
-        live = 0
+        out_offsets[event] = at
         for place in range(offsets[event], offsets[event + 1]):
-            live += died[names[rows[place]]] > edit
-        counts[event] += live
+            row = names[rows[place]] if renumber else rows[place]
+            if (gone[row >> 3] >> (row & 7)) & 1 and died[row] <= edit:
+                continue
+            out[at] = row
+            at += 1
+        for place in range(other_offsets[event], other_offsets[event + 1]):
+            out[at] = other_rows[place]
+            at += 1
+    out_offsets[len(offsets) - 1] = at
 
 
-@jit_single
-def _place(
-    offsets: Counts, rows: Rows, names: Rows, died: Longs, edit: int, following: Counts, out: Rows
-) -> None:
-    """Write the live rows of each event from `following[event]` on, and move that forward."""
-    for event in range(len(offsets) - 1):
-        at = following[event]
-        for place in range(offsets[event], offsets[event + 1]):
-            row = names[rows[place]]
-            if died[row] > edit:
-                out[at] = row
-                at += 1
-        following[event] = at
-
-
-def joined(found: Sequence[tuple[Matches, Rows]], died: Longs, edit: int, events: int) -> Matches:
-    """Return the live rows of all parts; each part comes with the set's row of each of its own."""
-    counts = np.zeros(events, np.int64)
-    for matches, names in found:
-        _count(matches.offsets, matches.rows, names, died, edit, counts)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    out = np.empty(offsets[-1], np.int32)
-    following = offsets[:-1].copy()
-    work = Work()
-    for matches, names in found:
-        _place(matches.offsets, matches.rows, names, died, edit, following, out)
-        work = work.plus(matches.work)
-    return Matches(offsets, out, work)
+def merged(
+    matches: Matches, names: Rows, columns: Columns, edit: int, other: Matches | None
+) -> Matches:
+    """Return a part's live matches at `edit`, in the set's own rows, and those of other parts."""
+    if other is None:
+        other = Matches(np.zeros_like(matches.offsets), np.empty(0, np.int32))
+    offsets = np.empty_like(matches.offsets)
+    out = np.empty(len(matches.rows) + len(other.rows), np.int32)
+    _merge(
+        matches.offsets,
+        matches.rows,
+        names,
+        columns.gone,
+        columns.died,
+        edit,
+        other.offsets,
+        other.rows,
+        offsets,
+        out,
+    )
+    return Matches(offsets, out[: offsets[-1]], matches.work.plus(other.work))

@@ -6,11 +6,12 @@ with the edit that removed it. Bounds are kept only where something is mentioned
     first_box   (rows + 1)   boxes of row r: first_box[r] .. first_box[r + 1]
     first_term  (boxes + 1)  terms of box b: first_term[b] .. first_term[b + 1]
     axis, lo, hi (terms)     the range of one mentioned attribute
-    scores, arrival, died (rows), ids (rows), weights (rows, d) once a subscription has some
+    scores, arrival, died, gone (rows), ids (rows), weights (rows, d) once a subscription has some
 
 `arrival` orders ties: it is the row, except that a replacement takes the place of what it
 replaces. `died` is the number of the edit that removed the row, `NEVER` while it lives; a reader
-that works at edit c sees row r iff c < died[r].
+that works at edit c sees row r iff c < died[r]. `gone` has a bit for each row that ever died: a
+reader may pass over `died` where it is not set.
 
 Arrays are filled first and counted after, and a full one is copied into a larger one; so a reader
 that holds `Columns` and a count never sees a half-written row.
@@ -31,6 +32,7 @@ from rangecast.model.boxes import Boxes, Floats
 
 NEVER = np.iinfo(np.int64).max
 Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 Box = tuple[tuple[int, float, float], ...]
 """A box as a filter holds it: (axis, lo, hi) of each attribute that it mentions."""
 
@@ -52,6 +54,7 @@ class Columns(NamedTuple):
     scores: Floats
     arrival: Longs
     died: Longs
+    gone: Bytes
     ids: npt.NDArray[Any]
     weights: Floats | None
 
@@ -75,6 +78,7 @@ class RowStore:
             scores=np.zeros(0),
             arrival=np.zeros(0, np.int64),
             died=np.zeros(0, np.int64),
+            gone=np.zeros(1, np.uint8),
             ids=np.zeros(0, np.int64),
             weights=None,
         )
@@ -137,6 +141,12 @@ class RowStore:
         self.count += 1
         return row
 
+    def mark_dead(self, rows: Sequence[int] | Longs, edit: int | Longs) -> None:
+        """Let rows be dead from an edit on; readers at earlier edits still see them."""
+        columns, places = self.columns, np.asarray(rows, dtype=np.int64)
+        columns.died[places] = edit
+        np.bitwise_or.at(columns.gone, places >> 3, (1 << (places & 7)).astype(np.uint8))
+
     def _reserve(self, rows: int, boxes: int, terms: int, kind: np.dtype[Any]) -> None:
         """Make room; refuse ids of another kind than those that are there."""
         old = self.columns
@@ -147,7 +157,7 @@ class RowStore:
             old = self.columns = old._replace(ids=old.ids.astype(kind))
         if (
             self.count + rows < len(old.bounds.first_box)
-            and self.count + rows <= len(old.scores)
+            and self.count + rows <= min(len(old.scores), 8 * len(old.gone))
             and self.boxes + boxes < len(old.bounds.first_term)
             and self.terms + terms <= len(old.bounds.lo)
         ):
@@ -163,6 +173,7 @@ class RowStore:
             scores=_room(old.scores, self.count, rows),
             arrival=_room(old.arrival, self.count, rows),
             died=_room(old.died, self.count, rows),
+            gone=_room(old.gone, (self.count >> 3) + 1, (rows >> 3) + 1),
             ids=_room(old.ids, self.count, rows),
             weights=None if old.weights is None else _room(old.weights, self.count, rows),
         )
@@ -218,6 +229,6 @@ def _room(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
     """Return an array with room for more; the old one stays as it is for who reads it."""
     if used + more <= len(array):
         return array
-    larger = np.empty((max(used + more, 2 * used, 64), *array.shape[1:]), array.dtype)
+    larger = np.zeros((max(used + more, 2 * used, 64), *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
     return larger
