@@ -55,7 +55,7 @@ def replaced(
     ours = _replaced_live(boxes, space, points, edits)
     theirs = {peer: _replaced_peer(peer, boxes, space, points, edits[:3]) for peer in peers}
     least = min(match + edit for match, edit in theirs.values())
-    figures = theirs | {"Engine, auto": ours}
+    figures = theirs | {"Engine": ours}
     return [
         [
             f"{name}: {who}",

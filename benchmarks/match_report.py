@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("numpy", "numba", "shapely", "geoindex-rs", "rtree", "duckdb", "polars")
 _COLOURS = {
+    "Engine, untouched": "tab:blue",
     "scan": "tab:gray",
     "vcr": "tab:purple",
     "hilbert": "tab:brown",
@@ -119,11 +120,11 @@ def write_plot(path: Path, cases: Sequence[Case]) -> None:
         width=0.55,
         color="tab:blue",
         alpha=0.55,
-        label="live set (Engine, auto)",
+        label="live set, edited",
     )
     seen: set[str] = set()
     for place, case in enumerate(cases):
-        for one in case.structures:
+        for one in [case.untouched, *case.structures]:
             label = None if one.name in seen else one.name
             seen.add(one.name)
             left.plot(place, case.batch_ratio(one), "o", color=_colour(one), ms=6, label=label)
@@ -144,7 +145,7 @@ def write_plot(path: Path, cases: Sequence[Case]) -> None:
         alpha=0.55,
     )
     for place, case in enumerate(cases):
-        for one in case.structures:
+        for one in [case.untouched, *case.structures]:
             right.plot(place, case.single_ratio(one), "o", color=_colour(one), ms=6)
     right.axhline(1, color="black", lw=1, ls="--")
     right.axhline(8, color="black", lw=2)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import rich.table
 from rich.console import Console
 
-console = Console(highlight=False, width=max(Console().width, 150))
+console = Console(highlight=False, width=max(Console().width, 165))
 
 
 class Table(NamedTuple):
