@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# make run's size; larger: make run EVENTS=1000000
+# make run's size; larger: make run EVENTS=100000
 SUBSCRIPTIONS ?= 10000
-EVENTS ?= 20000
+EVENTS ?= 5000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format bench lock clean

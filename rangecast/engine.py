@@ -19,8 +19,9 @@ Any number of threads may match. Edits take a lock and follow one another.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,12 +31,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, near
 from rangecast.match.choose import Index, build, check_index
 from rangecast.match.live import joined
 from rangecast.match.recent import match_one_recent, match_recent
 from rangecast.match.result import Counts, Matches, Rows
-from rangecast.model.attributes import near
+from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes, Floats, id_array
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.filters import Filter, boxes_of, parse
@@ -49,7 +50,7 @@ RECENT = 2048
 """New rows that are compared one by one; more become a part."""
 FAN = 4
 """Small parts of about one size that become one."""
-SMALL = 1 << 16
+SMALL = 1 << 18
 """A part beyond this is joined with others only in the background."""
 _DICT_PIECE = 10_000
 
@@ -141,11 +142,13 @@ class Engine:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Add a subscription; its id must be new."""
-        boxes = self._boxes(subscription, filter, score, weights)
+        add = self._prepared(subscription, filter, score, weights)
         with self._edits:
             if subscription in self._row_of:
                 raise UsageError(f"subscription {subscription!r} is there already; use replace")
-            self._edit(boxes, [])
+            self._row_of[subscription] = add(self._arrivals)
+            self._arrivals += 1
+            self._publish([])
 
     def replace(
         self,
@@ -156,17 +159,18 @@ class Engine:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Put a new filter in place of a subscription's old one; it keeps its place in ties."""
-        boxes = self._boxes(subscription, filter, score, weights)
+        add = self._prepared(subscription, filter, score, weights)
         with self._edits:
-            row = self._row(subscription)
-            self._edit(boxes, [row], arrival=self._store.columns.arrival[row : row + 1])
+            old = self._row(subscription)
+            self._row_of[subscription] = add(int(self._store.columns.arrival[old]))
+            self._publish([old])
 
     def unsubscribe(self, subscription: Id) -> None:
         """Remove a subscription."""
         with self._edits:
             row = self._row(subscription)
             del self._row_of[subscription]
-            self._edit(None, [row])
+            self._publish([row])
 
     def subscribe_many(self, subscriptions: Boxes | pa.Table | str | Path) -> int:
         """Add all of a table, a file or `Boxes`, as one edit; return how many."""
@@ -179,7 +183,12 @@ class Engine:
                 twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
             if twice is not None:
                 raise UsageError(f"subscription {twice!r} is there already; nothing was added")
-            self._edit(boxes, [])
+            first = self._store.count
+            arrival = np.arange(self._arrivals, self._arrivals + boxes.rows)
+            self._store.append(boxes, arrival)
+            self._row_of.update(zip(ids, range(first, first + boxes.rows), strict=True))
+            self._arrivals += boxes.rows
+            self._publish([])
         return boxes.rows
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
@@ -189,25 +198,40 @@ class Engine:
             rows = [self._row(one) for one in ids]
             for one in ids:
                 del self._row_of[one]
-            self._edit(None, rows)
+            self._publish(rows)
         return len(ids)
 
-    def _boxes(
+    def _prepared(
         self,
         subscription: Id,
         given: str | Filter,
         score: float,
         weights: Mapping[str, float] | None,
-    ) -> Boxes:
+    ) -> Callable[[int], int]:
+        """Check a subscription; return what adds it with a place in the order, giving its row."""
         one = given if isinstance(given, Filter) else parse(self.space, given)
+        if one.space is not self.space and one.space != self.space:
+            raise UsageError(f"the filter is of another space, {one.space}; use {self.space}")
+        if isinstance(subscription, bool) or not isinstance(subscription, str | int):
+            raise UsageError(f"an id is an integer or a text; given: {subscription!r}")
+        if isinstance(subscription, int) and not INT64_MIN <= subscription <= INT64_MAX:
+            raise UsageError(f"an integer id has at most 64 bits; given: {subscription}")
+        if not math.isfinite(score):
+            raise UsageError(f"a score is a finite number; given: {score!r}")
+        if weights is None:
+            return lambda arrival: self._store.append_one(subscription, one.boxes, score, arrival)
+        values = np.ones((1, len(self.space)))
+        for name, weight in weights.items():
+            values[0, self.space.axis(name)] = weight
         lo, hi, owner = boxes_of(self.space, [one])
-        values = None
-        if weights is not None:
-            values = np.ones((1, len(self.space)))
-            for name, weight in weights.items():
-                values[0, self.space.axis(name)] = weight
         ids = id_array([subscription])
-        return Boxes.of(lo, hi, owner=owner, ids=ids, scores=[score], weights=values)
+        boxes = Boxes.of(lo, hi, owner=owner, ids=ids, scores=[score], weights=values)
+
+        def add(arrival: int) -> int:
+            self._store.append(boxes, np.array([arrival]))
+            return self._store.count - 1
+
+        return add
 
     def _many(self, given: Boxes | pa.Table | str | Path) -> Boxes:
         if isinstance(given, str | Path):
@@ -223,24 +247,15 @@ class Engine:
         try:
             return self._row_of[subscription]
         except KeyError:
-            some = [str(one) for one in list(self._row_of)[:10_000]]
-            hint = near(str(subscription), some)
+            hint = near(str(subscription), [str(one) for one in self._row_of])
             raise UsageError(f"no subscription {subscription!r}: {hint}") from None
 
-    def _edit(
-        self, added: Boxes | None, removed: Sequence[int], arrival: Longs | None = None
-    ) -> None:
-        """Fill the columns, then publish: the one point at which an edit takes effect."""
+    def _publish(self, removed: Sequence[int]) -> None:
+        """Mark rows as removed, then publish: the one point at which an edit takes effect."""
         old = self._state
         store = self._store
-        if added is not None and added.rows:
-            if arrival is None:
-                arrival = np.arange(self._arrivals, self._arrivals + added.rows)
-                self._arrivals += added.rows
-            first = store.count
-            store.append(added, arrival)
-            self._row_of.update(zip(added.ids.to_pylist(), range(first, store.count), strict=True))
-        store.columns.died[list(removed)] = old.edit + 1
+        if removed:
+            store.columns.died[removed] = old.edit + 1
         parts = self._grown(old.parts, old.edit + 1)
         dead = old.dead + len(removed)
         self._state = _State(old.edit + 1, store.columns, store.count, dead, parts)
@@ -328,7 +343,9 @@ class Engine:
         columns = self._store.columns
         rows = start + np.flatnonzero(columns.died[start:end] > edit)
         boxes = boxes_of_rows(columns, rows, len(self.space))
-        return _Part(build(boxes, self.index), rows.astype(np.int32), start, end)
+        # A part beside the first will soon be joined with others: too short a life for a choice.
+        index = "slabs" if start and self.index == "auto" else self.index
+        return _Part(build(boxes, index), rows.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
         state = self._state

@@ -6,7 +6,12 @@ mend (the shell exits with 2 and shows no traceback); any other exception is a f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+
+_COMPARED = 10_000
+"""Names that a misspelt one is compared with; a million would take minutes."""
 
 
 class RangecastError(Exception):
@@ -61,3 +66,19 @@ class BadRowError(RangecastError):
     def __init__(self, bad: BadRow):
         super().__init__(str(bad))
         self.bad = bad
+
+    def __reduce__(self) -> tuple[type[BadRowError], tuple[BadRow]]:
+        return BadRowError, (self.bad,)  # so that it can come from another process
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """Return a hint that names what was probably meant, or what there is to choose from."""
+    known = known[:_COMPARED]
+    close = get_close_matches(name, known, n=3, cutoff=0.6)
+    if not close:
+        folded = {k.casefold(): k for k in known}
+        close = [folded[name.casefold()]] if name.casefold() in folded else []
+    if close:
+        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
+    shown = ", ".join(repr(k) for k in known[:10]) + (", ..." if len(known) > 10 else "")
+    return f"known: {shown}" if known else "none is defined"

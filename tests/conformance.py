@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
+from rangecast.match.cells import Cells
+from rangecast.match.choose import INDEXES
+from rangecast.match.hilbert import Hilbert
 from rangecast.match.result import Matches
 from rangecast.match.scan import Scan
+from rangecast.match.vcr import Vcr
 from rangecast.model.boxes import Boxes
 
 
@@ -21,7 +26,21 @@ class Matcher(Protocol):
     def match(self, points: np.ndarray) -> Matches: ...
 
 
-MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {"scan": Scan}
+def in_little_memory(boxes: Boxes) -> Matcher:
+    """Cell lists that must do with few cells."""
+    held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes
+    return Cells(boxes, memory=held + 2 * len(boxes.lo) + 200)
+
+
+MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {
+    **INDEXES,
+    "cells in little memory": in_little_memory,
+    "vcr hashed": partial(Vcr, hashed=True),
+    "vcr overlapped": partial(Vcr, overlapped=True),
+    "vcr overlapped hashed": partial(Vcr, overlapped=True, hashed=True),
+    "vcr coarse": partial(Vcr, sides=(2, 2), cells=6, pieces=3),
+    "hilbert in small groups": partial(Hilbert, company=0, ranges=3),
+}
 
 
 def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:

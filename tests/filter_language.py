@@ -116,11 +116,12 @@ def holds(tree: Tree, event: dict[str, Any]) -> bool | None:
 
 
 @st.composite
-def conditions(draw: st.DrawFn) -> Tree:
-    form = draw(st.sampled_from(["order", "order", "equal", "equal", "null", "true"]))
+def conditions(draw: st.DrawFn, names: tuple[str, ...] = tuple(VALUES)) -> Tree:
+    name = draw(st.sampled_from(names))
+    forms = ["equal", "equal", "equal", "null", "true"]
+    form = draw(st.sampled_from(forms + ["order"] * 4 if name in ORDERED else forms))
     if form == "true":
         return (form,)
-    name = draw(st.sampled_from(ORDERED if form == "order" else list(VALUES)))
     if form == "null":
         return form, name
     literals = st.sampled_from(VALUES[name])
@@ -132,16 +133,21 @@ def conditions(draw: st.DrawFn) -> Tree:
     return form, name, ((low, draw(literals)), (high, draw(literals)))
 
 
-def trees(max_leaves: int = 8) -> st.SearchStrategy[Tree]:
-    return st.recursive(
-        conditions(),
-        lambda inner: st.one_of(
-            st.tuples(st.just("not"), inner),
-            st.tuples(st.just("and"), st.lists(inner, min_size=2, max_size=4).map(tuple)),
-            st.tuples(st.just("or"), st.lists(inner, min_size=2, max_size=4).map(tuple)),
-        ),
-        max_leaves=max_leaves,
-    )
+@st.composite
+def trees(draw: st.DrawFn, deepest: int = 3) -> Tree:
+    """Trees over a few attributes only, so that the parts have something to do with each other."""
+    some = st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3, unique=True)
+    names = tuple(draw(some))
+
+    def grow(depth: int) -> Tree:
+        form = draw(st.sampled_from(["condition", "not", "and", "or"])) if depth else "condition"
+        if form == "condition":
+            return draw(conditions(names))
+        if form == "not":
+            return form, grow(depth - 1)
+        return form, tuple(grow(depth - 1) for _ in range(draw(st.integers(2, 3))))
+
+    return grow(deepest)
 
 
 @st.composite

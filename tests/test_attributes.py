@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.errors import SpaceError, ValueRefusedError
+from rangecast.errors import SpaceError, ValueRefusedError, near
 from rangecast.model.attributes import (
-    MAX,
     MISSING,
     OTHER,
     Boolean,
@@ -18,11 +17,8 @@ from rangecast.model.attributes import (
     Number,
     String,
     Timestamp,
-    largest_carried,
-    near,
-    read_number,
-    smallest_carried,
 )
+from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
 
 TREE = {"EU": ["de", {"FR": ["paris", "lyon"]}], "US": ["ny", "ca"]}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.events import EventFile
 from rangecast.model.space import Space
@@ -70,6 +71,13 @@ def test_match_writes_pairs_to_stdout_and_the_summary_to_stderr(data):
         "event,subscription\ne1,cheap\ne1,tech\ne1,both\ne1,any\ne2,tech\ne2,both\ne2,any\ne3,any\n"
     )
     assert "3 events against 4 subscriptions: 8 rows" in done.stderr
+
+
+@pytest.mark.parametrize("index", ["auto", *INDEXES])
+def test_every_index_gives_the_same_file(data, index):
+    done = run("match", *FILES, "--index", index, "--threads", 2, "--explain-plan", cwd=data)
+    assert done.stdout == run("match", *FILES, "--index", "scan", cwd=data).stdout
+    assert f"plan: {'slabs' if index == 'auto' else index}: " in done.stderr
 
 
 def test_rank_exact_and_relaxed(data):
@@ -176,6 +184,7 @@ def test_why_explains_and_concludes(data):
         (("rank", *FILES, "-k", "0"), "Invalid value for '-k'"),
         (("generate", "markt"), "did you mean 'market'"),
         (("generate", "market", "--set", "evnts=5"), "did you mean 'events'"),
+        (("match", *FILES, "--index", "slab"), "no index 'slab': did you mean 'slabs'"),
         (("mach",), "No such command"),
     ],
 )

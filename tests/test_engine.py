@@ -13,16 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rangecast import engine as engine_module
 from rangecast.engine import Engine
+from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Category, Number, String
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Filter
+from rangecast.model.filters import Filter, parse
 from rangecast.model.space import Space
-from tests.conformance import MATCHERS
 from tests.strategies import boxes, intervals, points
 
 D = 3
-INDEXES = sorted(MATCHERS)
 
 
 def plane():
@@ -239,7 +238,8 @@ def test_what_a_first_time_user_does():
         (lambda e: e.subscribe("b", "price < 1", score=float("nan")), "finite"),
         (lambda e: e.subscribe("b", "price < 1", weights={"prise": 1}), "did you mean 'price'"),
         (lambda e: e.subscribe(5, "price < 1"), "the ids of this set are texts"),
-        (lambda e: e.subscribe(None, "price < 1"), "all integers"),
+        (lambda e: e.subscribe(None, "price < 1"), "an id is an integer or a text"),
+        (lambda e: e.subscribe("b", parse(plane(), "a0 < 1")), "of another space"),
         (lambda e: e.unsubscribe("aa"), "no subscription 'aa': did you mean 'a'"),
         (lambda e: e.unsubscribe_many(["a", "zz"]), "no subscription 'zz'"),
         (lambda e: e.replace("b", "price < 1"), "no subscription 'b'"),

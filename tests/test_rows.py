@@ -32,6 +32,30 @@ def test_rows_come_back_as_they_were_added(parts, random):
             np.testing.assert_array_equal(some.weights[place], expected)
 
 
+@given(strategies.boxes(dimensions=THREE, max_rows=8))
+def test_one_row_at_a_time_gives_the_same_columns(some):
+    together, apart = RowStore(3), RowStore(3)
+    together.append(Boxes.of(some.lo, some.hi, owner=some.owner, ids=some.ids, scores=some.scores))
+    mentioned = some.mentioned
+    for row in range(some.rows):
+        terms = [
+            tuple((int(j), some.lo[b, j], some.hi[b, j]) for j in np.flatnonzero(mentioned[b]))
+            for b in np.flatnonzero(some.owner == row)
+        ]
+        assert apart.append_one(some.ids[row].as_py(), terms, some.scores[row], row) == row
+    assert (apart.count, apart.boxes, apart.terms) == (
+        together.count,
+        together.boxes,
+        together.terms,
+    )
+    everything = np.arange(some.rows)
+    one, other = apart.boxes_of(everything), together.boxes_of(everything)
+    for name in ("lo", "hi", "owner", "scores"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.ids.equals(other.ids)
+    np.testing.assert_array_equal(apart.columns.arrival[: some.rows], everything)
+
+
 def test_ids_of_a_set_are_of_one_kind():
     store = RowStore(1)
     store.append(Boxes.of([[0.0]], [[1.0]], ids=["a"]))

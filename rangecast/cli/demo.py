@@ -12,7 +12,7 @@ from rangecast.cli.options import Seed
 
 def demo(
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 10_000,
-    events: Annotated[int, typer.Option("--events", min=1)] = 20_000,
+    events: Annotated[int, typer.Option("--events", min=1)] = 5_000,
     seed: Seed = 1,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "out"

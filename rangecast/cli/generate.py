@@ -48,8 +48,7 @@ def generate(
 ) -> None:
     """Write a workload: its tables, and space.toml. The same seed gives the same files."""
     from rangecast.cli.output import summary
-    from rangecast.errors import FileError, UsageError
-    from rangecast.model.attributes import near
+    from rangecast.errors import FileError, UsageError, near
     from rangecast.model.files import write_table
     from rangecast.workloads import WORKLOADS
 

@@ -68,8 +68,7 @@ def why(
 
 
 def _row_of(ids: object, wanted: str) -> int:
-    from rangecast.errors import UsageError
-    from rangecast.model.attributes import near
+    from rangecast.errors import UsageError, near
 
     known = [str(one) for one in ids.to_pylist()]  # type: ignore[attr-defined]
     if wanted not in known:

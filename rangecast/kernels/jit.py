@@ -45,6 +45,12 @@ def _compile(function: Function, *, nogil: bool) -> Function:
     return compiled
 
 
+def is_cold() -> bool:
+    """Whether nothing was compiled by this version yet: first calls will take seconds."""
+    folder = cache_folder()
+    return folder is None or not any(folder.rglob("*.nbi"))
+
+
 @cache
 def cache_folder() -> Path | None:
     """Return the folder of this version's compiled kernels, `None` if none can be written."""

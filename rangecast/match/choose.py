@@ -1,15 +1,32 @@
-"""Which structure for this set of boxes? For now: the one asked for, or the scan."""
+"""Which structure for this set of boxes?
+
+Slabs are the best, or near it, for almost every set: any number of attributes, few or many
+matches, little memory. Cell lists beat them where an answer can be written down beforehand: few
+distinct bounds, all on a few attributes, many matches, and memory for the lists. So the choice is
+between these two, by the time that each should take for an event; that of cell lists comes from
+their own plan, that of slabs from the constants below, which were fitted to measurements. The
+other structures are the papers' own, to compare with and to build on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
-from rangecast.errors import UsageError
+import numpy as np
+
+from rangecast.errors import UsageError, near
+from rangecast.kernels.grid import cells_of, edges_of_bounds
+from rangecast.match.candidates import Sample, stand_alone
+from rangecast.match.cells import Cells
+from rangecast.match.cells_plan import MOST_AXES, weigh
+from rangecast.match.hilbert import Hilbert
 from rangecast.match.result import Matches, Rows
+from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import near
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.match.slabs import Slabs
+from rangecast.match.vcr import Vcr
+from rangecast.model.boxes import Boxes, Floats, frozen
 
 
 class Index(Protocol):
@@ -31,7 +48,14 @@ class Index(Protocol):
         """Bytes of all its arrays."""
 
 
-INDEXES = {"scan": Scan}
+INDEXES: dict[str, Callable[[Boxes], Index]] = {
+    "scan": Scan,
+    "vcr": Vcr,
+    "hilbert": Hilbert,
+    "rtree": RTree,
+    "slabs": Slabs,
+    "cells": Cells,
+}
 """Every matching structure by its name."""
 
 
@@ -42,7 +66,68 @@ def check_index(index: str) -> None:
         raise UsageError(f"no index {index!r}: {near(index, known)}")
 
 
-def build(boxes: Boxes, index: str = "auto") -> Index:
-    """Return the structure of this name, built; `auto` looks at the boxes."""
+_FEW = 4096
+_UNINDEXED = 0.05
+"""The share of boxes that may be bounded on attributes which cells don't index."""
+_ROOM, _TIMES = 1 << 26, 8
+"""Memory allowed for cell lists: so many bytes, and so many times that of the boxes."""
+_SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH, _SLABS_DOUBT = 300.0, 0.002, 15.0, 6.0
+"""Nanoseconds of slabs: of an event, a box in the set, a match, a box in doubt."""
+_SLABS = 250
+"""Slabs of an attribute."""
+_MARGIN = 1.5
+"""How many times faster cell lists must look: they take longer to build, and more memory."""
+
+
+class Plan(NamedTuple):
+    """A structure, and why it was chosen, in one line."""
+
+    name: str
+    why: str
+
+
+def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan:
+    """Return the structure of this name; `auto` looks at the boxes and the memory allowed."""
     check_index(index)
-    return INDEXES["scan" if index == "auto" else index](boxes)
+    if index != "auto":
+        return Plan(index, "it was asked for")
+    if len(boxes.lo) < _FEW:
+        return Plan("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
+    sample = Sample(boxes)
+    # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
+    matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
+    facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
+    axes = sample.axes(MOST_AXES)
+    others = np.delete(boxes.mentioned[sample.boxes], axes, axis=1).any(axis=1)
+    if others.mean() > _UNINDEXED:
+        return Plan("slabs", f"{facts}, bounded on more attributes than cells can index")
+    held = boxes.lo.nbytes + boxes.hi.nbytes
+    room = (_ROOM + _TIMES * held if memory is None else memory) - held
+    alone = np.empty(len(boxes.lo), np.bool_)
+    stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+    best = min(weigh(boxes, sample, alone, room), key=lambda each: each.time, default=None)
+    if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
+        return Plan("slabs", f"{facts}; cell lists would be slower or too large")
+    size = f"{best.size / 1e6:,.0f} MB"
+    return Plan("cells", f"{facts}; all of them can be written down in {size} of lists")
+
+
+def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
+    """Return about how many nanoseconds slabs take for an event."""
+    met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
+    for axis in range(boxes.dimensions):
+        lo, hi, events = (each[:, axis] for each in (sample.lo, sample.hi, sample.events))
+        edges = frozen(edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], _SLABS), np.float64)
+        first, last, cell = (np.empty(len(v), np.int32) for v in (lo, hi, events))
+        for values, cells in ((lo, first), (hi, last), (events, cell)):
+            cells_of(edges, frozen(values, np.float64), cells)
+        met &= (first <= cell[:, None]) & (cell[:, None] <= last)
+    shared = np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
+    doubt = max(0.0, shared - matches)
+    cost = _SLABS_EVENT + _SLABS_BOX * len(boxes.lo)
+    return cost + _SLABS_MATCH * matches + _SLABS_DOUBT * doubt
+
+
+def build(boxes: Boxes, index: str = "auto") -> Index:
+    """Return the structure that `choose` says, built."""
+    return INDEXES[choose(boxes, index).name](boxes)

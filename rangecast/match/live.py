@@ -1,4 +1,7 @@
-"""Matches of several parts of a live set as one answer: rows renumbered, dead ones left out."""
+"""Matches of several parts of a live set as one answer: rows renumbered, dead ones left out.
+
+These kernels are short and keep the GIL: giving it up beside a busy thread costs far more.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rangecast.kernels.jit import jit
+from rangecast.kernels.jit import jit_single
 from rangecast.match.result import Counts, Matches, Rows, Work
 from rangecast.model.rows import Longs
 
 
-@jit
+@jit_single
 def _count(
     offsets: Counts, rows: Rows, names: Rows, died: Longs, edit: int, counts: Counts
 ) -> None:
@@ -23,7 +26,7 @@ def _count(
         counts[event] += live
 
 
-@jit
+@jit_single
 def _place(
     offsets: Counts, rows: Rows, names: Rows, died: Longs, edit: int, following: Counts, out: Rows
 ) -> None:

@@ -1,7 +1,8 @@
 """The newest rows of a live set, too few to index: each compared with the event, compiled.
 
 Works on the sparse bounds of `model.rows` between two rows; a box costs as many comparisons as
-it mentions attributes, and stops at the first that fails. Work: rows tested.
+it mentions attributes, and stops at the first that fails. Work: rows tested. The kernels keep the
+GIL: a few thousand rows are done sooner than a busy thread would give it back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _holds(bounds: Bounds, row: int, point: Floats) -> bool:
     return False
 
 
-@jit
+@jit_single
 def _scan(
     bounds: Bounds,
     start: int,

@@ -21,17 +21,14 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
-from rangecast.errors import SpaceError, ValueRefusedError
+from rangecast.errors import SpaceError, ValueRefusedError, near
+from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
 
-MAX = sys.float_info.max
-"""Where a one-sided bound stops: the largest finite double."""
 MISSING = math.inf
 """The coordinate of a value that an event doesn't have."""
 OTHER = MAX
@@ -41,52 +38,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_NUMBER_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _FRACTION_TEXT = re.compile(r"[.,]([0-9]{7,})")
-_LONGEST_NUMBER = 400
 
 Interval = tuple[float, float]
-
-
-def near(name: str, known: Sequence[str]) -> str:
-    """Return a hint that names what was probably meant, or what there is to choose from."""
-    close = get_close_matches(name, known, n=3, cutoff=0.6)
-    if not close:
-        folded = {k.casefold(): k for k in known}
-        close = [folded[name.casefold()]] if name.casefold() in folded else []
-    if close:
-        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    shown = ", ".join(repr(k) for k in known[:10]) + (", ..." if len(known) > 10 else "")
-    return f"known: {shown}" if known else "none is defined"
-
-
-def read_number(text: str) -> int | Decimal:
-    """Return the exact value of a number's text; refuse what isn't one."""
-    stripped = text.strip()
-    if len(stripped) > _LONGEST_NUMBER or not _NUMBER_TEXT.match(stripped):
-        raise ValueRefusedError(f"{text[:60]!r} is not a number")
-    try:
-        return int(stripped)
-    except ValueError:
-        value = Decimal(stripped)
-    # Beyond this a floor would build an integer of a billion digits.
-    if value and value.adjusted() > 400:
-        raise ValueRefusedError(f"{text[:60]} is beyond the largest double, {MAX}")
-    return value
-
-
-def largest_carried(value: int) -> float:
-    """Return the largest integer-valued double that is not above an integer."""
-    try:
-        carried = float(value)
-    except OverflowError:
-        return MAX if value > 0 else -math.inf
-    return math.nextafter(carried, -math.inf) if int(carried) > value else carried
-
-
-def smallest_carried(value: int) -> float:
-    """Return the smallest integer-valued double that is not below an integer."""
-    return -largest_carried(-value)
 
 
 class Attribute:
@@ -294,7 +248,10 @@ class Timestamp(_Ordered):
         return int((value - EPOCH) // MICROSECOND)
 
     def value(self, coordinate: float) -> datetime:
-        return EPOCH + timedelta(microseconds=int(coordinate))
+        try:
+            return EPOCH + timedelta(microseconds=int(coordinate))
+        except OverflowError:
+            raise self._refuse(coordinate, "shows moments of the years 1 to 9999 only") from None
 
     def parse(self, text: str) -> datetime:
         finer = _FRACTION_TEXT.search(text)

@@ -29,7 +29,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return a read-only, C-contiguous array; the caller's own array stays as it is."""
     given = np.asarray(array)
     fixed = np.ascontiguousarray(given, dtype=dtype)
-    if fixed.flags.writeable and np.shares_memory(fixed, given):
+    if fixed.flags.writeable and np.may_share_memory(fixed, given):
         fixed = fixed.copy()
     fixed.flags.writeable = False
     return fixed

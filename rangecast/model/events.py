@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import BadRow, FileError, UsageError
-from rangecast.model.attributes import near
+from rangecast.errors import BadRow, FileError, UsageError, near
 from rangecast.model.badrows import BadRows
 from rangecast.model.columns import encode, explain
 from rangecast.model.files import Batch, format_of, read_batches

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rangecast.errors import FilterError, SpaceError, ValueRefusedError
-from rangecast.model.attributes import MAX, Attribute, near, read_number
+from rangecast.errors import FilterError, SpaceError, ValueRefusedError, near
+from rangecast.model.attributes import Attribute
 from rangecast.model.excerpts import clipped, fault
 from rangecast.model.grammar import Condition, Group, Node, read
+from rangecast.model.numbers import MAX, read_number
 from rangecast.model.regions import (
     NULL,
     Product,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lark import UnexpectedToken
 
-from rangecast.errors import FilterError
-from rangecast.model.attributes import near, quoted
+from rangecast.errors import FilterError, near
+from rangecast.model.attributes import quoted
 from rangecast.model.excerpts import clipped, fault
 from rangecast.model.words import QUOTES, Word, Words
 

@@ -20,15 +20,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product as cartesian
 
-from rangecast.model.attributes import (
-    EPOCH,
-    MICROSECOND,
-    MISSING,
-    Attribute,
-    Interval,
-    largest_carried,
-    smallest_carried,
-)
+from rangecast.model.attributes import EPOCH, MICROSECOND, MISSING, Attribute, Interval
+from rangecast.model.numbers import largest_carried, smallest_carried
 
 Ranges = tuple[Interval, ...]
 Product = tuple[tuple[int, Ranges], ...]

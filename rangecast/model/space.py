@@ -9,8 +9,8 @@ from typing import Any
 
 import tomli_w
 
-from rangecast.errors import SpaceError
-from rangecast.model.attributes import KINDS, Attribute, String, near
+from rangecast.errors import SpaceError, near
+from rangecast.model.attributes import KINDS, Attribute, String
 
 RESERVED = ("id", "filter", "score", "seq")
 """Columns of files that no attribute may be taken for."""

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import BadRow, FileError, FilterError
-from rangecast.model.attributes import Attribute, Integer, Number, near
+from rangecast.errors import BadRow, FileError, FilterError, near
+from rangecast.model.attributes import Attribute, Integer, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.columns import encode, encode_bounds, explain, explain_bounds

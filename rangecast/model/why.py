@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.model.attributes import MAX, Attribute, Integer, Number, Timestamp
+from rangecast.errors import ValueRefusedError
+from rangecast.model.attributes import Attribute, Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters import Filter
+from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 
 Floats = npt.NDArray[np.float64]
@@ -95,7 +97,10 @@ def _wanted(space: Space, axis: int, lo: float, hi: float) -> str:
 def _distance(attribute: Attribute, lo: float, hi: float, coordinate: float) -> str:
     if not isinstance(attribute, Number | Integer | Timestamp) or math.inf in (coordinate, lo):
         return ""
-    below, above = _gap(attribute, lo, coordinate), _gap(attribute, coordinate, hi)
+    try:
+        below, above = _gap(attribute, lo, coordinate), _gap(attribute, coordinate, hi)
+    except ValueRefusedError:  # beyond what Python's datetime can show
+        return ""
     if coordinate < lo:
         return f"{-below} too low"
     if coordinate > hi:

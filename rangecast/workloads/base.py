@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rangecast.errors import UsageError
-from rangecast.model.attributes import near
+from rangecast.errors import UsageError, near
 from rangecast.model.space import Space
 
 Function = Callable[..., "Workload"]

@@ -1,0 +1,238 @@
+"""Sets as machine words: 64 comparisons at a time, and the bits of the answer as numbers.
+
+A byte that stands for a slab of an attribute is compared with 64 neighbouring bytes in one or two
+instructions. The compiler doesn't find these by itself, so they are spelled out for it in LLVM's
+own terms, which are the same on every machine: it uses the widest registers that there are.
+
+Nothing here is bounds-checked: arrays of codes end with `PADDING` spare items, because the last
+comparison reads on past the last code, and rows of lanes are made by `aligned_words`.
+"""
+
+# ruff: noqa: ARG001 - an intrinsic is given the types of all its arguments, needed or not
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
+from numba.core import cgutils
+
+from rangecast.kernels.jit import jit
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+
+ZERO = cast("int", np.int64(0))
+"""Where a kernel begins to count. For the constant 0 numba compiles the functions that it calls
+once more."""
+PADDING = 64
+"""Spare items at the end of an array of codes, or of one to be packed."""
+LANE_WORDS = 8
+"""Words of a row of lanes: 64 bytes, one cache line."""
+LANES = 64 * LANE_WORDS
+_FEW_BITS = 6
+"""Bits that are faster found one by one than packed."""
+
+_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
+
+_BIT = ir.IntType(1)
+_BYTE = ir.IntType(8)
+_INDEX = ir.IntType(32)
+_WORD = ir.IntType(64)
+_BYTES = ir.VectorType(_BYTE, 64)
+_ROW = ir.VectorType(_WORD, LANE_WORDS)
+_ITEMS = ir.VectorType(ir.IntType(32), 16)
+_ITEM_BITS = ir.VectorType(_BIT, 16)
+
+
+def aligned_words(rows: int) -> Words:
+    """Return `rows` * LANE_WORDS words that begin at a cache line, so that no row straddles two."""
+    room = np.empty((rows + 1) * LANE_WORDS, np.uint64)
+    skip = (-room.ctypes.data // 8) % LANE_WORDS
+    return room[skip : skip + rows * LANE_WORDS]
+
+
+@_intrinsic
+def pointer(_typing: Any, array: Any, first: Any) -> Any:
+    """Return where item `first` of an array lies; it is indexed like an array that begins there.
+
+    numba counts the references to an array each time it is handed on, with an atomic instruction
+    that can cost more than a whole inner loop. A pointer is just a number; the caller of the
+    kernel holds the array meanwhile.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+        return builder.gep(data, [given[1]])
+
+    return types.CPointer(array.dtype)(array, types.intp), generate
+
+
+def _place(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
+    return builder.bitcast(builder.gep(begin, [index]), vector.as_pointer())
+
+
+def _load(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
+    return builder.load(_place(builder, begin, index, vector), align=vector.element.width // 8)
+
+
+def _in_all_lanes(builder: Any, value: Any) -> Any:
+    nothing = ir.Constant(_BYTES, ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
+    zeros = ir.Constant(ir.VectorType(_INDEX, 64), [0] * 64)
+    return builder.shuffle_vector(first, nothing, zeros)
+
+
+@_intrinsic
+def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
+    """Bit i says whether codes[lo + i] <= value <= codes[hi + i], for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        low = _load(builder, given[0], given[1], _BYTES)
+        high = _load(builder, given[0], given[2], _BYTES)
+        wanted = _in_all_lanes(builder, given[3])
+        above = builder.icmp_unsigned("<=", low, wanted)
+        below = builder.icmp_unsigned("<=", wanted, high)
+        return builder.bitcast(builder.and_(above, below), _WORD)
+
+    return types.uint64(codes, types.intp, types.intp, types.uint8), generate
+
+
+@_intrinsic
+def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
+    """Bit i says whether value is codes[lo + i] or codes[hi + i], for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        low = _load(builder, given[0], given[1], _BYTES)
+        high = _load(builder, given[0], given[2], _BYTES)
+        wanted = _in_all_lanes(builder, given[3])
+        first = builder.icmp_unsigned("==", low, wanted)
+        last = builder.icmp_unsigned("==", wanted, high)
+        return builder.bitcast(builder.or_(first, last), _WORD)
+
+    return types.uint64(codes, types.intp, types.intp, types.uint8), generate
+
+
+@_intrinsic
+def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any) -> Any:
+    """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        place = _place(builder, given[0], given[1], _ROW)
+        keep = _load(builder, given[2], given[3], _ROW)
+        drop = _load(builder, given[2], given[4], _ROW)
+        left = builder.and_(builder.load(place, align=8), keep)
+        builder.store(builder.and_(left, builder.not_(drop)), place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, table, types.intp, types.intp), generate
+
+
+@_intrinsic
+def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
+    """Copy the row at source[begin] to rows[at]."""
+
+    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        row = _load(builder, given[2], given[3], _ROW)
+        builder.store(row, _place(builder, given[0], given[1], _ROW), align=8)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, source, types.intp), generate
+
+
+@_intrinsic
+def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) -> Any:
+    """Write those of the 16 items at source[begin] whose bit is set, one after the other.
+
+    `out` needs room for 16, however many there are; the mask's other bits don't matter.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        kind = ir.FunctionType(_ITEMS, [_ITEMS, _ITEM_BITS, _ITEMS])
+        name = "llvm.experimental.vector.compress.v16i32"
+        compress = cgutils.get_or_insert_function(builder.module, kind, name)
+        items = _load(builder, given[2], given[3], _ITEMS)
+        bits = builder.bitcast(builder.trunc(given[4], ir.IntType(16)), _ITEM_BITS)
+        packed = builder.call(compress, [items, bits, ir.Constant(_ITEMS, ir.Undefined)])
+        builder.store(packed, _place(builder, given[0], given[1], _ITEMS), align=4)
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, source, types.intp, types.uint64), generate
+
+
+@_intrinsic
+def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
+    """Bit w says whether word w of the row at rows[at] has a bit set."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        row = _load(builder, given[0], given[1], _ROW)
+        used = builder.icmp_unsigned("!=", row, ir.Constant(_ROW, [0] * LANE_WORDS))
+        return builder.zext(builder.bitcast(used, _BYTE), _WORD)
+
+    return types.uint64(rows, types.intp), generate
+
+
+@_intrinsic
+def bits_set(_typing: Any, word: Any) -> Any:
+    """Return the number of bits of a word that are set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        return builder.ctpop(given[0])
+
+    return types.intp(types.uint64), generate
+
+
+@_intrinsic
+def lowest_bit(_typing: Any, word: Any) -> Any:
+    """Return the place of the lowest bit set, 64 if there is none."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        return builder.cttz(given[0], ir.Constant(_BIT, 0))
+
+    return types.intp(types.uint64), generate
+
+
+@jit
+def bits_up_to(count: int) -> np.uint64:
+    """Return a word with the lowest `count` bits set."""
+    if count >= 64:
+        return np.uint64(0xFFFFFFFFFFFFFFFF)
+    return (np.uint64(1) << np.uint64(max(count, 0))) - np.uint64(1)
+
+
+@jit
+def list_bits(word: np.uint64, first: int, out: Ints, filled: int) -> int:
+    """Append first + b for each bit b of a word to a list; return where the list ends.
+
+    Four at a time, so that most words take one turn: `out` needs room for four more.
+    """
+    end = filled + bits_set(word)
+    one = np.uint64(1)
+    while filled < end:
+        for ahead in range(4):
+            out[filled + ahead] = first + lowest_bit(word)
+            word &= word - one
+        filled += 4
+    return int(end)
+
+
+@jit
+def pack_bits(word: np.uint64, source: Rows, first: int, out: Rows, filled: int) -> int:
+    """Append source[first + b] for each bit b of a word; `out` needs room for 64 more."""
+    if bits_set(word) <= _FEW_BITS:
+        while word:
+            out[filled] = source[first + lowest_bit(word)]
+            word &= word - np.uint64(1)
+            filled += 1
+        return filled
+    for _ in range(4):
+        pack(out, filled, source, first, word)
+        filled += bits_set(word & np.uint64(0xFFFF))
+        word >>= np.uint64(16)
+        first += 16
+    return filled

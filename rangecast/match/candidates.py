@@ -1,0 +1,139 @@
+"""What the structures that index some attributes and check the rest have in common.
+
+Which attributes tell subscriptions apart best, which boxes can be reported without a look at
+their siblings, and the exact test of one candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.grid import MAX, edges_of_bounds
+from rangecast.kernels.jit import jit
+from rangecast.model.boxes import Boxes, Floats, Rows
+
+Bools = npt.NDArray[np.bool_]
+
+_SAMPLE = 500
+_SIBLINGS = 64
+
+
+@jit
+def holds(lo: Floats, hi: Floats, box: int, points: Floats, event: int) -> bool:
+    """Whether a box holds an event."""
+    for j in range(lo.shape[1]):
+        value = points[event, j]
+        if value < lo[box, j] or value > hi[box, j]:
+            return False
+    return True
+
+
+@jit
+def reports(lo: Floats, hi: Floats, owner: Rows, box: int, points: Floats, event: int) -> bool:
+    """Whether a box holds an event and no earlier box of its subscription does.
+
+    Needs no memory of what was reported before, whatever order the boxes come in.
+    """
+    if not holds(lo, hi, box, points, event):
+        return False
+    earlier = box - 1
+    while earlier >= 0 and owner[earlier] == owner[box]:
+        if holds(lo, hi, earlier, points, event):
+            return False
+        earlier -= 1
+    return True
+
+
+@jit
+def stand_alone(lo: Floats, hi: Floats, owner: Rows, out: Bools) -> None:
+    """Write whether each box meets no other box of its subscription, so that both never hold.
+
+    A subscription of very many boxes isn't looked into: its boxes count as meeting.
+    """
+    start = 0
+    while start < len(owner):
+        end = start + 1
+        while end < len(owner) and owner[end] == owner[start]:
+            end += 1
+        for box in range(start, end):
+            out[box] = end - start <= _SIBLINGS
+        if end - start <= _SIBLINGS:
+            for a in range(start, end):
+                for b in range(start, a):
+                    meet = True
+                    for j in range(lo.shape[1]):
+                        meet = meet and lo[a, j] <= hi[b, j] and lo[b, j] <= hi[a, j]
+                    if meet:
+                        out[a] = out[b] = False
+        start = end
+
+
+def edges_at_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
+    """Return edges for at most `cells` cells, at the bounds of ranges, lower and upper alike.
+
+    An event on an edge lies in all ranges that end there and in all that start there, so for
+    events on edges few edges leave no doubt. Edges past the ends would be twice as many.
+    """
+    return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
+
+
+def events_of(points: Floats) -> Floats:
+    """Return events, (m, d) or one of (d,), as the read-only array that kernels expect."""
+    events = np.ascontiguousarray(points, np.float64).reshape(-1, np.shape(points)[-1])
+    events.flags.writeable = False  # of the view that reshape made, not of what was given
+    return events
+
+
+class Sample:
+    """Some boxes, and events placed where boxes are, to weigh one layout against another.
+
+    Each event lies at the lower or upper end of one of the boxes; where that box doesn't mention
+    an attribute, at an end of one that does. `surviving[j]` (events, boxes) says which boxes hold
+    which events on attribute j.
+    """
+
+    def __init__(self, boxes: Boxes, size: int = _SAMPLE):
+        rng = np.random.default_rng(0)
+        chosen = np.arange(len(boxes.lo))
+        if len(chosen) > size:
+            chosen = np.sort(rng.choice(len(chosen), size, replace=False))
+        self.boxes = chosen
+        self.scale = len(boxes.lo) / max(1, len(chosen))
+        self.lo, self.hi = boxes.lo[chosen], boxes.hi[chosen]
+        ends = np.where(rng.random(self.lo.shape) < 0.5, self.lo, self.hi)
+        ends = np.where(ends == -np.inf, self.hi, ends)
+        mentioned = boxes.mentioned[chosen]
+        for j in range(boxes.dimensions):
+            known = np.flatnonzero(mentioned[:, j])
+            free = np.flatnonzero(~mentioned[:, j])
+            if len(known):
+                ends[free, j] = ends[rng.choice(known, len(free)), j]
+        self.events = ends[rng.permutation(len(ends))[: size // 2]]
+        self.surviving = [
+            (self.lo[:, j] <= self.events[:, j, None]) & (self.events[:, j, None] <= self.hi[:, j])
+            for j in range(boxes.dimensions)
+        ]
+
+    def matches(self, axes: Sequence[int]) -> float:
+        """Return how many boxes hold an event on these attributes, in the mean."""
+        left = np.ones((len(self.events), len(self.lo)), np.bool_)
+        for axis in axes:
+            left &= self.surviving[axis]
+        return float(np.count_nonzero(left)) / max(1, len(left)) * self.scale
+
+    def axes(self, most: int) -> tuple[int, ...]:
+        """Return at most `most` attributes, each the one that leaves the fewest candidates."""
+        chosen: list[int] = []
+        left = np.ones((len(self.events), len(self.lo)), np.bool_)
+        while len(chosen) < min(most, len(self.surviving)):
+            others = [j for j in range(len(self.surviving)) if j not in chosen]
+            counts = [int(np.count_nonzero(left & self.surviving[j])) for j in others]
+            best = int(np.argmin(counts))
+            if chosen and counts[best] > 0.98 * np.count_nonzero(left):
+                break
+            chosen.append(others[best])
+            left &= self.surviving[others[best]]
+        return tuple(chosen)

@@ -1,0 +1,347 @@
+"""A packed Hilbert R-tree in flat arrays: the baseline of paper 002, and the small-memory choice.
+
+Boxes are put in an order that keeps neighbours together, and each 16 of them make a node, each 16
+nodes a node of the next level: child i of node k is number 16 k + i of the level below, so there
+are no pointers. The order: boxes that are told apart by the same attributes together (`groups_by_
+axes`: an attribute that a box doesn't mention says nothing of where it lies), and in such a group
+by the Hilbert index of their middles or of their corners.
+
+Nodes hold no coordinates but 15-bit codes, rounded outward. With c the cell of a value in
+`kernels/grid.py`, an event has the code 2c + 1. A box begins at 2c if it holds all of its first
+cell, else at 2c + 1; it ends at 2c + 2 if it holds all of its last cell, else at 2c + 1. So a code
+at or between these ends may lie in the box, and a code strictly between them surely does: few boxes
+are ever compared in float64. The lower and upper codes of 16 children on one attribute fill one
+cache line. They are compared four at a time, as lanes of a 64-bit word: with the top bit of a's
+lane set, a - b leaves it set exactly if a >= b. A node has lines only for the attributes that some
+child is bounded on, the one first on which the children are narrowest.
+
+    lines     (lines, 8)    uint64   lower codes of 16 children; upper codes, with top bits set
+    line_axis (lines,)      uint16   the attribute of a line
+    line_at   (nodes + 1,)  int64    where the lines of a node begin
+    base      (levels,)     int64    first node of each level, leaves first, the root last
+    edges     flat float64, with `edge_at` (d + 1,): cells of each attribute
+    lo, hi    (boxes, d)    float64  the boxes, in packed order; the given ones are not kept
+    row       (boxes,)      int32    subscription of each box
+    earlier   (boxes,)      int32    an earlier box of the same subscription, -1 if there is none;
+                                     empty if each subscription has one box
+
+Cost: 16 bytes for the bounds of a box on an attribute, 4 for its codes, 0.3 for nodes above, at
+most 1 for the edges; and 4 a box. An event opens the nodes whose box it lies in. `Work` counts
+nodes opened, and boxes compared in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba.cpython.unsafe.numbers import trailing_zeros
+
+from rangecast.kernels.grid import cell_of, edges_of_bounds, ends_cell, starts_cell
+from rangecast.kernels.hilbert import (
+    axes_by_selectivity,
+    groups_by_axes,
+    indexes_of,
+    turns_of,
+)
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.match.packed import Packed, earlier_boxes, held_before
+from rangecast.match.result import Counts, Rows
+from rangecast.model.boxes import Boxes, Floats, frozen
+
+Words = npt.NDArray[np.uint64]
+Codes = npt.NDArray[np.uint16]
+
+FANOUT = 16
+MOST_CELLS = (1 << 14) - 1
+MOST_AXES = 8
+_NOTHING = np.uint16((1 << 15) - 1)
+"""The lower code of a child that isn't there: above every event's code."""
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_LANES = np.uint64(0x0001_0001_0001_0001)
+_TOPS = np.uint64(0x8000_8000_8000_8000)
+
+
+class Tree(NamedTuple):
+    """The arrays of the module's docstring."""
+
+    lines: Words
+    line_axis: npt.NDArray[np.uint16]
+    line_at: Counts
+    base: Counts
+    edges: Floats
+    edge_at: Counts
+    lo: Floats
+    hi: Floats
+    row: Rows
+    earlier: Rows
+
+
+@jit
+def _children(
+    lines: Words,
+    line_axis: npt.NDArray[np.uint16],
+    begin: int,
+    end: int,
+    at_least: Words,
+    at_most: Words,
+    inward: np.uint64,
+) -> np.uint64:
+    """Return which children the event may lie in; with `inward` = _LANES, in which it surely does.
+
+    Child i is bit 16 * (i // 4) + i % 4. (Arrays one by one: a whole `Tree` is slow to pass.)
+    """
+    first = second = third = fourth = _TOPS
+    for at in range(begin, end):
+        axis = line_axis[at]
+        low, high = at_least[axis] - inward, at_most[axis] + inward
+        first &= (low - lines[at, 0]) & (lines[at, 4] - high)
+        second &= (low - lines[at, 1]) & (lines[at, 5] - high)
+        third &= (low - lines[at, 2]) & (lines[at, 6] - high)
+        fourth &= (low - lines[at, 3]) & (lines[at, 7] - high)
+        if not (first | second | third | fourth):
+            return _ZERO
+    return (first >> 15) | (second >> 14) | (third >> 13) | (fourth >> 12)
+
+
+@jit
+def _child(bit: np.uint64) -> int:
+    return int(np.int64(((bit >> 4) << 2) | (bit & np.uint64(3))))
+
+
+@jit
+def _search(
+    tree: Tree, point: Floats, cursor: int, rows: Rows, filled: int, scratch: Words
+) -> tuple[int, int, int, int]:
+    """Append the rows of one event from box `cursor` on; `scratch` is (3, d or 16 if that is more).
+
+    Returns the box to go on with when `rows` is full, else -1; the rows filled, and the work.
+    """
+    visited = tested = 0
+    top = len(tree.base) - 1
+    if top < 0:
+        return -1, filled, visited, tested
+    at_least, at_most, pending = scratch[0], scratch[1], scratch[2]
+    for axis in range(len(point)):
+        edges = tree.edges[tree.edge_at[axis] : tree.edge_at[axis + 1]]
+        code = np.uint64(2 * cell_of(edges, point[axis]) + 1)
+        at_most[axis] = code * _LANES
+        at_least[axis] = at_most[axis] | _TOPS
+    lines, line_axis, line_at, base = tree.lines, tree.line_axis, tree.line_at, tree.base
+    lo, hi, row, earlier = tree.lo, tree.hi, tree.row, tree.earlier
+    level, node = top, 0
+    while True:
+        begin, end = line_at[base[level] + node], line_at[base[level] + node + 1]
+        children = _children(lines, line_axis, begin, end, at_least, at_most, _ZERO)
+        visited += 1
+        skipped = (cursor >> (4 * level)) - FANOUT * node
+        if skipped > 0:
+            bit = 16 * (skipped >> 2) + (skipped & 3)
+            children = (children >> bit) << bit
+        if level == 0 and children:
+            sure = _children(lines, line_axis, begin, end, at_least, at_most, _LANES)
+            while children:
+                bit = trailing_zeros(children)
+                children &= children - _ONE
+                box = FANOUT * node + _child(bit)
+                if not (sure >> bit) & _ONE:
+                    tested += 1
+                    axis = 0
+                    while axis < len(point) and lo[box, axis] <= point[axis] <= hi[box, axis]:
+                        axis += 1
+                    if axis < len(point):
+                        continue
+                if len(earlier):
+                    twice, compared = held_before(lo, hi, earlier, box, point)
+                    tested += compared
+                    if twice:
+                        continue
+                if filled == len(rows):
+                    return box, filled, visited, tested
+                rows[filled] = row[box]
+                filled += 1
+        pending[level] = children
+        while not pending[level]:
+            if level == top:
+                return -1, filled, visited, tested
+            level += 1
+            node >>= 4
+        bit = trailing_zeros(pending[level])
+        pending[level] &= pending[level] - _ONE
+        node = FANOUT * node + _child(bit)
+        level -= 1
+
+
+@jit
+def _match(
+    tree: Tree, points: Floats, event: int, cursor: int, rows: Rows, counts: Counts
+) -> tuple[int, int, int, int, int]:
+    """A `Step` of match/result.py; the cursor is the box to go on with."""
+    scratch = np.empty((3, max(16, points.shape[1])), np.uint64)
+    filled = visited = tested = 0
+    while event < len(points):
+        before = filled
+        cursor, filled, opened, compared = _search(
+            tree, points[event], cursor, rows, filled, scratch
+        )
+        counts[event] += filled - before
+        visited += opened
+        tested += compared
+        if cursor >= 0:
+            return event, cursor, filled, visited, tested
+        cursor = 0
+        event += 1
+    return event, 0, filled, visited, tested
+
+
+@jit_single
+def _match_one(arrays: tuple[Any, ...], point: Floats, cursor: int, rows: Rows) -> tuple[int, int]:
+    scratch = np.empty((3, max(16, len(point))), np.uint64)
+    cursor, filled, _, _ = _search(Tree(*arrays), point, cursor, rows, 0, scratch)
+    return cursor, filled
+
+
+@jit
+def _encode(edges: Floats, lo: Floats, hi: Floats, low: Codes, high: Codes) -> None:
+    """Write the codes of the ranges lo .. hi on one attribute."""
+    for i in range(len(lo)):
+        low[i] = 2 * cell_of(edges, lo[i]) + (not starts_cell(edges, lo[i]))
+        high[i] = 2 * cell_of(edges, hi[i]) + 1 + ends_cell(edges, hi[i])
+
+
+@jit
+def _fill_lines(
+    low: Codes,
+    high: Codes,
+    line_node: npt.NDArray[np.int32],
+    line_axis: npt.NDArray[np.uint16],
+    lines: Words,
+) -> None:
+    """Pack the codes of 16 children (boxes, d) on one axis into the lanes of each line."""
+    for at in range(len(lines)):
+        axis = line_axis[at]
+        for place in range(FANOUT):
+            child = FANOUT * line_node[at] + place
+            word, lane = place % 4, 16 * (place // 4)
+            below, above = np.uint64(_NOTHING), _ZERO
+            if child < len(low):
+                below, above = np.uint64(low[child, axis]), np.uint64(high[child, axis])
+            lines[at, word] |= below << lane
+            lines[at, 4 + word] |= (above | np.uint64(0x8000)) << lane
+
+
+class RTree(Packed):
+    """All matches of each event by a packed R-tree."""
+
+    name = "rtree"
+    _kind, _batch, _single = Tree, staticmethod(_match), staticmethod(_match_one)
+
+    def __init__(self, boxes: Boxes, *, events: Floats | None = None):
+        """`events` is a sample of what will be matched; it only makes the order better."""
+        super().__init__(_build(boxes, events))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all levels."""
+        return len(self._arrays.line_at) - 1
+
+
+def _build(boxes: Boxes, events: Floats | None) -> Tree:
+    count, dimensions = boxes.lo.shape
+    cells = min(MOST_CELLS, max(64, count // 8))
+    edges = [
+        edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], cells) for axis in range(dimensions)
+    ]
+    low = np.empty((count, dimensions), np.uint16)
+    high = np.empty((count, dimensions), np.uint16)
+    for axis in range(dimensions):
+        some = np.ascontiguousarray(boxes.lo[:, axis]), np.ascontiguousarray(boxes.hi[:, axis])
+        _encode(edges[axis], *some, low[:, axis], high[:, axis])
+    order = axes_by_selectivity(boxes.lo, boxes.hi, events)
+    ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
+    packed = _packed_order(boxes.mentioned, order, low, high, ends)
+    lines, line_axis, lines_of, base = _build_levels(low[packed], high[packed], ends)
+    return Tree(
+        lines=frozen(lines, np.uint64),
+        line_axis=frozen(line_axis, np.uint16),
+        line_at=frozen(np.concatenate([[0], np.cumsum(lines_of)]), np.int64),
+        base=frozen(base, np.int64),
+        edges=frozen(np.concatenate(edges), np.float64),
+        edge_at=frozen(np.concatenate([[0], np.cumsum([len(e) for e in edges])]), np.int64),
+        lo=frozen(boxes.lo[packed], np.float64),
+        hi=frozen(boxes.hi[packed], np.float64),
+        row=frozen(boxes.owner[packed], np.int32),
+        earlier=frozen(earlier_boxes(boxes, packed), np.int32),
+    )
+
+
+def _packed_order(
+    mentioned: npt.NDArray[np.bool_], order: Counts, low: Codes, high: Codes, ends: Codes
+) -> Counts:
+    """Return the boxes in an order that keeps neighbours together.
+
+    Boxes of like size are neighbours by their middles, boxes of unlike sizes by both of their
+    corners: each group takes what makes its leaves smaller.
+    """
+    group, group_axes = groups_by_axes(mentioned, order, MOST_AXES, FANOUT)
+    members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    packed = [np.zeros(0, np.int64)]
+    for axes, some in zip(group_axes, members, strict=bool(len(low))):
+        if axes:
+            below, above = low[some][:, axes], high[some][:, axes]
+            middle = (below.astype(np.uint64) + above) >> np.uint64(1)
+            trials = [_curve_order(middle), _curve_order(np.hstack([below, above]))]
+            share = (below / ends[axes], above / ends[axes])
+            some = some[min(trials, key=lambda trial: _leaf_volume(*share, trial))]
+        packed.append(some)
+    return np.concatenate(packed)
+
+
+def _curve_order(cells: npt.NDArray[Any]) -> Counts:
+    """Return the rows of cells (n, axes) in the order of their places on the Hilbert curve."""
+    bits = min(15, 64 // cells.shape[1])
+    surplus = max(0, int(cells.max()).bit_length() - bits)
+    index = np.empty(len(cells), np.uint64)
+    cells = np.ascontiguousarray(cells >> surplus, np.uint64)
+    indexes_of(cells, bits, turns_of(cells.shape[1]), index)
+    return np.argsort(index, kind="stable")
+
+
+def _leaf_volume(low: Floats, high: Floats, order: Counts) -> float:
+    """Return the leaves that an event would open, if each cell were as likely as any other."""
+    starts = np.arange(0, len(order), FANOUT)
+    lowest = np.minimum.reduceat(low[order], starts)
+    highest = np.maximum.reduceat(high[order], starts)
+    return float((highest - lowest).prod(axis=1).sum())
+
+
+def _build_levels(
+    low: Codes, high: Codes, ends: Codes
+) -> tuple[Words, npt.NDArray[np.uint16], Counts, list[int]]:
+    """Return the lines of all levels, leaves first, their axes, lines a node, and levels' starts.
+
+    `ends` are the upper codes of a box that is unbounded.
+    """
+    lines: list[Words] = [np.zeros((0, 8), np.uint64)]
+    line_axis: list[npt.NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
+    lines_of: list[Counts] = [np.zeros(0, np.int64)]
+    base: list[int] = []
+    while len(low) > 1 or (len(low) and not base):
+        starts = np.arange(0, len(low), FANOUT)
+        needed = np.maximum.reduceat((low > 0) | (high < ends), starts)
+        needed[-1, 0] |= len(low) % FANOUT > 0  # or nothing would rule out the missing children
+        width = np.add.reduceat((high - low) / ends, starts)
+        narrow_first = np.argsort(np.where(needed, width, np.inf), axis=1).astype(np.uint16)
+        count = needed.sum(axis=1)
+        kept = np.arange(low.shape[1]) < count[:, None]
+        node = np.nonzero(kept)[0].astype(np.int32)
+        base.append(sum(map(len, lines_of)))
+        lines_of.append(count)
+        line_axis.append(narrow_first[kept])
+        lines.append(np.zeros((len(node), 8), np.uint64))
+        _fill_lines(low, high, node, line_axis[-1], lines[-1])
+        low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
+    return np.concatenate(lines), np.concatenate(line_axis), np.concatenate(lines_of), base

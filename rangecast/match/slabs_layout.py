@@ -1,0 +1,364 @@
+"""How `slabs` lays boxes out: runs of boxes that mention the same attributes, in blocks.
+
+    run      boxes that mention the same attributes. Where many sets of attributes have only a few
+             boxes each, neighbouring sets share a run, as long as that wastes little room.
+    block    at most BLOCK boxes of a run that lie near one another, with the hull of them all.
+    code     a bound as the number of its slab, one byte.
+
+For a block of c boxes with k attributes, slot j of box i has its bounds at `base + 2 * j * c + i`
+(lower) and `base + (2 * j + 1) * c + i` (upper), both in `codes` and in `bounds`: so the codes
+of one attribute lie side by side, ready to be compared together. The hulls of a run's blocks lie
+in `hulls` in the same way.
+
+Building takes time n log n: a sort by attributes mentioned, a sort of each attribute's bounds
+for the slabs, and one pass over the boxes for each halving of a run into blocks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.bits import PADDING, bits_set
+from rangecast.kernels.grid import MAX, Floats, cell_of, edges_of_bounds, ends_cell, starts_cell
+from rangecast.kernels.jit import jit
+from rangecast.model.boxes import Boxes, frozen
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+
+BLOCK = 64
+"""Boxes in a block at most: as many as one comparison takes."""
+_OWN_RUN = 8
+"""Boxes with the same attributes that are worth a run of their own."""
+_WASTE = 1.5
+"""Slots in a shared run at most, for each one that is mentioned."""
+_SAMPLE = 512
+"""Boxes looked at to decide where to halve."""
+
+# Codes. An event has 1 .. 252 or MISSING; the codes between are bounds that no event touches,
+# so that a side without a finite bound is never in doubt.
+SLABS = 253
+FREE_LO = 0
+KNOWN = 253
+MISSING = 254
+FREE_HI = 255
+
+# Columns of `runs`.
+SLOT, FIRST_BLOCK, HULL, CODE = 0, 1, 2, 3
+
+
+class Layout(NamedTuple):
+    """The arrays; all are read-only."""
+
+    edges: Floats
+    """Where the slabs of attribute j begin: edges[first_edge[j]:first_edge[j + 1]]."""
+    first_edge: Ints
+    rough: Bytes
+    """(d,) 1 if some bound of an attribute lies inside a slab, which is then in doubt; else 0."""
+    attributes: Rows
+    """The attributes of each run, one after the other."""
+    runs: Ints
+    """(runs + 1, 4) first of a run's slots in `attributes`, blocks, places in `hulls`, `codes`."""
+    blocks: Ints
+    """(blocks + 1,) first box of each block."""
+    hulls: Bytes
+    codes: Bytes
+    bounds: Floats
+    owner: Rows
+    """(boxes,) the subscription of each box, and PADDING."""
+    earlier: Rows
+    """(boxes,) the box before it of the same subscription, or -1; empty if none has several."""
+
+
+@jit
+def _encode(
+    lo: Floats,
+    hi: Floats,
+    edges: Floats,
+    first_edge: Ints,
+    lo_codes: Bytes,
+    hi_codes: Bytes,
+    rough: Bytes,
+) -> None:
+    """Write the codes of all bounds, and which attributes have no bound inside a slab."""
+    for j in range(lo.shape[1]):
+        mine = edges[first_edge[j] : first_edge[j + 1]]
+        rough[j] = 0
+        for i in range(len(lo)):
+            low, high = lo[i, j], hi[i, j]
+            if low <= -MAX:
+                lo_codes[i, j] = FREE_LO
+            elif low == np.inf:
+                lo_codes[i, j] = KNOWN
+            else:
+                lo_codes[i, j] = cell_of(mine, low) + 1
+                rough[j] |= not starts_cell(mine, low)
+            if high == np.inf:
+                hi_codes[i, j] = FREE_HI
+            elif high >= MAX:
+                hi_codes[i, j] = KNOWN
+            elif high == -np.inf:
+                hi_codes[i, j] = FREE_LO
+            else:
+                hi_codes[i, j] = cell_of(mine, high) + 1
+                rough[j] |= not ends_cell(mine, high)
+
+
+@jit
+def _cut_runs(words: Words, firsts: Ints, united: Words) -> int:
+    """Cut boxes that are sorted by attributes mentioned into runs; return how many.
+
+    words     (boxes, w) which attributes each box mentions, as bits
+    firsts    (boxes + 1,) is filled with the first box of each run
+    united    (boxes, w) is filled with the attributes of each run
+    """
+    n, width = words.shape
+    runs = begin = members = mentions = 0
+    shared = False  # whether the last run may take another set of attributes
+    while begin < n:
+        end = begin
+        same = True
+        while same:
+            end += 1
+            same = end < n
+            for w in range(width):
+                same = same and words[end, w] == words[begin, w]
+        size = end - begin
+        mentioned = together = 0
+        for w in range(width):
+            mentioned += bits_set(words[begin, w])
+            if shared:
+                together += bits_set(words[begin, w] | united[runs - 1, w])
+        members += size
+        mentions += size * mentioned
+        if not (
+            shared
+            and size < _OWN_RUN
+            and members <= BLOCK
+            and together * members <= _WASTE * mentions
+        ):
+            firsts[runs] = begin
+            united[runs] = 0
+            runs += 1
+            shared = size < _OWN_RUN
+            members = size
+            mentions = size * mentioned
+        for w in range(width):
+            united[runs - 1, w] |= words[begin, w]
+        begin = end
+    firsts[runs] = n
+    return runs
+
+
+@jit
+def _best_split(
+    lo_codes: Bytes, hi_codes: Bytes, slots: Rows, order: Ints, counts: Ints
+) -> tuple[int, bool]:
+    """Return which bound to halve by: the one that takes most of the hull off one half.
+
+    A half whose lower bounds are the larger ones keeps no event below their middle; how much that
+    takes off is measured in slabs, which hold about as many bounds each.
+    """
+    stride = (len(order) + _SAMPLE - 1) // _SAMPLE
+    best, by_lo, gained = 0, True, -1.0
+    for s in range(len(slots)):
+        j = slots[s]
+        middles = np.zeros(2)
+        ends = np.zeros(2)
+        for side in range(2):
+            side_codes = lo_codes if side == 0 else hi_codes
+            counts[:] = 0
+            sampled = 0
+            for at in range(0, len(order), stride):
+                counts[side_codes[order[at], j]] += 1
+                sampled += 1
+            below = 0
+            lowest, highest, middle = -1, 0, -1
+            for code in range(256):
+                if counts[code]:
+                    highest = code
+                    if lowest < 0:
+                        lowest = code
+                    below += counts[code]
+                    if middle < 0 and 2 * below >= sampled:
+                        middle = code
+            middles[side] = middle
+            ends[side] = lowest if side == 0 else highest
+        extent = ends[1] - ends[0] + 1.0
+        low_gain = (middles[0] - ends[0]) / extent
+        high_gain = (ends[1] - middles[1]) / extent
+        if low_gain > gained:
+            best, by_lo, gained = j, True, low_gain
+        if high_gain > gained:
+            best, by_lo, gained = j, False, high_gain
+    return best, by_lo
+
+
+@jit
+def _arrange(
+    lo_codes: Bytes, hi_codes: Bytes, firsts: Ints, slots: Rows, first_slot: Ints, order: Ints
+) -> None:
+    """Reorder the boxes of each run so that each BLOCK of them lie near one another.
+
+    A run is halved by one bound after the other, as a k-d tree over lower and upper bounds. Equal
+    boxes keep their order.
+    """
+    longest = 1
+    for run in range(len(firsts) - 1):
+        longest = max(longest, firsts[run + 1] - firsts[run])
+    spare = np.empty(longest, np.int64)
+    counts = np.zeros(256, np.int64)
+    todo = np.empty((128, 2), np.int64)
+    for run in range(len(firsts) - 1):
+        mine = slots[first_slot[run] : first_slot[run + 1]]
+        depth = 0
+        if firsts[run + 1] - firsts[run] > BLOCK and len(mine):
+            todo[0, 0], todo[0, 1] = firsts[run], firsts[run + 1]
+            depth = 1
+        while depth:
+            depth -= 1
+            begin, end = todo[depth, 0], todo[depth, 1]
+            some = order[begin:end]
+            j, by_lo = _best_split(lo_codes, hi_codes, mine, some, counts)
+            side_codes = lo_codes if by_lo else hi_codes
+            counts[:] = 0
+            for at in range(len(some)):
+                counts[side_codes[some[at], j]] += 1
+            half = (len(some) + BLOCK - 1) // BLOCK // 2 * BLOCK
+            pivot = 0
+            below = 0
+            while below + counts[pivot] <= half:
+                below += counts[pivot]
+                pivot += 1
+            level = half - below  # so many with the pivot's own code go to the first half
+            first, second = 0, half
+            for at in range(len(some)):
+                code = side_codes[some[at], j]
+                left = code < pivot
+                if code == pivot and level:
+                    left = True
+                    level -= 1
+                if left:
+                    spare[first] = some[at]
+                    first += 1
+                else:
+                    spare[second] = some[at]
+                    second += 1
+            some[:] = spare[: len(some)]
+            for a, b in ((begin, begin + half), (begin + half, end)):
+                if b - a > BLOCK:
+                    todo[depth, 0], todo[depth, 1] = a, b
+                    depth += 1
+
+
+@jit
+def _fill(
+    lo: Floats,
+    hi: Floats,
+    lo_codes: Bytes,
+    hi_codes: Bytes,
+    order: Ints,
+    attributes: Rows,
+    runs: Ints,
+    blocks: Ints,
+    hulls: Bytes,
+    codes: Bytes,
+    bounds: Floats,
+) -> None:
+    """Copy the boxes to their places, and take the hulls of the blocks."""
+    for run in range(len(runs) - 1):
+        slots = attributes[runs[run, SLOT] : runs[run + 1, SLOT]]
+        first, last = runs[run, FIRST_BLOCK], runs[run + 1, FIRST_BLOCK]
+        base = runs[run, CODE]
+        for block in range(first, last):
+            size = blocks[block + 1] - blocks[block]
+            hull = runs[run, HULL] + block - first
+            for slot in range(len(slots)):
+                j = slots[slot]
+                low, high = FREE_HI, FREE_LO
+                for i in range(size):
+                    box = order[blocks[block] + i]
+                    bounds[base + i] = lo[box, j]
+                    bounds[base + size + i] = hi[box, j]
+                    codes[base + i] = lo_codes[box, j]
+                    codes[base + size + i] = hi_codes[box, j]
+                    low = min(low, lo_codes[box, j])
+                    high = max(high, hi_codes[box, j])
+                hulls[hull] = low
+                hulls[hull + last - first] = high
+                hull += 2 * (last - first)
+                base += 2 * size
+
+
+def lay_out(boxes: Boxes) -> Layout:
+    """Return the arrays of a set of boxes."""
+    n, d = boxes.lo.shape
+    mentioned = boxes.mentioned
+    edges = []
+    for j in range(d):
+        those = mentioned[:, j]
+        edges.append(edges_of_bounds(boxes.lo[those, j], boxes.hi[those, j], SLABS))
+    first_edge = np.cumsum([0, *map(len, edges)])
+    flat_edges = np.concatenate(edges)
+    lo_codes, hi_codes = np.empty((n, d), np.uint8), np.empty((n, d), np.uint8)
+    rough = np.empty(d, np.uint8)
+    _encode(boxes.lo, boxes.hi, flat_edges, first_edge, lo_codes, hi_codes, rough)
+
+    packed = np.packbits(mentioned, axis=1)
+    packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
+    words = packed.view(">u8").astype(np.uint64)
+    order = np.lexsort(words.T[::-1]).astype(np.int64)
+    words = words[order]
+    firsts = np.empty(n + 1, np.int64)
+    united = np.empty_like(words)
+    count = _cut_runs(words, firsts, united)
+    firsts, united = firsts[: count + 1].copy(), united[:count]
+    run, slot = np.nonzero(np.unpackbits(united.astype(">u8").view(np.uint8), axis=1))
+    slots = slot.astype(np.int32)
+    first_slot = np.searchsorted(run, np.arange(count + 1))
+    _arrange(lo_codes, hi_codes, firsts, slots, first_slot, order)
+
+    sizes = np.diff(firsts)
+    widths = np.diff(first_slot)
+    run_blocks = (sizes + BLOCK - 1) // BLOCK
+    runs = np.zeros((count + 1, 4), np.int64)
+    runs[:, SLOT] = first_slot
+    for column, amount in (
+        (FIRST_BLOCK, run_blocks),
+        (HULL, 2 * widths * run_blocks),
+        (CODE, 2 * widths * sizes),
+    ):
+        runs[1:, column] = np.cumsum(amount)
+    within_run = np.arange(runs[-1, FIRST_BLOCK]) - np.repeat(runs[:-1, FIRST_BLOCK], run_blocks)
+    blocks = np.append(np.repeat(firsts[:-1], run_blocks) + within_run * BLOCK, n)
+    hulls = np.zeros(runs[-1, HULL] + PADDING, np.uint8)
+    codes = np.zeros(runs[-1, CODE] + PADDING, np.uint8)
+    bounds = np.empty(runs[-1, CODE], np.float64)
+    _fill(boxes.lo, boxes.hi, lo_codes, hi_codes, order, slots, runs, blocks, hulls, codes, bounds)
+
+    earlier = np.zeros(0, np.int32)
+    if n != boxes.rows:
+        place = np.empty(n, np.int32)
+        place[order] = np.arange(n)
+        same = np.zeros(n, np.bool_)
+        same[1:] = boxes.owner[1:] == boxes.owner[:-1]
+        before = np.where(same, np.roll(place, 1), -1)
+        earlier = before[order].astype(np.int32)
+    return Layout(
+        frozen(flat_edges, np.float64),
+        frozen(first_edge, np.int64),
+        frozen(rough, np.uint8),
+        frozen(slots, np.int32),
+        frozen(runs, np.int64),
+        frozen(blocks, np.int64),
+        frozen(hulls, np.uint8),
+        frozen(codes, np.uint8),
+        frozen(bounds, np.float64),
+        frozen(np.pad(boxes.owner[order], (0, PADDING)), np.int32),
+        frozen(earlier, np.int32),
+    )

@@ -1,0 +1,67 @@
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from rangecast.match.scan import Scan
+from rangecast.model.attributes import Category, Hierarchy, Integer, Number, Timestamp
+from rangecast.model.events import encode_events
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.model.why import explain_match
+from tests import strategies
+from tests.conformance import as_sets
+
+
+@given(strategies.boxes_and_points(max_rows=6))
+def test_the_verdict_is_that_of_the_oracle(case):
+    boxes, points = case
+    space = Space([Number(f"a{j}") for j in range(boxes.dimensions)])
+    for point, expected in zip(points[:4], as_sets(Scan(boxes).match(points[:4])), strict=True):
+        values = {f"a{j}": v for j, v in enumerate(point.tolist()) if v != np.inf}
+        for row in range(boxes.rows):
+            explanation = explain_match(space, boxes, row, point, values)
+            assert explanation.matches == (row in expected)
+            assert ("does not match" in explanation.verdict) != explanation.matches
+
+
+def space():
+    return Space(
+        [
+            Number("price"),
+            Integer("n"),
+            Timestamp("at"),
+            Category("kind", ["x", "y"]),
+            Hierarchy("region", {"EU": ["de", "fr"], "US": ["ny"]}),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "event", "wanted", "distance"),
+    [
+        ("price < 20", {"price": 25.5}, "price < 20", "5.5 too high"),
+        ("n >= 5", {"n": 3}, "n >= 5", "2 too low"),
+        ("n between 5 and 9", {"n": 6}, "n between 5 and 9", "1 inside"),
+        (
+            "at < '2026-01-01T00:00:00Z'",
+            {"at": datetime(2026, 1, 1, 1, tzinfo=UTC)},
+            "at < '2026-01-01T00:00:00Z'",
+            "1:00:00.000001 too high",
+        ),
+        ("kind = 'x'", {"kind": "y"}, "kind = 'x'", ""),
+        ("region = 'EU'", {"region": "ny"}, "region = 'EU'", ""),
+        ("price is null", {"price": 5}, "price is null", ""),
+        ("price > 3", {}, "price > 3", ""),
+    ],
+)
+def test_each_kind_says_how_far_off_it_is(filter_text, event, wanted, distance):
+    where = space()
+    boxes = encode_subscriptions(where, pa.table({"id": ["s"], "filter": [filter_text]}))
+    points = encode_events(where, [event]).points
+    lines = explain_match(where, boxes, 0, points[0], event).boxes[0]
+    (line,) = [line for line in lines if line.mentioned]
+    assert (line.wanted, line.distance) == (wanted, distance)
+    assert line.holds == ("inside" in distance)
