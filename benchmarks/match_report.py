@@ -7,7 +7,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.contest import THREADS, Contestant, best
 from benchmarks.measure import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("numpy", "numba", "shapely", "geoindex-rs", "rtree", "duckdb", "polars")
 _COLOURS = {
-    "Engine, untouched": "tab:blue",
+    "Engine, untouched": "black",
     "scan": "tab:gray",
     "vcr": "tab:purple",
     "hilbert": "tab:brown",
@@ -127,7 +127,7 @@ def write_plot(path: Path, cases: Sequence[Case]) -> None:
         for one in [case.untouched, *case.structures]:
             label = None if one.name in seen else one.name
             seen.add(one.name)
-            left.plot(place, case.batch_ratio(one), "o", color=_colour(one), ms=6, label=label)
+            left.plot(place, case.batch_ratio(one), **_marker(one), label=label)
         if case.expected:
             label = None if "expected" in seen else "expected"
             seen.add("expected")
@@ -146,7 +146,7 @@ def write_plot(path: Path, cases: Sequence[Case]) -> None:
     )
     for place, case in enumerate(cases):
         for one in [case.untouched, *case.structures]:
-            right.plot(place, case.single_ratio(one), "o", color=_colour(one), ms=6)
+            right.plot(place, case.single_ratio(one), **_marker(one))
     right.axhline(1, color="black", lw=1, ls="--")
     right.axhline(8, color="black", lw=2)
     right.set_title("Single events")
@@ -161,5 +161,9 @@ def write_plot(path: Path, cases: Sequence[Case]) -> None:
     pyplot.close(figure)
 
 
-def _colour(one: Contestant) -> str:
-    return _COLOURS.get(one.name, "tab:pink")
+def _marker(one: Contestant) -> dict[str, Any]:
+    """Return how to draw it: a structure as a dot, the untouched live set as an open diamond."""
+    drawn: dict[str, Any] = {"color": _COLOURS.get(one.name, "tab:pink"), "linestyle": "none"}
+    if one.kind == "engine":
+        return drawn | {"marker": "D", "markersize": 11, "markerfacecolor": "none", "zorder": 3}
+    return drawn | {"marker": "o", "markersize": 6}
