@@ -9,7 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.contest import THREADS, Contestant, best
+from benchmarks.contest import (
+    BUILD_SECONDS,
+    PEER_BUILD_SECONDS,
+    THREADS,
+    Contestant,
+    best,
+)
 from benchmarks.measure import Table
 
 if TYPE_CHECKING:
@@ -35,9 +41,15 @@ def write_page(path: Path, cases: Sequence[Case], tables: Sequence[Table]) -> No
         "Made by `python -m benchmarks match`. Ratios are how many times as long the best peer",
         "takes as the row does, on the same data in the same run: above 1 is faster than every",
         "peer. Peers are called through their bulk interface, or event by event where that is",
-        "faster. Seconds are of a core, the least of several alternating runs; *spread* is the",
-        "slowest run over the fastest. *Visited* and *tested* count work and are the same on every",
-        "machine. All ids were compared with the oracle's.",
+        "faster. Seconds are of a core, the least of several alternating runs; those of all threads",
+        "are of the wall. *Spread* is the slowest run over the fastest. *Visited* and *tested* count",
+        "work and are the same on every machine.",
+        "",
+        "Slow rows were timed on fewer events, some on as few as 4. Of each row the ids of up to",
+        "24 events in a batch and of 4 single ones were compared with the oracle's. What would take",
+        f"longer to build than {PEER_BUILD_SECONDS:.0f} s (a peer) or {BUILD_SECONDS:.0f} s (ours),",
+        "judged by a tenth of the set, was left out and has no row: the best peer is the best of",
+        "those that have one.",
         "",
         f"Machine: {_processor()}, {os.cpu_count()} cores. Python {platform.python_version()}, "
         + ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
