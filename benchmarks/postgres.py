@@ -51,6 +51,15 @@ def _programs() -> Path | None:
     return next((f for f in folders if all((f / name).exists() for name in wanted)), None)
 
 
+_GUARD = """
+trap '' INT TERM HUP
+read -r _
+"$1" -D "$2/data" -m immediate -w stop
+rm -rf "$2"
+"""
+"""Waits for its input to end, which it does however we end, then stops the server."""
+
+
 class Unavailable(Exception):  # noqa: N818
     """No server can be started here; says why."""
 
@@ -65,10 +74,17 @@ class Server:
         self.programs = programs
         self.user = self._user()
         self.folder = Path(tempfile.mkdtemp(prefix="rangecast-postgres-"))
-        atexit.register(self.stop)
         if self.user is not None:
             owner = pwd.getpwnam(self.user)
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
+        self.guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, "guard", str(programs / "pg_ctl"), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **self._as_user(),
+        )
+        atexit.register(self.stop)
         data = str(self.folder / "data")
         self._run("initdb", "-D", data, "-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C")
         options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
@@ -88,14 +104,13 @@ class Server:
                 return name
         raise Unavailable("root may not run it, and there is no user postgres or nobody")
 
+    def _as_user(self) -> dict[str, Any]:
+        if self.user is None:
+            return {}
+        group = pwd.getpwnam(self.user).pw_gid
+        return {"user": self.user, "group": group, "extra_groups": []}
+
     def _run(self, program: str, *arguments: str) -> None:
-        groups: dict[str, Any] = {}
-        if self.user is not None:
-            groups = {
-                "user": self.user,
-                "group": pwd.getpwnam(self.user).pw_gid,
-                "extra_groups": [],
-            }
         done = subprocess.run(
             [str(self.programs / program), *arguments],
             cwd=self.folder,
@@ -103,7 +118,7 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            **groups,
+            **self._as_user(),
         )
         if done.returncode:
             raise Unavailable(f"{program} failed: {done.stderr.strip()[-300:]}")
@@ -120,9 +135,7 @@ class Server:
 
     def stop(self) -> None:
         """Stop the server and remove its files."""
-        if (self.folder / "data" / "postmaster.pid").exists():
-            self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.guard.communicate()
 
 
 class Session:

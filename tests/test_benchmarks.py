@@ -89,6 +89,14 @@ def test_a_peer_agrees_after_replacing(peer: type[Peer]) -> None:
     one.close()
 
 
+@pytest.fixture
+def only_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conformance suite tests our structures; compiling them all would take long."""
+    monkeypatch.setattr("benchmarks.contest.INDEXES", {"scan": Scan})
+    monkeypatch.setattr("benchmarks.contest.build", Scan)
+
+
+@pytest.mark.usefixtures("only_the_scan")
 def test_a_contest_measures_everyone() -> None:
     boxes, points = touching(3)
     everyone = contest(boxes, space_of(3), points, rounds=2, seconds=0.001)
@@ -98,6 +106,7 @@ def test_a_contest_measures_everyone() -> None:
     assert sum(one.chosen for one in everyone) == 1
 
 
+@pytest.mark.usefixtures("only_the_scan")
 def test_a_peer_that_disagrees_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = NumpyScan.match
 
