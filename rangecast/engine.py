@@ -275,7 +275,7 @@ class Engine:
         """Return the subscriptions that hold one event, in order of arrival."""
         state = self._state  # before encoding: a string is known by then if the state needs it
         point = encode_event(self.space, event)
-        rows = self._match_one(state, point)
+        rows = self._match(state, point[None], 1).rows
         order = np.argsort(state.columns.arrival[rows], kind="stable")
         found: list[Id] = state.columns.ids[rows[order]].tolist()
         return found
@@ -299,14 +299,6 @@ class Engine:
         matches = self._match(state, given, threads)
         return Answers(matches, None, state.columns.ids)
 
-    def _match_one(self, state: _State, point: Floats) -> npt.NDArray[Any]:
-        found = [part.names[part.index.match_one(point)] for part in state.parts]
-        if state.indexed < state.count:
-            recent = match_one_recent(state.columns.bounds, state.indexed, state.count, point)
-            found.append(recent + np.int32(state.indexed))
-        rows = np.concatenate(found) if len(found) > 1 else (found or [np.zeros(0, np.int32)])[0]
-        return rows[state.columns.died[rows] > state.edit] if state.dead else rows
-
     def _match(self, state: _State, points: Floats, threads: int) -> Matches:
         if threads > 1 and len(points) >= 2 * threads:
             pieces = np.array_split(points, threads)
@@ -314,16 +306,19 @@ class Engine:
                 answers = list(pool.map(lambda piece: self._match(state, piece, 1), pieces))
             return _concatenated(answers)
         columns, edit = state.columns, state.edit
-        if len(points) == 1:
-            rows = self._match_one(state, points[0])
-            return Matches(np.array([0, len(rows)]), rows)
+        one = len(points) == 1
         found = None
         if state.indexed < state.count or not state.parts:
-            recent = match_recent(columns.bounds, state.indexed, state.count, points)
+            span = columns.bounds, state.indexed, state.count
+            if one:
+                recent = _single(match_one_recent(*span, points[0]))
+            else:
+                recent = match_recent(*span, points)
             names = np.arange(state.indexed, state.count, dtype=np.int32)
             found = merged(recent, names, columns, edit, None)
         for part in reversed(state.parts):  # the first is by far the largest: it comes last
-            matches = part.index.match(points)
+            index = part.index
+            matches = _single(index.match_one(points[0])) if one else index.match(points)
             if found is None and part.is_whole and not state.dead:
                 found = matches
             else:
@@ -459,6 +454,10 @@ class Engine:
         engine = cls(space, index=index)
         engine.subscribe_many(boxes)
         return engine
+
+
+def _single(rows: Rows) -> Matches:
+    return Matches(np.array([0, len(rows)]), rows)
 
 
 def _concatenated(found: Sequence[Matches]) -> Matches:
