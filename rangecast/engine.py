@@ -46,7 +46,7 @@ from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
 
-RECENT = 2048
+RECENT = 512
 """New rows that are compared one by one; more become a part."""
 FAN = 4
 """Small parts of about one size that become one."""
