@@ -29,6 +29,13 @@ def test_small_integer_domains_get_cell_lists_and_the_rest_slabs():
     assert choose(many_attributes(100)).name == "slabs"
 
 
+def test_boxes_on_one_attribute_each_get_a_tree():
+    lo = RNG.random((20_000, 3))
+    free = RNG.random(lo.shape).argsort(axis=1) > 0
+    boxes = Boxes.of(np.where(free, -np.inf, lo), np.where(free, np.inf, lo + 0.01))
+    assert choose(boxes).name == "rtree"
+
+
 def test_cell_lists_are_not_chosen_beyond_the_memory_allowed():
     assert choose(small_integers(), memory=100_000).name == "slabs"
 

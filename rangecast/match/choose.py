@@ -2,10 +2,11 @@
 
 Slabs are the best, or near it, for almost every set: any number of attributes, few or many
 matches, little memory. Cell lists beat them where an answer can be written down beforehand: few
-distinct bounds, all on a few attributes, many matches, and memory for the lists. So the choice is
-between these two, by the time that each should take for an event; that of cell lists comes from
-their own plan, that of slabs from the constants below, which were fitted to measurements. The
-other structures are the papers' own, to compare with and to build on.
+distinct bounds, all on a few attributes, many matches, and memory for the lists. The R-tree beats
+both where most boxes mention a single attribute out of a few, as it then is a tree over a line for
+each of them. Slabs and cells are weighed by the time that each should take for an event; that of
+cell lists comes from their own plan, that of slabs from the constants below, which were fitted to
+measurements. The other structures are the papers' own, to compare with and to build on.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def check_index(index: str) -> None:
 _FEW = 4096
 _UNINDEXED = 0.05
 """The share of boxes that may be bounded on attributes which cells don't index."""
+_ONE_EACH = 1.5
+"""Attributes mentioned by a box, in the mean, up to which each group of them is a line."""
 _ROOM, _TIMES = 1 << 26, 8
 """Memory allowed for cell lists: so many bytes, and so many times that of the boxes."""
 _SLABS_EVENT, _SLABS_BOX, _SLABS_MATCH, _SLABS_DOUBT = 300.0, 0.002, 15.0, 6.0
@@ -101,6 +104,8 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan
     others = np.delete(boxes.mentioned[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:
         return Plan("slabs", f"{facts}, bounded on more attributes than cells can index")
+    if len(axes) > 1 and boxes.mentioned[sample.boxes].sum(axis=1).mean() < _ONE_EACH:
+        return Plan("rtree", f"{facts}, bounded on one attribute each: a tree finds them at once")
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
     alone = np.empty(len(boxes.lo), np.bool_)

@@ -248,10 +248,7 @@ class Timestamp(_Ordered):
         return int((value - EPOCH) // MICROSECOND)
 
     def value(self, coordinate: float) -> datetime:
-        try:
-            return EPOCH + timedelta(microseconds=int(coordinate))
-        except OverflowError:
-            raise self._refuse(coordinate, "shows moments of the years 1 to 9999 only") from None
+        return EPOCH + timedelta(microseconds=int(coordinate))
 
     def parse(self, text: str) -> datetime:
         finer = _FRACTION_TEXT.search(text)

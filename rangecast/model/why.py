@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.errors import ValueRefusedError
 from rangecast.model.attributes import Attribute, Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters import Filter
@@ -99,7 +98,7 @@ def _distance(attribute: Attribute, lo: float, hi: float, coordinate: float) -> 
         return ""
     try:
         below, above = _gap(attribute, lo, coordinate), _gap(attribute, coordinate, hi)
-    except ValueRefusedError:  # beyond what Python's datetime can show
+    except OverflowError:  # beyond what Python's datetime can show
         return ""
     if coordinate < lo:
         return f"{-below} too low"
