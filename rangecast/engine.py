@@ -91,7 +91,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Subscriptions by event."""
+    """Subscriptions by event; those of one event in any order."""
 
     matches: Matches
     event_ids: pa.Array | None

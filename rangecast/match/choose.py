@@ -67,7 +67,7 @@ def check_index(index: str) -> None:
         raise UsageError(f"no index {index!r}: {near(index, known)}")
 
 
-_FEW = 4096
+_FEW = 1000
 _UNINDEXED = 0.05
 """The share of boxes that may be bounded on attributes which cells don't index."""
 _ONE_EACH = 1.5
