@@ -192,19 +192,22 @@ class _Reading:
         for choice in sorted(alternatives, key=len):
             pairs = len(region) * len(choice)
             # Without an attribute in common nothing is ruled out: the number of pairs is exact.
-            apart = axes_of(region).isdisjoint(axes_of(choice))
-            if self.work + pairs > self.room * _WORK or (apart and pairs > self.room):
+            unrelated = axes_of(region).isdisjoint(axes_of(choice))
+            if self.work + pairs > self.room * _WORK or (unrelated and pairs > self.room):
                 raise self.too_many_pairs(node, alternatives)
             survivors: Region = []
+            apart_on: set[int] = set()
             for first in region:
                 for second in choice:
                     both = meet(first, second)
                     if isinstance(both, int):
-                        self.impossible.append(_Impossible(both, node))
+                        apart_on.add(both)
                     else:
                         survivors.append(both)
-            self.work += pairs + _COMBINATION * len(survivors)
-            if not apart and len(survivors) <= self.room * _SLACK:
+            self.impossible.extend(_Impossible(axis, node) for axis in sorted(apart_on))
+            # What is related is also compared with one another, which costs as much again.
+            self.work += pairs + _COMBINATION * len(survivors) * (1 if unrelated else 2)
+            if not unrelated and len(survivors) <= self.room * _SLACK:
                 survivors = absorbed(survivors)
             region = survivors
             if len(region) > self.room:
