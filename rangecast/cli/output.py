@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.progress import TaskID as TaskID
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
