@@ -45,7 +45,7 @@ bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks
 
 lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
-	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[spark,report,bench,dev]'
+	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[spark,java,report,bench,dev]'
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
 
 clean:  ## remove .venv and everything generated
