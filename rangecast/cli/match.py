@@ -62,7 +62,7 @@ def match(
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:
             console.print(f"plan: {plan.name}: {plan.why}", markup=False)
-        if is_cold() and not (quiet or as_json):
+        if is_cold("match") and not (quiet or as_json):
             console.print("compiling kernels: only the first time, for some seconds")
         built = build(boxes, plan.name)
 

@@ -2,8 +2,9 @@
 
 Compiled code is kept on disk. numba looks only at the file of the function itself, so a change in
 a kernel that is called from another file would go unnoticed: the folder is therefore named after
-a hash of all sources of the package. It lies in the user's cache folder; if that can't be
-written, in the temporary folder; if neither can, nothing is kept.
+a hash of all sources that a kernel can reach, which are those of its own folder and of the floors
+below it. It lies in the user's cache folder; if that can't be written, in the temporary folder; if
+neither can, nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from numba.core import config
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
+_GROUND = ("errors.py", "kernels", "model")
+"""What the kernels of every verb may use; the verbs don't use one another's."""
+
 
 def jit(function: Function) -> Function:
     """Compile a kernel that works on a batch; it lets other threads run meanwhile."""
@@ -33,7 +37,7 @@ def jit_single(function: Function) -> Function:
 
 
 def _compile(function: Function, *, nogil: bool) -> Function:
-    folder = cache_folder()
+    folder = cache_folder(function.__module__.split(".")[1])
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder) if folder else before  # read once, when caching is set up
     try:
@@ -45,21 +49,26 @@ def _compile(function: Function, *, nogil: bool) -> Function:
     return compiled
 
 
-def is_cold() -> bool:
-    """Whether nothing was compiled by this version yet: first calls will take seconds."""
-    folder = cache_folder()
+def is_cold(verb: str) -> bool:
+    """Whether no kernel of this verb was compiled yet: its first calls will take seconds."""
+    folder = cache_folder(verb)
     return folder is None or not any(folder.rglob("*.nbi"))
 
 
 @cache
-def cache_folder() -> Path | None:
-    """Return the folder of this version's compiled kernels, `None` if none can be written."""
+def cache_folder(floor: str) -> Path | None:
+    """Return the folder of the compiled kernels of a part of the package, `None` if none can be.
+
+    `floor` is the name of its folder, such as `match`.
+    """
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for source in sorted(package.rglob("*.py")):
-        digest.update(source.relative_to(package).as_posix().encode() + b"\0")
-        digest.update(source.read_bytes())
-    name = digest.hexdigest()[:16] + ("-boundscheck" if config.BOUNDSCHECK else "")
+    for part in sorted({*_GROUND, floor}):
+        place = package / part
+        for source in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(source.relative_to(package).as_posix().encode() + b"\0")
+            digest.update(source.read_bytes())
+    name = f"{floor}-{digest.hexdigest()[:16]}" + ("-boundscheck" if config.BOUNDSCHECK else "")
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for base in (user, Path(tempfile.gettempdir())):
         folder = base / "rangecast" / "kernels" / name
