@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rangecast.errors import BadRow
     from rangecast.match.verify import Verdict
     from rangecast.model.badrows import BadRows
     from rangecast.model.boxes import Boxes
@@ -108,23 +107,17 @@ def verified(
 ) -> Verdict:
     """Compare a result in files with the answer to events and subscriptions in files."""
     from rangecast.match.verify import verify as compare
-    from rangecast.model.badrows import BadRows
+    from rangecast.model.badrows import BadRows, KeptRows
     from rangecast.model.events import EventFile
 
-    class Told(BadRows):
-        """Rows that were told of in the first reading: passed over."""
-
-        def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
-            self.count += 1
-
     with BadRows(bad_rows) as bad:
-        readings: list[BadRows] = [bad]
+        readings: list[BadRows] = [bad]  # later ones have nothing new to tell
 
         def read(fixed: Space) -> Iterator[Events]:
             yield from EventFile(
                 events,
                 fixed,
-                bad_rows=readings.pop() if readings else Told(),
+                bad_rows=readings.pop() if readings else KeptRows(),
                 nan_is_missing=nan_is_missing,
                 ignore_unknown=ignore_unknown,
             )

@@ -64,7 +64,7 @@ HALT = 15 * 60 * 1_000_000 / DAY
 """Length of a halt, as a share of the trading day."""
 STEPS = 1024
 """Steps of a stock's price in a day."""
-CHUNK = 1 << 14
+CHUNK = 1 << 12
 """Quotes that are drawn together."""
 QUOTE = pa.schema(
     [
