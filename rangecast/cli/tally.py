@@ -164,7 +164,8 @@ def _named(space: Space, kinds: tuple[type[Any], ...]) -> str | None:
 
 def _edges(values: Floats) -> Floats:
     """Return the edges of cells: growing by a factor where the values spread over decades."""
-    low, high = np.quantile(values, [_EDGE, 1 - _EDGE]).tolist()
+    low = float(np.quantile(values, _EDGE, method="lower"))
+    high = float(np.quantile(values, 1 - _EDGE, method="higher"))
     if low == high:
         return np.array([low - 0.5, low + 0.5])
     if low > 0 and high / low > 20:

@@ -44,6 +44,7 @@ def _counted(svg: Svg, counts: Counts, x: str, y: str, colour: str) -> Svg:
         axes.set_xlim(0.24, edges[-1] * 1.1)
         ticks = [t for t in (1, 10, 100, 1000, 10**4, 10**5, 10**6, 10**7) if t < edges[-1]]
         axes.set_xticks([0.28 * 1.28, *ticks], ["none", *(f"{t:,}" for t in ticks)])
+        axes.xaxis.set_minor_formatter(lambda *_: "")
         axes.tick_params("x", which="minor", bottom=False)
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.grid(axis="x", visible=False)
@@ -76,11 +77,10 @@ def concentration(counts: Counts) -> Svg:
         axes.fill_between(x, 100 * shares, color=COLOURS[0], alpha=0.15, linewidth=0)
         axes.plot(x, x, color=COLOURS[5], linewidth=1, linestyle="--")
         axes.set_xscale("log")
-        axes.set_xlim(x[0], 100)
+        axes.set_xlim(min(x[0], 50), 100)
         axes.set_ylim(0, 102)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+        _plain_ticks(axes.xaxis, "{:g}%")
         axes.yaxis.set_major_formatter("{x:.0f}%")
-        axes.tick_params("x", which="minor", bottom=False)
     return svg
 
 
@@ -129,7 +129,7 @@ def density(region: Region, values: npt.NDArray[Any], label: str, colour: int) -
         for axis, edges in (("x", region.x_edges), ("y", region.y_edges)):
             if _grows(edges):
                 getattr(axes, f"set_{axis}scale")("log")
-                getattr(axes, f"{axis}axis").set_major_formatter(lambda value, _: f"{value:,.6g}")
+                _plain_ticks(getattr(axes, f"{axis}axis"), "{:,.6g}")
         mesh = axes.pcolormesh(
             region.x_edges,
             region.y_edges,
@@ -142,10 +142,15 @@ def density(region: Region, values: npt.NDArray[Any], label: str, colour: int) -
         scale.set_label(label, size=9)
         scale.outline.set_visible(False)
         scale.ax.tick_params(labelsize=8, which="both", length=0)
-        scale.ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-        scale.ax.xaxis.set_minor_formatter(lambda *_: "")
+        _plain_ticks(scale.ax.xaxis, "{:,.6g}")
         scale.solids.set_rasterized(True)
     return svg
+
+
+def _plain_ticks(axis: Any, form: str) -> None:
+    """Write numbers at the decades of a logarithmic axis, and nothing between them."""
+    axis.set_major_formatter(lambda value, _: form.format(value))
+    axis.set_minor_formatter(lambda *_: "")
 
 
 def _grows(edges: npt.NDArray[np.float64]) -> bool:

@@ -52,6 +52,7 @@ _PAGE_STYLE: dict[Any, Any] = {
     "xtick.labelcolor": _INK,
     "ytick.labelcolor": _INK,
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a user's text may hold dollars
     "savefig.transparent": True,
 }
 
