@@ -21,10 +21,12 @@ def market_events(
 ) -> DataFrame:
     """Return the events of `generate("market", ...)`, in order of time from partition to partition.
 
-    A partition has whole chunks (`workloads.market.CHUNK` events), by default as many partitions
-    as Spark has cores.
+    A partition has whole chunks (`workloads.market.CHUNK` events); by default there are as many
+    partitions as Spark has cores.
     """
-    numbers = session.range(0, len(chunks(events)), 1, partitions)
+    count = len(chunks(events))
+    wanted = partitions or session.sparkContext.defaultParallelism
+    numbers = session.range(0, count, 1, max(1, min(wanted, count)))
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         day = trading_day(seed, symbols)
