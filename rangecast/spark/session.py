@@ -57,9 +57,9 @@ def start(
     master: str | None = None, *, app: str = "rangecast", conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
     """Return the running session, or start one on `master` with our defaults and `conf`."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        return running
+    there = running()
+    if there is not None:
+        return there
     given = {key: str(value) for key, value in (conf or {}).items()}
     # spark-submit and its kin start the JVM themselves and choose the master.
     started = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -87,6 +87,11 @@ def start(
         log.write_text(_LOG)
         with _launched_with(f"-Dlog4j2.configurationFile={log.as_uri()}"), _without_noise():
             return builder.getOrCreate()
+
+
+def running() -> SparkSession | None:
+    """Return the session that runs already, if one does."""
+    return SparkSession.getActiveSession()
 
 
 def session_of(data: DataFrame) -> SparkSession:
