@@ -66,7 +66,9 @@ def test_a_committed_batch_is_never_replaced(tmp_path):
 def test_a_batch_without_rows_is_committed_too(tmp_path):
     write(tmp_path, 0)
     with CommittedFolder(tmp_path / "matches", "s") as sink:
-        sink.commit(1, sink.stage(1), {})
+        staged = sink.stage(1)
+        staged.mkdir()
+        sink.commit(1, staged, {})
     assert [mark["batch"] for mark in commits(tmp_path / "matches")] == [0, 1]
     assert seen(tmp_path / "matches") == rows(0)
 

@@ -89,7 +89,6 @@ class CommittedFolder:
 
     def commit(self, batch: int, staged: Path, facts: dict[str, Any]) -> None:
         """Put a staged batch in place, for good, marked with `facts`."""
-        staged.mkdir(exist_ok=True)  # an attempt that had nothing to write
         mark = {"stream": self.stream, "batch": batch, **facts}
         write_bytes(staged / _MARK, json.dumps(mark).encode())
         sync_tree(staged)
