@@ -180,7 +180,7 @@ class Answering:
         """Return the rows that sinks are given."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        good = found.filter(_is_good(found))
+        good = found.filter(is_good(found))
         if self.step.output == "arrays":
             return good.select("event", "subscriptions", *self.step.keep)
         one = F.explode("subscriptions").alias("subscription")
@@ -210,7 +210,8 @@ class Answering:
         self.quarantine.write(bad, batch)({"rows": counts["bad_rows"]})
 
 
-def _is_good(found: DataFrame) -> Column:
+def is_good(found: DataFrame) -> Column:
+    """Return whether an answered event could be used: whole, with an id and fitting values."""
     from pyspark.sql import functions as F  # noqa: N812
 
     good = F.col("error").isNull() & F.col("event").isNotNull()
@@ -220,7 +221,7 @@ def _is_good(found: DataFrame) -> Column:
 def _counts(found: DataFrame) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812
 
-    good = _is_good(found)
+    good = is_good(found)
     matches = F.sum(F.when(good, F.size("subscriptions")).otherwise(0))
     return [
         F.count(F.lit(1)).alias("events"),
@@ -248,7 +249,7 @@ def _bad_rows(found: DataFrame) -> DataFrame:
         error = F.col(f"error.{name}")
         return F.when(broken, of_broken).when(nameless, of_nameless).otherwise(error).alias(name)
 
-    return found.filter(~_is_good(found)).select(
+    return found.filter(~is_good(found)).select(
         F.col("event").cast("string").alias("event"),
         told("(all)", "id", "column"),
         told(F.col(_WHOLE), None, "value"),

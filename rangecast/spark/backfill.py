@@ -14,7 +14,9 @@ from rangecast.errors import UsageError, near
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters import boxes_of, parse
 from rangecast.model.space import Space
+from rangecast.spark.answering import is_good
 from rangecast.spark.matching import match
+from rangecast.spark.sources import BROKEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,18 +47,19 @@ def backfill(events: DataFrame, text: str, space: Space, time: str | None = None
         raise UsageError(f"the events have no column {time!r}: {near(time, events.columns)}")
     if "id" not in events.columns:
         events = events.withColumn("id", F.monotonically_increasing_id())
-    row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns)))
+    row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     moment = F.lit(None).cast("timestamp") if time is None else _moment(events, time)
     events = events.withColumns({"_row": row, "_moment": moment})
     boxes = Boxes.of(lo, hi, owner=owner)
-    keep = ["_row", "_moment"]
+    keep = ["_row", "_moment", *([BROKEN] if BROKEN in events.columns else [])]
     found = match(events, boxes, space, output="arrays", keep=keep, errors="column")
-    held = F.size("subscriptions") > 0
+    good = is_good(found)
+    held = good & (F.size("subscriptions") > 0)
     first = F.min_by("_row", F.when(held, F.struct("_moment", "event")))
     days = found.groupBy(F.to_date("_moment").alias("day")).agg(
         F.count(F.lit(1)).alias("events"),
         F.count_if(held).alias("matches"),
-        F.count("error").alias("bad_rows"),
+        F.count_if(~good).alias("bad_rows"),
         first.alias("sample"),
     )
     return [
