@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.options import Seed
+from rangecast.cli.options import Master, Seed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,25 +48,23 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "out"
     ),
-    master: Annotated[
-        str | None, typer.Option("--master", help="Where Spark runs; here, unless told otherwise.")
-    ] = None,
+    master: Master = None,
 ) -> None:
     """Generate the market example on Spark, match it as a batch and as a stream, prove both right.
 
     What comes out is shown in a page, report.html. The folder is emptied first; one that holds
     anything else is refused.
     """
-    from rangecast.spark import start
+    from contextlib import ExitStack
+
+    from rangecast.cli.spark import spark_session
 
     run = _Run(output, subscriptions, events, seed)
     run.clear()
-    with run.step("Start Spark"):
-        session = start(master, app="rangecast demo")
-    try:
+    with ExitStack() as closing:
+        with run.step("Start Spark"):
+            session = closing.enter_context(spark_session(master))
         run.all(session)
-    finally:
-        session.stop()
     if not all(proof.holds for proof in run.proofs):
         raise typer.Exit(1)
 
@@ -179,7 +177,7 @@ class _Run:
 
     def match_stream(self, session: SparkSession, boxes: Boxes, space: Space) -> None:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
-        from rangecast.cli.output import console, per_second
+        from rangecast.cli.progress import StreamProgress
         from rangecast.model.subscriptions import encode_subscriptions
         from rangecast.report.matching import MicroBatch
         from rangecast.spark.answering import Done, Step
@@ -197,22 +195,19 @@ class _Run:
 
         def report(done: Done) -> None:
             self.stream.append(MicroBatch(done.events, done.matches, done.seconds, done.version))
-            console.print(
-                f"   batch {done.batch}: {done.events:,} quotes, {done.matches:,} matches, "
-                f"{per_second(done.events, done.seconds)}, version {done.version} of the searches",
-                markup=False,
-            )
+            progress.batch(done)
             if len(self.stream) == files // 2:
                 versions.publish(changed, space)
 
-        run(
-            quotes.option("maxFilesPerTrigger", 1).parquet(folder),
-            Pinned(versions, space),
-            [Folder(self.output / "stream")],
-            checkpoint=self.output / "checkpoint",
-            step=Step(output="arrays"),
-            report=report,
-        )
+        with StreamProgress(as_json=False, quiet=False) as progress:
+            run(
+                quotes.option("maxFilesPerTrigger", 1).parquet(folder),
+                Pinned(versions, space),
+                [Folder(self.output / "stream")],
+                checkpoint=self.output / "checkpoint",
+                step=Step(output="arrays"),
+                report=report,
+            )
 
     def changed_searches(self) -> pa.Table:
         """Write and return the searches of the second version: some went, some came."""
