@@ -52,8 +52,7 @@ def demo(
 ) -> None:
     """Generate the market example on Spark, match it as a batch and as a stream, prove both right.
 
-    What comes out is shown in a page, report.html. The folder is emptied first; one that holds
-    anything else is refused.
+    What comes out is shown in a page, report.html. What an earlier demo wrote there is replaced.
     """
     from contextlib import ExitStack
 
@@ -84,17 +83,16 @@ class _Run:
     changes: str = ""
 
     def clear(self) -> None:
-        """Empty the folder, if nothing in it is anyone else's."""
+        """Remove what an earlier run wrote; refuse a folder that is someone else's."""
         import shutil
 
         from rangecast.errors import FileError
 
-        if self.output.is_dir():
-            other = [p.name for p in self.output.iterdir() if p.name not in (*_WRITTEN, _PAGE)]
-            if other:
+        if self.output.is_dir() and any(self.output.iterdir()):
+            if not (self.data / "space.toml").exists():
                 raise FileError(
-                    f"{self.output}: holds {other[0]!r}, which isn't of the demo; "
-                    "choose another folder with -o, or remove it"
+                    f"{self.output}: isn't empty, and no earlier demo is in it; "
+                    "choose another folder with -o"
                 )
         for name in _WRITTEN:
             shutil.rmtree(self.output / name, ignore_errors=True)
