@@ -88,12 +88,12 @@ class _Run:
 
         from rangecast.errors import FileError
 
-        if self.output.is_dir() and any(self.output.iterdir()):
-            if not (self.data / "space.toml").exists():
-                raise FileError(
-                    f"{self.output}: isn't empty, and no earlier demo is in it; "
-                    "choose another folder with -o"
-                )
+        earlier = (self.data / "space.toml").exists()
+        if not earlier and self.output.is_dir() and any(self.output.iterdir()):
+            raise FileError(
+                f"{self.output}: isn't empty, and no earlier demo is in it; "
+                "choose another folder with -o"
+            )
         for name in _WRITTEN:
             shutil.rmtree(self.output / name, ignore_errors=True)
         (self.output / _PAGE).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.match.claims import rows_of
 from rangecast.model.attributes import Category, Hierarchy, Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
@@ -136,21 +137,20 @@ def tally(
     names = [_named(space, (Timestamp,)), _named(space, (Hierarchy, Category)), *(shown or ())]
     wanted = {name: space.axis(name) for name in names if name is not None}
     ids, columns = [], []
-    for batch in events:
-        ids.append(batch.ids)
-        columns.append(batch.points[:, list(wanted.values())])
+    for named, coordinates in events:
+        ids.append(named)
+        columns.append(coordinates[:, list(wanted.values())])
     points = np.concatenate(columns) if columns else np.zeros((0, len(wanted)))
-    of_event, of_row = Places(pa.concat_arrays(ids)), Places(boxes.ids)
+    of_event, of_row = (
+        Places(pa.concat_arrays(ids) if ids else pa.array([], pa.int64())),
+        Places(boxes.ids),
+    )
     per_event = np.zeros(len(points), np.int64)
     per_subscription = np.zeros(boxes.rows, np.int64)
     for batch in result:
-        event = of_event.find(batch.column("event"))
-        if "subscriptions" in batch.schema.names:
-            lists = batch.column("subscriptions")
-            event = np.repeat(event, lists.value_lengths().fill_null(0).to_numpy())
-            row = of_row.find(lists.flatten())
-        else:
-            row = of_row.find(batch.column("subscription"))
+        given = rows_of(batch)
+        event = np.repeat(of_event.find(given.events), given.sizes)
+        row = of_row.find(given.subscriptions)
         per_event += np.bincount(event[event >= 0], minlength=len(per_event))
         per_subscription += np.bincount(row[row >= 0], minlength=boxes.rows)
     axes = {name: points[:, place] for place, name in enumerate(wanted)}

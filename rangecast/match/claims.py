@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from rangecast.errors import FileError
 from rangecast.match.choose import Index
 from rangecast.model.boxes import Floats
 
@@ -23,6 +26,35 @@ Longs = npt.NDArray[np.int64]
 
 BLOCK = 1 << 14
 """Events whose pairs are compared at a time."""
+
+
+class Rows(NamedTuple):
+    """The rows of a result as pairs: the events, and how many subscriptions follow each of them."""
+
+    events: pa.Array
+    sizes: Longs
+    """One for each event; where each row is a pair, all are 1."""
+    subscriptions: pa.Array
+    are_lists: bool
+
+
+def rows_of(batch: pa.RecordBatch) -> Rows:
+    """Return the rows of a result; refuse one that lacks the columns."""
+    names = batch.schema.names
+    are_lists = "subscriptions" in names
+    if "event" not in names or are_lists == ("subscription" in names):
+        raise FileError(
+            "a result has the columns 'event' and 'subscription', or 'event' and "
+            f"'subscriptions' (lists); found: {', '.join(names)}"
+        )
+    events = batch.column("event")
+    if not are_lists:
+        return Rows(events, np.ones(len(events), np.int64), batch.column("subscription"), False)
+    lists = batch.column("subscriptions")
+    if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
+        raise FileError(f"the column 'subscriptions' of a result holds lists; found: {lists.type}")
+    sizes = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    return Rows(events, sizes, lists.flatten(), True)
 
 
 @dataclass

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError
 from rangecast.match.choose import build
-from rangecast.match.claims import BLOCK, Claims, Findings, Longs, Version
+from rangecast.match.claims import BLOCK, Claims, Findings, Longs, Version, rows_of
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.events import Events
 from rangecast.model.ids import Places
@@ -195,26 +195,17 @@ class _Result:
         self._labels = labels
 
     def take(self, batch: pa.RecordBatch) -> None:
-        columns = batch.schema.names
-        lists = "subscriptions" in columns
-        if "event" not in columns or lists == ("subscription" in columns):
-            raise FileError(
-                "a result has the columns 'event' and 'subscription', or 'event' and "
-                f"'subscriptions' (lists); found: {', '.join(columns)}"
-            )
-        given = batch.column("event")
-        event = self._events.find(given)
-        self._note("event", given, event)
+        given = rows_of(batch)
+        event = self._events.find(given.events)
+        self._note("event", given.events, event)
         self.unknown_events += int((event < 0).sum())
         self._assign(batch, event)
-        column = batch.column("subscriptions" if lists else "subscription")
-        if lists:
-            sizes = _sizes(column)
-            self.has_empty |= bool((sizes[event >= 0] == 0).any())
+        if given.are_lists:
+            self.has_empty |= bool((given.sizes[event >= 0] == 0).any())
             self.lists += np.bincount(event[event >= 0], minlength=len(self.lists))
-            event, column = np.repeat(event, sizes), column.flatten()
-        row = self._names.find(column)
-        self._note("subscription", column, row)
+            event = np.repeat(event, given.sizes)
+        row = self._names.find(given.subscriptions)
+        self._note("subscription", given.subscriptions, row)
         self.unknown_subscriptions += int((row < 0).sum())
         known = (event >= 0) & (row >= 0)
         self.claims.add(*((event, row) if known.all() else (event[known], row[known])))
@@ -247,11 +238,6 @@ class _Result:
         if len(self.unknown) < _KEPT:
             for place in np.flatnonzero(places < 0)[: _KEPT - len(self.unknown)].tolist():
                 self.unknown.append(f"{what} {ids[place]}")
-
-
-def _sizes(lists: pa.Array) -> Longs:
-    """Return the length of each list; a null is an empty one."""
-    return np.asarray(lists.value_lengths().fill_null(0).to_numpy(), dtype=np.int64)
 
 
 def _verdict(
