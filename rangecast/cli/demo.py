@@ -220,7 +220,8 @@ class _Run:
         before = pq.read_table(self.data / "subscriptions.parquet")
         kept = before.filter(pa.array(np.arange(len(before)) % _DROPPED != 0))
         size = -(-len(before) // _ADDED)
-        new = generate("market", seed=self.seed + 1, subscriptions=size, events=0)
+        # Another number of them: other searches for the same stocks.
+        new = generate("market", seed=self.seed, subscriptions=size, events=0)
         added = new.tables["subscriptions"]
         names = pc.binary_join_element_wise("new", added.column("id"), "-")
         added = added.set_column(0, "id", names)

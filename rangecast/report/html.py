@@ -54,7 +54,8 @@ th,td{text-align:left;padding:8px 12px;border-bottom:1px solid var(--line);verti
 tr:last-child td{border-bottom:0}
 .number{text-align:right;white-space:nowrap}
 code{font:.86em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}
-.bar{display:block;height:6px;border-radius:3px;background:var(--c0);margin-top:5px;min-width:2px}
+.share{display:grid;grid-template-columns:3.2em minmax(24px,1fr);align-items:center;min-width:120px}
+.bar{height:6px;border-radius:3px;background:var(--c0);min-width:2px}
 footer{margin-top:56px;font-size:.86rem;color:var(--faint)}
 @media(max-width:600px){main{padding:24px 14px 48px}h1{font-size:1.55rem}section{margin-top:40px}
  .tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}
@@ -103,9 +104,10 @@ def cards(*all_of_them: Html, three: bool = False) -> Html:
     return tag("div", *all_of_them, class_="cards three" if three else "cards")
 
 
-def bar(share: float) -> Html:
-    """Return a bar, its length a share of its column."""
-    return tag("span", class_="bar", style=f"width:{max(0.0, min(1.0, share)):.1%}")
+def share(text: str, length: float) -> Html:
+    """Return a share with a bar beside it, its length from 0 to 1."""
+    bar = tag("span", class_="bar", style=f"width:{max(0.0, min(1.0, length)):.1%}")
+    return tag("span", text, bar, class_="share")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: str = "") -> Html:

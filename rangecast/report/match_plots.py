@@ -18,7 +18,7 @@ _HALF, _THIRD = (5.4, 3.3), (4.0, 3.0)
 """Inches of a plot that has half of the page's width, or a third."""
 
 _VALUES = 11
-"""Values that a plot of shares by value shows: those with the largest."""
+"""Values that a plot of shares by value shows: those with the largest, and few with none."""
 
 
 def moment(value: Any) -> str:
@@ -26,16 +26,20 @@ def moment(value: Any) -> str:
     return str(np.datetime_as_string(np.datetime64(value), unit="m")).replace("T", " ")
 
 
-def _log_edges(most: int, bins: int) -> npt.NDArray[np.float64]:
-    """Return edges of bins that grow, whole numbers and a half so that none lies on a count."""
-    edges = np.unique(np.round(np.geomspace(1, max(most, 1) + 1, bins)))
-    return np.asarray(edges - 0.5)
+def _log_edges(most: int) -> npt.NDArray[np.float64]:
+    """Return edges of bins that grow, each of at least as many whole numbers as the one before."""
+    factor = (most + 1) ** (1 / 28) - 1
+    edges, width = [1], 1
+    while edges[-1] <= most:
+        width = max(width, round(edges[-1] * factor))
+        edges.append(edges[-1] + width)
+    return np.array(edges) - 0.5
 
 
 def _counted(svg: Svg, counts: Counts, x: str, y: str, colour: str) -> Svg:
     """Draw a histogram with bins that grow, and a bar of its own for zero."""
     some = counts[counts > 0]
-    edges = _log_edges(int(counts.max(initial=1)), 32)
+    edges = _log_edges(int(counts.max(initial=1)))
     heights, _ = np.histogram(some, edges)
     with plot(svg, title="", x=x, y=y, size=_THIRD) as axes:
         axes.bar(edges[:-1], heights, np.diff(edges), align="edge", color=colour)
@@ -105,6 +109,7 @@ def unwanted_by_value(group: Group) -> Svg:
     """Return the share of events that nobody wanted for each value, the largest on top."""
     shares = 100.0 * group.unwanted / np.maximum(group.events, 1)
     order = np.argsort(shares, kind="stable")[-_VALUES:]
+    order = order[max(0, min(int((shares[order] == 0).sum()), len(order) - 3)) :]
     svg = Svg(f"Share of events that nobody wanted by {group.attribute}")
     with plot(svg, title="", x="wanted by nobody", size=_HALF) as axes:
         axes.barh([str(group.labels[i]) for i in order], shares[order], color=COLOURS[1])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.report import match_plots as plots
-from rangecast.report.html import Html, bar, card, cards, page, section, table, tag, tile, tiles
+from rangecast.report.html import Html, card, cards, page, section, share, table, tag, tile, tiles
 
 Counts = npt.NDArray[np.int64]
 
@@ -214,7 +214,7 @@ def _subscriptions(report: MatchReport) -> Html:
             (
                 one.subscription,
                 f"{one.matches:,}",
-                tag("span", percent(one.matches, report.events), bar(one.matches / most)),
+                share(percent(one.matches, report.events), one.matches / most),
                 tag("code", one.filter),
             )
             for one in report.busiest
@@ -258,10 +258,10 @@ def _unwanted(report: MatchReport) -> Html:
                 f"most in {worst}, {percent(shares.max(), 1)}.",
             )
         )
-    share = percent(report.unwanted, report.events)
+    part = percent(report.unwanted, report.events)
     return section(
         "Events nobody wanted",
-        f"{report.unwanted:,} of {report.events:,} events ({share}) "
+        f"{report.unwanted:,} of {report.events:,} events ({part}) "
         "matched no subscription. If they cluster, something is offered that nobody asked for.",
         cards(*shown),
     )
