@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli.demo import demo
+from rangecast.cli.demo import _Run, demo
 from rangecast.cli.verify import verified
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
@@ -116,3 +116,10 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
     with pytest.raises(FileError, match="isn't empty, and no earlier demo is in it"):
         demo(5, 5, seed=1, output=tmp_path, master=None)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "thesis.txt"]
+
+
+def test_a_run_that_was_stopped_early_can_be_begun_again(tmp_path):
+    for _ in range(2):
+        _Run(tmp_path / "out", 5, 5, 1).clear()
+        (tmp_path / "out/stream").mkdir()
+    assert not (tmp_path / "out/report.html").exists()

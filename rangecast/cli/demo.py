@@ -1,14 +1,16 @@
 """`rangecast demo`: the market example from beginning to end on Spark, with a page to look at.
 
-data/events.parquet/        quotes, made on Spark
-data/subscriptions.parquet  the saved searches
-data/changed.parquet        those that take their place half-way through the stream
-data/space.toml
-batch.parquet/              what the batch job found: event, subscriptions
-stream/                     what the stream found, a folder a micro-batch
-versions/                   the searches as the stream had them, a snapshot a version
-checkpoint/                 how far the stream is: Spark's own
-report.html
+In the folder that it writes:
+
+    data/events.parquet/        quotes, made on Spark
+    data/subscriptions.parquet  the saved searches
+    data/changed.parquet        those that take their place half-way through the stream
+    data/space.toml
+    batch.parquet/              what the batch job found: event, subscriptions
+    stream/                     what the stream found, a folder a micro-batch
+    versions/                   the searches as the stream had them, a snapshot a version
+    checkpoint/                 how far the stream is: Spark's own
+    report.html
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def demo(
     from contextlib import ExitStack
 
     from rangecast.cli.spark import spark_session
+    from rangecast.report.plots import need_matplotlib
 
+    need_matplotlib()
     run = _Run(output, subscriptions, events, seed)
     run.clear()
     with ExitStack() as closing:
@@ -87,9 +91,10 @@ class _Run:
         import shutil
 
         from rangecast.errors import FileError
+        from rangecast.workloads.market import market_space
 
-        earlier = (self.data / "space.toml").exists()
-        if not earlier and self.output.is_dir() and any(self.output.iterdir()):
+        mark = self.data / "space.toml"
+        if not mark.exists() and self.output.is_dir() and any(self.output.iterdir()):
             raise FileError(
                 f"{self.output}: isn't empty, and no earlier demo is in it; "
                 "choose another folder with -o"
@@ -101,6 +106,7 @@ class _Run:
             self.data.mkdir(parents=True)
         except OSError as error:
             raise FileError(f"{self.output}: can't be written: {error.strerror}") from None
+        market_space().save(mark)
 
     @property
     def data(self) -> Path:
@@ -147,7 +153,6 @@ class _Run:
         quotes.write.parquet(str(self.data / "events.parquet"))
         made = generate("market", seed=self.seed, subscriptions=self.subscriptions, events=0)
         assert made.space is not None
-        made.space.save(self.data / "space.toml")
         write_table(made.tables["subscriptions"], self.data / "subscriptions.parquet")
         return made.space, encode_subscriptions(made.space, made.tables["subscriptions"])
 
@@ -190,12 +195,17 @@ class _Run:
         files = len(list(Path(folder).glob("part-*")))
         quotes = session.readStream.schema(session.read.parquet(folder).schema)
         changed = encode_subscriptions(space, self.changed_searches())
+        half = files // 2  # of a single file there is no half: nothing changes then
 
         def report(done: Done) -> None:
             self.stream.append(MicroBatch(done.events, done.matches, done.seconds, done.version))
             progress.batch(done)
-            if len(self.stream) == files // 2:
+            if len(self.stream) == half:
                 versions.publish(changed, space)
+                self.changes = (
+                    f"Version 2 of the searches drops one in {_DROPPED} and adds one for every "
+                    f"{_ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
+                )
 
         with StreamProgress(as_json=False, quiet=False) as progress:
             run(
@@ -225,9 +235,6 @@ class _Run:
         added = new.tables["subscriptions"]
         names = pc.binary_join_element_wise("new", added.column("id"), "-")
         added = added.set_column(0, "id", names)
-        self.changes = (
-            f"Version 2 of the searches dropped {len(before) - len(kept):,} and added {size:,}."
-        )
         table = pa.concat_tables([kept, added])
         write_table(table, self.data / "changed.parquet")
         return table

@@ -61,7 +61,6 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 class Findings:
     """What was compared, and what differs."""
 
-    events: int = 0
     pairs: int = 0
     """Pairs that there should be."""
     missing: int = 0
@@ -98,12 +97,10 @@ class Claims:
 
     def __init__(self, folder: Path, rows: int):
         self.rows = max(rows, 1)
-        self.pairs = 0
         self._folder = folder
 
     def add(self, events: Longs, rows: Longs) -> None:
         """Take pairs: places of events, and rows."""
-        self.pairs += len(events)
         block = events // BLOCK
         keys = (events - block * BLOCK) * self.rows + rows
         if (np.diff(block) < 0).any():

@@ -321,8 +321,8 @@ def _speed(report: MatchReport) -> Html | None:
         shown.append(
             card(
                 plots.stream_matches(report.stream),
-                "What the change did",
-                "Matches an event in each micro-batch. " + report.changes,
+                "What the stream found",
+                f"Matches an event in each micro-batch. {report.changes}".strip(),
             )
         )
     if report.stages:

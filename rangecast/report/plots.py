@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,12 @@ class Svg:
     text: str = ""
 
 
+def need_matplotlib() -> None:
+    """Refuse to go on without matplotlib: before hours of work rather than after."""
+    if find_spec("matplotlib") is None:
+        raise UsageError("a plot needs matplotlib; to do: pip install 'rangecast[report]'")
+
+
 @contextmanager
 def figure(
     path: str | Path | Svg,
@@ -79,15 +86,12 @@ def figure(
     The format is the suffix of `path`: png or svg; an `Svg` is for a page. `size` is
     that of one pair of axes, in inches.
     """
-    try:
-        import matplotlib
-        from cycler import cycler
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError(
-            "a plot needs matplotlib; to do: pip install 'rangecast[report]'"
-        ) from None
+    need_matplotlib()
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     style = STYLE | (_PAGE_STYLE if isinstance(path, Svg) else {})
     with matplotlib.rc_context({**style, "axes.prop_cycle": cycler(color=COLOURS)}):
         drawing = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
