@@ -78,7 +78,7 @@ def whole(**changes):
         ],
         "stream": [MicroBatch(50, 70, 0.5, 1), MicroBatch(50, 700, 0.25, 2)],
         "changes": f"changes {EVIL}",
-        "proofs": [Proof(f"batch {EVIL}", 6, 326, 0, 0, 0, True)],
+        "proofs": [Proof(f"batch {EVIL}", 6, 326, 0, 0, 0, 0, True)],
         "facts": {f"fact {EVIL}": f"value {EVIL}"},
         "foot": f"foot {EVIL}",
     }
@@ -125,7 +125,7 @@ def test_the_numbers_are_on_the_page():
         "25/s",
     ):
         assert text in said, text
-    wrong = whole(proofs=[Proof("batch", 6, 326, 1, 0, 0, False)])
+    wrong = whole(proofs=[Proof("batch", 6, 326, 1, 0, 0, 0, False)])
     said = "".join(Elements(match_page(wrong)).text)
     assert "✗ wrong" in said
     assert "Wrong" in said

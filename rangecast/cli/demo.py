@@ -126,7 +126,7 @@ class _Run:
 
     def all(self, session: SparkSession) -> None:
         with self.step("Generate", f"{self.events:,} quotes, {self.subscriptions:,} searches"):
-            space, boxes = self.generate(session)
+            space, boxes, changed = self.generate(session)
         with self.step("Index", "a structure over the searches, for all workers"):
             prepared = self.prepare(session, boxes, space)
         with self.step("Batch", "every quote with every search that holds it", events=self.events):
@@ -134,7 +134,7 @@ class _Run:
         with self.step(
             "Stream", "the same, while the searches change half-way", events=self.events
         ):
-            self.match_stream(session, boxes, space)
+            self.match_stream(session, boxes, changed, space)
         with self.step("Verify", "both against the local engine, event by event"):
             self.verify(space)
         with self.step("Report", "a page with what came out"):
@@ -142,8 +142,8 @@ class _Run:
             self.write_page(session, counted)
         self.tell(counted)
 
-    def generate(self, session: SparkSession) -> tuple[Space, Boxes]:
-        """Write the data: quotes on Spark, searches here, as only their texts take time."""
+    def generate(self, session: SparkSession) -> tuple[Space, Boxes, Boxes]:
+        """Write the data: quotes on Spark, the searches and those that follow them here."""
         from rangecast.model.files import write_table
         from rangecast.model.subscriptions import encode_subscriptions
         from rangecast.spark.generate import market_events
@@ -153,8 +153,31 @@ class _Run:
         quotes.write.parquet(str(self.data / "events.parquet"))
         made = generate("market", seed=self.seed, subscriptions=self.subscriptions, events=0)
         assert made.space is not None
-        write_table(made.tables["subscriptions"], self.data / "subscriptions.parquet")
-        return made.space, encode_subscriptions(made.space, made.tables["subscriptions"])
+        searches = made.tables["subscriptions"]
+        changed = self.changed(searches)
+        write_table(searches, self.data / "subscriptions.parquet")
+        write_table(changed, self.data / "changed.parquet")
+        return (
+            made.space,
+            encode_subscriptions(made.space, searches),
+            encode_subscriptions(made.space, changed),
+        )
+
+    def changed(self, before: pa.Table) -> pa.Table:
+        """Return the searches of the second version: some went, some came."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from rangecast.workloads import generate
+
+        kept = before.filter(pa.array(np.arange(len(before)) % _DROPPED != 0))
+        size = -(-len(before) // _ADDED)
+        # Another number of them: other searches for the same stocks.
+        new = generate("market", seed=self.seed, subscriptions=size, events=0)
+        added = new.tables["subscriptions"]
+        names = pc.binary_join_element_wise("new", added.column("id"), "-")
+        return pa.concat_tables([kept, added.set_column(0, "id", names)])
 
     def prepare(self, session: SparkSession, boxes: Boxes, space: Space) -> Prepared:
         """Build the index."""
@@ -178,10 +201,11 @@ class _Run:
         found = match(quotes, prepared, space, output="arrays")
         found.write.parquet(str(self.output / "batch.parquet"))
 
-    def match_stream(self, session: SparkSession, boxes: Boxes, space: Space) -> None:
+    def match_stream(
+        self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
+    ) -> None:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
-        from rangecast.model.subscriptions import encode_subscriptions
         from rangecast.report.matching import MicroBatch
         from rangecast.spark.answering import Done, Step
         from rangecast.spark.pinned import Pinned
@@ -194,7 +218,6 @@ class _Run:
         folder = str(self.data / "events.parquet")
         files = len(list(Path(folder).glob("part-*")))
         quotes = session.readStream.schema(session.read.parquet(folder).schema)
-        changed = encode_subscriptions(space, self.changed_searches())
         half = files // 2  # of a single file there is no half: nothing changes then
 
         def report(done: Done) -> None:
@@ -217,28 +240,6 @@ class _Run:
                 report=report,
             )
 
-    def changed_searches(self) -> pa.Table:
-        """Write and return the searches of the second version: some went, some came."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
-        from rangecast.model.files import write_table
-        from rangecast.workloads import generate
-
-        before = pq.read_table(self.data / "subscriptions.parquet")
-        kept = before.filter(pa.array(np.arange(len(before)) % _DROPPED != 0))
-        size = -(-len(before) // _ADDED)
-        # Another number of them: other searches for the same stocks.
-        new = generate("market", seed=self.seed, subscriptions=size, events=0)
-        added = new.tables["subscriptions"]
-        names = pc.binary_join_element_wise("new", added.column("id"), "-")
-        added = added.set_column(0, "id", names)
-        table = pa.concat_tables([kept, added])
-        write_table(table, self.data / "changed.parquet")
-        return table
-
     def verify(self, space: Space) -> None:
         """Prove both results."""
         from rangecast.cli.output import console
@@ -252,8 +253,19 @@ class _Run:
         ):
             verdict = verified(quotes, sets, result, space)
             console.print(f"   {in_words(verdict, str(result))}", markup=False)
-            counts = (verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice)
-            self.proofs.append(Proof(name, verdict.events, verdict.pairs, *counts, verdict.holds))
+            missing, extra, twice = verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice
+            self.proofs.append(
+                Proof(
+                    name,
+                    verdict.events,
+                    verdict.pairs,
+                    missing,
+                    extra,
+                    twice,
+                    sum(verdict.differences().values()) - missing - extra - twice,
+                    verdict.holds,
+                )
+            )
 
     def count(self, boxes: Boxes, space: Space) -> Tally:
         """Count what the page shows, from the batch's result."""

@@ -63,8 +63,8 @@ class Tally:
         first = self._first
         shown = []
         for box in range(int(first[row]), int(first[row + 1])):
-            axes = np.flatnonzero(self.boxes.mentioned[box]).tolist()
             lo, hi = self.boxes.lo[box], self.boxes.hi[box]
+            axes = np.flatnonzero((lo != -np.inf) | (hi != np.inf)).tolist()
             shown.append([(axis, float(lo[axis]), float(hi[axis])) for axis in axes])
         return text_of(self.space, shown)
 
@@ -141,10 +141,8 @@ def tally(
         ids.append(named)
         columns.append(coordinates[:, list(wanted.values())])
     points = np.concatenate(columns) if columns else np.zeros((0, len(wanted)))
-    of_event, of_row = (
-        Places(pa.concat_arrays(ids) if ids else pa.array([], pa.int64())),
-        Places(boxes.ids),
-    )
+    of_event = Places(pa.concat_arrays(ids) if ids else pa.array([], pa.int64()))
+    of_row = Places(boxes.ids)
     per_event = np.zeros(len(points), np.int64)
     per_subscription = np.zeros(boxes.rows, np.int64)
     for batch in result:

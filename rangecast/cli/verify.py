@@ -106,10 +106,12 @@ def verified(
     nan_is_missing: bool = False,
 ) -> Verdict:
     """Compare a result in files with the answer to events and subscriptions in files."""
+    from rangecast.match.choose import check_index
     from rangecast.match.verify import verify as compare
     from rangecast.model.badrows import BadRows, KeptRows
     from rangecast.model.events import EventFile
 
+    check_index(index)
     with BadRows(bad_rows) as bad:
         readings: list[BadRows] = [bad]  # later ones have nothing new to tell
 

@@ -36,6 +36,8 @@ class Proof(NamedTuple):
     missing: int
     extra: int
     twice: int
+    other: int
+    """Differences of any other kind."""
     holds: bool
 
 
@@ -123,8 +125,8 @@ def match_page(report: MatchReport) -> str:
 
 def percent(part: float, whole: float) -> str:
     """Return a share as a person writes it: 12%, 0.4%."""
-    share = 100.0 * part / whole if whole else 0.0
-    return f"{share:.0f}%" if share >= 9.95 or share == 0 else f"{share:.2g}%"
+    value = 100.0 * part / whole if whole else 0.0
+    return f"{value:.0f}%" if value >= 9.95 or value == 0 else f"{value:.2g}%"
 
 
 def short(count: float) -> str:
@@ -164,7 +166,7 @@ def _overview(report: MatchReport) -> Html:
 def _proofs(report: MatchReport) -> Html | None:
     if not report.proofs:
         return None
-    headings = ("result", "verdict", "events", "matches", "missing", "extra", "twice")
+    headings = ("result", "verdict", "events", "matches", "missing", "extra", "twice", "other")
     rows = [
         (
             proof.name,
@@ -177,7 +179,7 @@ def _proofs(report: MatchReport) -> Html | None:
         "Is it right?",
         "The local engine answered every event again, and the set of subscriptions of each event "
         "was compared with the one that was written, id by id.",
-        table(headings, rows, numbers="events,matches,missing,extra,twice"),
+        table(headings, rows, numbers="events,matches,missing,extra,twice,other"),
     )
 
 
@@ -228,8 +230,8 @@ def _subscriptions(report: MatchReport) -> Html:
         content.append(table(("subscription", "filter"), waiting))
     return section(
         "Who gets matches",
-        "A few broad filters hold much of what happens; most are narrow. Both are normal: the "
-        "first decide how much is delivered, the second how many are asked in vain.",
+        "A few broad filters hold much of what happens, and decide how much is delivered. Most are "
+        "narrow, and an event meets few of them: those are what an index is for.",
         *content,
     )
 
