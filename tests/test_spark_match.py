@@ -47,7 +47,7 @@ def number_space(d):
 
 
 def events_of(spark, points):
-    columns = {"id": pa.array(np.arange(len(points)))}
+    columns = {"id": pa.array(np.arange(len(points), dtype=np.int16))}
     for axis in range(points.shape[1]):
         columns[f"a{axis}"] = pa.array(points[:, axis], mask=np.isinf(points[:, axis]))
     return spark.createDataFrame(pa.table(columns))
