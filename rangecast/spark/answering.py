@@ -68,7 +68,7 @@ class Done:
     matches: int
     bad_rows: int
     refused_edits: int
-    """Of the edits that made the version, if it was made before this batch."""
+    """Since the batch before."""
     seconds: float
 
     def facts(self) -> dict[str, Any]:
@@ -90,6 +90,7 @@ class Answering:
     closing: ExitStack = field(default_factory=ExitStack, init=False)
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
+    _refused: int = field(default=0, init=False)
     _nobody: Fixed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +102,7 @@ class Answering:
         """Refuse, before anything runs, columns, sinks and sets that can't work."""
         for sink in self._all_sinks():
             sink.check(session)
-        self.subscriptions.refresh()
+        self._refused += self.subscriptions.refresh()
         latest = self.subscriptions.latest()
         self._match(events, self.subscriptions.ready(session, latest), self.step.keep)
 
@@ -113,7 +114,7 @@ class Answering:
         self.watch("begun")
         if not waiting:
             return
-        refused = self.subscriptions.refresh()
+        refused, self._refused = self._refused + self.subscriptions.refresh(), 0
         version = self.subscriptions.pin(stream, number)
         self.watch("pinned")
         ready = self.subscriptions.ready(events.sparkSession, version)
