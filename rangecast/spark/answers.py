@@ -12,7 +12,6 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from rangecast.match.choose import Index
 from rangecast.match.ordered import stream_ordered
-from rangecast.match.result import Counts, Matches, Rows
 from rangecast.model.boxes import Floats
 from rangecast.spark.columns import ERROR, ERROR_TYPE
 from rangecast.spark.events import Encoded
@@ -61,21 +60,16 @@ def answer(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answers to one batch of events in pieces of bounded size, bad events last.
 
-    `batch` has the event's id and the kept columns. In pieces: only an event whose subscriptions
-    are wanted as one array is answered whole, however many there are.
+    `batch` has the event's id and the kept columns. An event is answered in one piece.
     """
-    pieces = stream_ordered(served.structure, encoded.points, 1)
-    if form.arrays:
-        for first, offsets, rows in _whole_events(pieces):
-            places = encoded.places[first : first + len(offsets) - 1]
-            ids = served.ids.take(pa.array(rows))
-            found = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), ids)
-            yield _made(batch, places, found, None, form)
-    else:
-        for first, matches in pieces:
+    for first, matches in stream_ordered(served.structure, encoded.points, 1):
+        found = served.ids.take(pa.array(matches.rows))
+        if form.arrays:
+            places = encoded.places[first : first + len(matches.offsets) - 1]
+            found = pa.ListArray.from_arrays(pa.array(matches.offsets.astype(np.int32)), found)
+        else:
             places = encoded.places[first + matches.events]
-            found = served.ids.take(pa.array(matches.rows))
-            yield _made(batch, places, found, None, form)
+        yield _made(batch, places, found, None, form)
     if len(encoded.bad_places):
         bad = len(encoded.bad_places)
         found = pa.nulls(bad, served.ids.type)
@@ -101,32 +95,6 @@ def _made(
     if form.errors:
         columns["error"] = pa.nulls(len(places), ERROR_TYPE) if errors is None else errors
     return pa.record_batch(columns)
-
-
-def _whole_events(
-    pieces: Iterator[tuple[int, Matches]],
-) -> Iterator[tuple[int, Counts, Rows]]:
-    """Yield (first event, offsets, rows) of events none of which goes on in the next piece."""
-    begun: list[Rows] = []
-    piece = next(pieces, None)
-    while piece is not None:
-        following = next(pieces, None)
-        first, matches = piece
-        whole = len(matches.offsets) - 1
-        goes_on = following is not None and following[0] == first + whole - 1
-        if goes_on:
-            whole -= 1
-        if whole:
-            offsets, rows = matches.offsets[: whole + 1], matches.rows[: matches.offsets[whole]]
-            if begun:
-                earlier = sum(map(len, begun))
-                offsets = np.concatenate([[0], offsets[1:] + earlier])
-                rows = np.concatenate([*begun, rows])
-                begun = []
-            yield first, offsets, rows
-        if goes_on:
-            begun.append(matches.of(whole))
-        piece = following
 
 
 def warm(index: Index, dimensions: int) -> None:

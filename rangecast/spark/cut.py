@@ -140,7 +140,9 @@ def _place(
     return box, filled
 
 
-def cut_space(sample: Boxes, events: Floats, scale: float, wanted: int, most_boxes: float) -> Cut:
+def cut_space(
+    sample: Boxes, events: Floats, *, scale: float, wanted: int, most_boxes: float
+) -> Cut:
     """Return a cut into at least `wanted` partitions, if there are as many cells with load.
 
     `sample` and `events` are samples of the boxes, one in `scale`, and of the events. More and

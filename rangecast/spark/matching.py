@@ -14,11 +14,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, LongType, StringType
 
@@ -35,7 +37,13 @@ from rangecast.spark.events import encode_batch
 from rangecast.spark.partitioned import GROUP_BYTES
 from rangecast.spark.session import session_of
 from rangecast.spark.shipped import Shipped, ship
-from rangecast.spark.subscriptions import encode, gather
+from rangecast.spark.subscriptions import (
+    encode,
+    encoded_boxes,
+    gather,
+    need_distinct_ids,
+    need_no_errors,
+)
 
 PLANS = ("auto", "broadcast", "partitioned")
 MAPPED_BYTES = 2 << 30
@@ -61,7 +69,7 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """Names the content: the same subscriptions give the same one."""
+        """Names the content."""
         return self.shipped.digest
 
 
@@ -79,9 +87,7 @@ def prepare(
     if isinstance(subscriptions, Boxes):
         boxes = subscriptions
     elif isinstance(subscriptions, str | Path):
-        boxes, known = load_boxes(subscriptions)
-        if known.definition() != space.definition():
-            raise UsageError(f"{subscriptions}: is a snapshot of {known}, expected: {space}")
+        boxes, known = _loaded(subscriptions, space)
     else:
         encoded, known = encode(subscriptions, space)
         boxes = gather(encoded, known, bad_rows)
@@ -137,17 +143,21 @@ def match(
     form = Form(output == "arrays", event_id, event_kind, kept, errors == "column")
     columns = dict.fromkeys([event_id, *attributes, *kept.names])
     events = events.select([events[f"`{name}`"] for name in columns])
-    cut = _to_cut(plan, events, subscriptions, len(space), mapped_bytes)
-    if cut is not None:
-        return partitioned.match(
+    if isinstance(subscriptions, str | Path):
+        subscriptions, space = _loaded(subscriptions, space)
+    if _is_cut(plan, events, subscriptions, len(space), mapped_bytes):
+        encoded, known = _encoded(session, subscriptions, space)
+        found = partitioned.match(
             events,
-            cut,
-            space,
+            encoded,
+            known,
             form,
             index=index,
             nan_is_missing=nan_is_missing,
             group_bytes=group_bytes,
         )
+        weakref.finalize(found, encoded.unpersist)
+        return found
     prepared = (
         subscriptions
         if isinstance(subscriptions, Prepared)
@@ -170,30 +180,54 @@ def match(
     return events.mapInArrow(answer_all, result_schema(form, prepared.id_type))
 
 
-def _to_cut(
+def _is_cut(
     plan: str,
     events: DataFrame,
-    subscriptions: DataFrame | Boxes | str | Path | Prepared,
+    subscriptions: DataFrame | Boxes | Prepared,
     dimensions: int,
     mapped_bytes: int,
-) -> DataFrame | None:
-    """Return the subscriptions if they are to be cut into partitions, else `None`."""
+) -> bool:
+    """Whether space is to be cut into partitions."""
     if plan == "broadcast":
-        return None
-    if isinstance(subscriptions, Boxes | str | Path | Prepared):
-        if plan == "partitioned":
-            raise UsageError("the partitioned plan takes subscriptions as a DataFrame")
-        return None
-    if events.isStreaming:
-        if plan == "partitioned":
-            raise UsageError(
-                "a streaming DataFrame can't be partitioned by space as a whole; to do: match each "
-                "micro-batch, as rangecast.spark.stream does, or use plan='broadcast'"
-            )
-        return None
-    if plan == "auto" and subscriptions.count() * dimensions * _BYTES <= mapped_bytes:
-        return None
-    return subscriptions
+        return False
+    why_not = None
+    if isinstance(subscriptions, Prepared):
+        why_not = "these subscriptions are prepared for the broadcast plan; give them as they were"
+    elif events.isStreaming:
+        why_not = (
+            "a streaming DataFrame can't be partitioned by space as a whole; to do: match each "
+            "micro-batch, as rangecast.spark.stream does, or use plan='broadcast'"
+        )
+    if plan == "partitioned":
+        if why_not:
+            raise UsageError(why_not)
+        return True
+    if why_not or isinstance(subscriptions, Prepared):
+        return False
+    rows = subscriptions.rows if isinstance(subscriptions, Boxes) else subscriptions.count()
+    return rows * dimensions * _BYTES > mapped_bytes
+
+
+def _encoded(
+    session: SparkSession, subscriptions: DataFrame | Boxes | Prepared, space: Space
+) -> tuple[DataFrame, Space]:
+    """Return subscriptions as boxes, none with an error and no two with one id."""
+    assert not isinstance(subscriptions, Prepared)
+    if isinstance(subscriptions, Boxes):
+        return encoded_boxes(session, subscriptions), space
+    encoded, known = encode(subscriptions, space)
+    encoded = encoded.persist(StorageLevel.DISK_ONLY)  # filters are parsed once, looked at often
+    need_no_errors(encoded)
+    need_distinct_ids(encoded)
+    return encoded, known
+
+
+def _loaded(path: str | Path, space: Space) -> tuple[Boxes, Space]:
+    """Return the subscriptions of a snapshot folder, and their space."""
+    boxes, known = load_boxes(path)
+    if known.definition() != space.definition():
+        raise UsageError(f"{path}: is a snapshot of {known}, expected: {space}")
+    return boxes, known
 
 
 def _one_of(name: str, given: str, known: Sequence[str]) -> None:

@@ -31,10 +31,7 @@ from rangecast.spark.session import session_of
 from rangecast.spark.subscriptions import (
     binary_of,
     boxes_of_table,
-    encode,
     floats_of,
-    need_distinct_ids,
-    need_no_errors,
 )
 
 SAMPLE = 20_000
@@ -48,7 +45,7 @@ _BOX, _EVENT = 0, 1
 
 def match(
     events: DataFrame,
-    subscriptions: DataFrame,
+    encoded: DataFrame,
     space: Space,
     form: Form,
     *,
@@ -56,14 +53,23 @@ def match(
     nan_is_missing: bool,
     group_bytes: int,
 ) -> DataFrame:
-    """Return the answer to `match`, worked out by partitions of space."""
-    encoded, known = encode(subscriptions, space)
-    need_no_errors(encoded)
-    need_distinct_ids(encoded)
-    dimensions = len(known)
-    points = _encoded_events(events, known, form, nan_is_missing)
+    """Return the answer to `match`, worked out by partitions of space.
+
+    `encoded` are the subscriptions as boxes, `space` knows every word that they mention.
+    """
+    dimensions = len(space)
+    points = _encoded_events(events, space, form, nan_is_missing)
     tasks = 2 * max(1, session_of(events).sparkContext.defaultParallelism)
-    cut = _cut(encoded, points, dimensions, tasks, group_bytes)
+    some, scale = _sample(encoded.select("id", "seq", "boxes"))
+    seen, _ = _sample(events)
+    where = _encoded_events(seen, space, form, nan_is_missing).filter("error is null")
+    cut = cut_space(
+        boxes_of_table(some.toArrow(), dimensions),
+        floats_of(where.select("point").toArrow().column("point"), dimensions),
+        scale=scale,
+        wanted=tasks,
+        most_boxes=group_bytes / (_BYTES * dimensions),
+    )
     rows = _placed_boxes(encoded, dimensions, cut).unionByName(
         _placed_events(points, dimensions, cut), allowMissingColumns=True
     )
@@ -114,25 +120,12 @@ def _encoded_events(events: DataFrame, space: Space, form: Form, nan_is_missing:
     return events.mapInArrow(encode_all, schema)
 
 
-def _cut(
-    encoded: DataFrame, points: DataFrame, dimensions: int, tasks: int, group_bytes: int
-) -> Cut:
-    """Cut space by samples of the subscriptions and the events."""
-    some, scale = _sample(encoded, ["id", "seq", "score", "weights", "boxes"])
-    events, _ = _sample(points.filter("error is null"), ["point"])
-    boxes = boxes_of_table(some, dimensions)
-    where = floats_of(events.column("point"), dimensions)
-    most = group_bytes / (_BYTES * dimensions)
-    return cut_space(boxes, where, scale, tasks, most)
-
-
-def _sample(data: DataFrame, columns: list[str]) -> tuple[pa.Table, float]:
+def _sample(data: DataFrame) -> tuple[DataFrame, float]:
     """Return about `SAMPLE` rows, and one in how many they are."""
     count = data.count()
     if count <= SAMPLE:
-        return data.select(columns).toArrow(), 1.0
-    some = data.sample(fraction=SAMPLE / count, seed=1).select(columns).toArrow()
-    return some, count / max(1, some.num_rows)
+        return data, 1.0
+    return data.sample(fraction=SAMPLE / count, seed=1), count / SAMPLE
 
 
 def _placed_boxes(encoded: DataFrame, dimensions: int, cut: Cut) -> DataFrame:

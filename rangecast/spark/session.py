@@ -28,6 +28,8 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Kernels work on many events at a time; Spark's own 10,000 is for wider rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+    # A table from the driver beyond this is shipped as blocks, not as part of every plan.
+    "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     "spark.python.daemon.module": "rangecast.spark.daemon",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -59,9 +61,9 @@ def start(
     master: str | None = None, *, app: str = "rangecast", conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
     """Return the running session, or start one on `master` with our defaults and `conf`."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        return running
+    there = running()
+    if there is not None:
+        return there
     given = {key: str(value) for key, value in (conf or {}).items()}
     # spark-submit and its kin start the JVM themselves and choose the master.
     started = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -89,6 +91,11 @@ def start(
         log.write_text(_LOG)
         with _launched_with(f"-Dlog4j2.configurationFile={log.as_uri()}"), _without_noise():
             return builder.getOrCreate()
+
+
+def running() -> SparkSession | None:
+    """Return the session that runs already, if one does."""
+    return SparkSession.getActiveSession()
 
 
 def session_of(data: DataFrame) -> SparkSession:

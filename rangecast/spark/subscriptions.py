@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DataType, DoubleType, StructType
 
 from rangecast.errors import BadRow, UsageError
@@ -49,6 +49,21 @@ def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
     schema = StructType().add("id", kind).add("seq", DoubleType()).add("score", DoubleType())
     schema = schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
     return subscriptions.mapInArrow(encode_all, schema), known
+
+
+def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
+    """Return boxes that are on the driver as `encode` gives them; their order is that of rows."""
+    dimensions = boxes.dimensions
+    flat = np.stack([boxes.lo, boxes.hi], axis=1)
+    ids = boxes.ids if pa.types.is_integer(boxes.ids.type) else boxes.ids.cast(pa.string())
+    table = pa.table(
+        {
+            "id": ids,
+            "seq": pa.array(np.arange(boxes.rows, dtype=np.float64)),
+            "boxes": binary_of(boxes.first * 16 * dimensions, flat),
+        }
+    )
+    return session.createDataFrame(table)
 
 
 def gather(encoded: DataFrame, space: Space, bad_rows: BadRows | None = None) -> Boxes:
