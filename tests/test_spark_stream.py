@@ -17,7 +17,7 @@ from rangecast.spark.edits import Edits
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Callback, Console, Folder, Topic, messages_of_rows
 from rangecast.spark.sources import BROKEN, Files, Rate, _texts, events_of_messages, need_kafka
-from rangecast.spark.stream import run
+from rangecast.spark.stream import run_stream
 from rangecast.spark.versions import Versions
 
 SPACE = Space([Number("price"), String("name")])
@@ -63,7 +63,7 @@ def stream(spark, folder, **options):
 def go(spark, folder, sinks=None, events=None, **options):
     """Run what there is; return the reports."""
     done = []
-    run(
+    run_stream(
         events if events is not None else stream(spark, folder),
         pinned(folder),
         [Folder(folder / "matches")] if sinks is None else sinks,
@@ -272,7 +272,7 @@ def test_the_rate_source_runs_until_it_is_stopped(spark, tmp_path):
 
     sinks = [Folder(tmp_path / "matches")]
     every = {"checkpoint": tmp_path / "checkpoint", "trigger": "1 second"}
-    run(events, pinned(tmp_path), sinks, report=report, **every)
+    run_stream(events, pinned(tmp_path), sinks, report=report, **every)
     found = [event for _, event, _ in pairs(tmp_path)]
     assert found == list(range(0, 2 * len(found), 2))
     with pytest.raises(UsageError, match="has no end"):

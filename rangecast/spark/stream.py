@@ -1,6 +1,6 @@
 """A stream of events against a set of subscriptions that may change while it runs.
 
-    run(
+    run_stream(
         session.readStream.schema(...).parquet("events/"),
         Pinned(Versions("subscriptions/"), space),
         [Folder("matches/")],
@@ -17,21 +17,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from rangecast.errors import RangecastError, UsageError
 from rangecast.spark.answering import Answering, Done, Step
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Folder, Sink
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 AVAILABLE_NOW = "available-now"
 _STREAM_ID = "sql.streaming.queryId"
 
 
-def run(
+def run_stream(
     events: DataFrame,
     pinned: Pinned,
     sinks: Sequence[Sink],
