@@ -106,6 +106,10 @@ MISTAKES = [
     (STREAM + 'trigger = "now"\n', "stream.trigger: can't be 'now'"),
     (STREAM + "[spark]\nconf = 3\n", "spark.conf: can't be used"),
     (STREAM + "[spark.conf]\na = [1]\n", "spark.conf.a: can't be used"),
+    (
+        STREAM.replace('"checkpoint"', '"hdfs://host/c"'),
+        "subscriptions.versions: is missing",
+    ),
     ("mode = ", "is not a TOML file"),
 ]
 

@@ -1,7 +1,8 @@
 """Streams in the shared session: the answers, the sources, the sinks, bad rows and errors."""
 
 import json
-import threading
+import os
+import signal
 from collections import Counter
 
 import pyarrow as pa
@@ -258,23 +259,27 @@ def test_an_event_that_matches_everything_and_one_that_matches_nothing(spark, tm
     assert Counter(event for _, event, _ in pairs(tmp_path)) == {"all": 3000}
 
 
-def test_the_rate_source_runs_until_it_is_stopped(spark, tmp_path):
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_the_rate_source_runs_until_it_is_told_to_stop(spark, tmp_path, told):
     publish(tmp_path, ("subscribe", "even", "price = 0"))
     rate = Rate(rows_per_second=50, columns={"price": "value % 2", "name": "'x'"})
     events = rate.read(spark, SPACE, (), stream=True)
-    done = []
+    before = signal.getsignal(told)
+    seen = []
 
-    def report(one):
-        done.append(one)
-        if sum(one.events for one in done) >= 20:
-            (query,) = spark.streams.active
-            threading.Thread(target=query.stop).start()
+    def report(done):
+        seen.append(done.events)
+        if sum(seen) >= 20:
+            os.kill(os.getpid(), told)
 
     sinks = [Folder(tmp_path / "matches")]
     every = {"checkpoint": tmp_path / "checkpoint", "trigger": "1 second"}
     run_stream(events, pinned(tmp_path), sinks, report=report, **every)
+    assert signal.getsignal(told) is before
+    assert not spark.streams.active
     found = [event for _, event, _ in pairs(tmp_path)]
     assert found == list(range(0, 2 * len(found), 2))
+    assert len(found) >= 10
     with pytest.raises(UsageError, match="has no end"):
         rate.read(spark, SPACE, (), stream=False)
 

@@ -43,6 +43,14 @@ def test_versions_are_numbered_and_hold_what_was_published(tmp_path):
         versions.path(3)
 
 
+def test_what_is_there_already_is_not_published_again(tmp_path):
+    versions = Versions(tmp_path)
+    assert [versions.publish(boxes(n), SPACE) for n in (1, 1, 2, 1, 1)] == [1, 1, 2, 3, 3]
+    other = Space([Number("price", max=9), String("name")])
+    assert versions.publish(boxes(1), other) == 4
+    assert versions.all() == [1, 2, 3, 4]
+
+
 def test_a_publisher_that_was_overtaken_is_told(tmp_path):
     versions = Versions(tmp_path)
     assert versions.publish(boxes(1), SPACE, after=0) == 1

@@ -47,7 +47,7 @@ class Subscriptions(NamedTuple):
 class Stream(NamedTuple):
     """What only a stream has."""
 
-    checkpoint: Path
+    checkpoint: str
     trigger: str
 
 
@@ -93,6 +93,10 @@ class Pipeline:
             spark=_spark(given),
         )
         given.done()
+        stream = pipeline.stream
+        if stream and "://" in stream.checkpoint and pipeline.subscriptions.versions is None:
+            needed = "a folder on a file system, as the checkpoint is none"
+            raise given.error("subscriptions.versions", f"is missing\n  expected: {needed}")
         return pipeline
 
     def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
@@ -116,10 +120,10 @@ class Pipeline:
             answering.check(session, events)
             answering.answer(events, f"batch job {uuid4()}", 0)
 
-    def _pinned(self, checkpoint: Path) -> Pinned:
-        """Return the subscriptions of a stream; a file is its own source of versions."""
+    def _pinned(self, checkpoint: str) -> Pinned:
+        """Return the subscriptions of a stream; a file that has changed is a new version."""
         given = self.subscriptions
-        versions = Versions(given.versions or checkpoint / "versions")
+        versions = Versions(given.versions or Path(checkpoint) / "versions")
         edits = None if given.edits is None else Edits(given.edits, versions, self.space)
         if given.file is not None and (edits is None or not versions.all()):
             versions.publish(read_subscriptions(given.file, self.space), self.space)
@@ -161,7 +165,7 @@ def _source(given: Settings, mode: str) -> Source:
             source = Topic(servers, topic, integer_ids, columns, options)
         else:
             source = Files(
-                path=str(given.path("path", "a file, or a folder of files")),
+                path=given.location("path", "a file, or a folder of files"),
                 format=given.choice("format", FORMATS),
                 schema=given.optional_text("schema", "columns, as 'id string, price double'"),
                 integer_ids=integer_ids,
@@ -243,7 +247,7 @@ def _stream(given: Settings, mode: str) -> Stream | None:
         return None
     if table is None:
         raise given.error("stream", "is missing\n  expected: a table with a checkpoint")
-    checkpoint = table.path("checkpoint", "the folder where Spark notes how far it is")
+    checkpoint = table.location("checkpoint", "the folder where Spark notes how far it is")
     trigger = table.text("trigger", _TRIGGER, AVAILABLE_NOW)
     if trigger != AVAILABLE_NOW and not re.fullmatch(_TIME, trigger):
         raise table.error("trigger", f"can't be {trigger!r}\n  expected: {_TRIGGER}")

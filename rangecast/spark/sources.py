@@ -59,7 +59,8 @@ class Files:
         if self.schema is not None:
             schema = cast(StructType, StructType.fromDDL(self.schema))
         elif self.format == "parquet":
-            first_file(self.path)
+            if "://" not in self.path:
+                first_file(self.path)
             return session.read.parquet(self.path).schema
         else:
             names = self._header() if self.format == "csv" else _names(space, keep)
@@ -129,6 +130,8 @@ Source = Files | Rate | Topic
 def first_file(path: str | Path) -> Path:
     """Return a file, or one of a folder: to learn columns and format from."""
     whole = Path(path)
+    if "://" in str(path):
+        raise FileError(f"{path}: give its columns as schema = 'id string, ...'")
     if whole.is_file():
         return whole
     found = sorted(p for p in whole.rglob("*") if p.is_file() and p.name[0] not in "._")

@@ -29,7 +29,7 @@ from typing import Any
 from rangecast.errors import SnapshotError, UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.durable import sync_folder, write_bytes, write_whole
-from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.model.space import Space
 
 REPLAYABLE = 10
@@ -90,7 +90,7 @@ class Versions:
         refused: Sequence[Mapping[str, Any]] = (),
         after: int | None = None,
     ) -> int | None:
-        """Add a version and return its number.
+        """Add a version and return its number; what is the newest version already stays that.
 
         `edits` are the files that made it of the one before. With `after`, nothing is published
         and `None` returned if that is not the newest version any more (0: there is none).
@@ -103,6 +103,9 @@ class Versions:
             applied = [*(self.edit_files(newest) if newest else ()), *edits]
             unseen = self.folder / _UNSEEN / f"{newest + 1:06}"
             save_boxes(unseen, boxes, space)
+            if newest and not edits and _same(unseen, self.path(newest)):
+                self._clear()
+                return newest
             write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
             lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in refused]
             write_bytes(unseen / _REFUSED, "".join(lines).encode())
@@ -166,6 +169,11 @@ class Versions:
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two snapshots hold the same: a manifest has the digest of every array."""
+    return (one / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
 
 
 def _pinned_version(pin: Path) -> int:
