@@ -3,7 +3,7 @@
 The driver reads and checks the file, as the local engine does, and sets the points down as Parquet
 in a folder that the workers must be able to read; the workers match them; the answers are sorted
 by row, set down again, and read one after the other. So the result is the local engine's to the
-last byte, and nothing is held in memory at once.
+last row, and nothing is held in memory at once.
 """
 
 from __future__ import annotations

@@ -143,6 +143,7 @@ def match(
     form = Form(output == "arrays", event_id, event_kind, kept, errors == "column")
     columns = dict.fromkeys([event_id, *attributes, *kept.names])
     events = events.select([events[f"`{name}`"] for name in columns])
+    events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
     if isinstance(subscriptions, str | Path):
         subscriptions, space = _loaded(subscriptions, space)
     if _is_cut(plan, events, subscriptions, len(space), mapped_bytes):
