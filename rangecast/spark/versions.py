@@ -7,7 +7,8 @@
     unseen/                     versions that are being written or deleted
     lock                        held while a version is published, pinned or pruned
 
-A version is written in `unseen` and renamed into place when it is complete. A pin is on the disk
+A version is written in `unseen` and renamed into place when it is complete; any program may add
+one, as `Engine.save` does. A pin is on the disk
 before its batch is matched: a batch that is run again after a crash finds its pin and gives the
 same answer, whatever was published meanwhile. `prune` leaves pinned versions alone. A stream's
 pins are let go `REPLAYABLE` batches later: Spark repeats the last batch, and only after a power
@@ -73,12 +74,14 @@ class Versions:
 
     def edit_files(self, version: int) -> list[str]:
         """Return the names of the files of edits that went into a version."""
-        names: list[str] = json.loads((self.path(version) / _ORIGIN).read_bytes())["edits"]
+        origin = self.path(version) / _ORIGIN
+        names: list[str] = json.loads(origin.read_bytes())["edits"] if origin.exists() else []
         return names
 
     def refused(self, version: int) -> list[dict[str, Any]]:
         """Return the edits that could not be applied on the way to a version."""
-        lines = (self.path(version) / _REFUSED).read_text(encoding="utf-8").splitlines()
+        refused = self.path(version) / _REFUSED
+        lines = refused.read_bytes().splitlines() if refused.exists() else []
         return [json.loads(line) for line in lines]
 
     def publish(
@@ -152,8 +155,8 @@ class Versions:
             used = set(self.pinned().values())
             gone = [v for v in self.all()[:-keep] if v not in used]
             self._clear()
-            (self.folder / _UNSEEN).mkdir()
             for version in gone:  # so that none is ever seen half deleted
+                (self.folder / _UNSEEN).mkdir(exist_ok=True)
                 self.path(version).rename(self.folder / _UNSEEN / f"{version:06}")
             self._clear()
             return gone
