@@ -17,7 +17,7 @@ from rangecast.spark.edits import Edits
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Folder
 from rangecast.spark.sources import Files
-from rangecast.spark.stream import run
+from rangecast.spark.stream import run_stream
 from rangecast.spark.versions import Versions
 
 SPACE = Space([Number("price")])
@@ -42,7 +42,7 @@ def main() -> None:
     )
     versions = Versions(folder / "versions")
     files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
-    run(
+    run_stream(
         files.read(session, SPACE, (), stream=True),
         Pinned(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE)),
         [Folder(folder / "matches")],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rangecast.engine import Engine
 from rangecast.errors import FileError, SnapshotError, UsageError
 from rangecast.model.attributes import Number, String
 from rangecast.model.boxes import Boxes
@@ -41,6 +42,25 @@ def test_versions_are_numbered_and_hold_what_was_published(tmp_path):
     assert versions.path(1) == tmp_path / "v" / "000001"
     with pytest.raises(SnapshotError, match=r"no version 3; it has \[1, 2\]"):
         versions.path(3)
+
+
+def test_a_snapshot_saved_by_an_engine_is_a_version(tmp_path):
+    versions = Versions(tmp_path)
+    versions.publish(boxes(1), SPACE, edits=["1.csv"])
+    engine = Engine(SPACE)
+    engine.subscribe_many(boxes(2))
+    engine.save(tmp_path / "000002")
+    assert versions.pin("a", 0) == 2
+    assert sizes(versions) == [1, 2]
+    assert versions.edit_files(2) == versions.refused(2) == []
+
+
+def test_what_is_there_already_is_not_published_again(tmp_path):
+    versions = Versions(tmp_path)
+    assert [versions.publish(boxes(n), SPACE) for n in (1, 1, 2, 1, 1)] == [1, 1, 2, 3, 3]
+    other = Space([Number("price", max=9), String("name")])
+    assert versions.publish(boxes(1), other) == 4
+    assert versions.all() == [1, 2, 3, 4]
 
 
 def test_a_publisher_that_was_overtaken_is_told(tmp_path):

@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.options import Json, Output, Quiet, SpaceFile
+from rangecast.cli.options import Json, Master, Output, Quiet, SpaceFile
 
 app = typer.Typer(
     help="Pipelines on Spark, batch and streaming.", no_args_is_help=True, rich_markup_mode=None
 )
-Master = Annotated[
-    str | None, typer.Option("--master", help="Spark's master URL; local by default.")
-]
 
 
 @app.command("run")
@@ -27,13 +24,18 @@ def run(
     """Run a pipeline to its end, or until Ctrl-C; it may be started again where it was."""
     from rangecast.cli.output import per_second, summary
     from rangecast.cli.progress import StreamProgress
-    from rangecast.spark.pipeline import Pipeline
+    from rangecast.cli.spark import spark_session
+    from rangecast.spark import Pipeline
 
     pipeline = Pipeline.load(file)
-    with StreamProgress(as_json=as_json, quiet=quiet) as progress:
+    settings = pipeline.spark
+    with (
+        StreamProgress(as_json=as_json, quiet=quiet) as progress,
+        spark_session(master or settings.master, settings.conf) as session,
+    ):
         for sink in pipeline.sinks:
             progress.tell(f"{sink.name}: {sink.promise}")
-        pipeline.run(master=master, report=progress.batch)
+        pipeline.run(session, progress.batch)
     totals = progress.totals
     text = (
         f"{totals['batches']:,} batches, {totals['events']:,} events in, "
@@ -66,19 +68,19 @@ def backfill(
     import pyarrow as pa
 
     from rangecast.cli.output import console, summary
+    from rangecast.cli.spark import spark_session
     from rangecast.model.files import write_table
     from rangecast.model.filters import parse
     from rangecast.model.space import Space
-    from rangecast.spark.backfill import backfill as over_history
-    from rangecast.spark.session import start
-    from rangecast.spark.sources import Files, format_for_spark
+    from rangecast.spark import backfill as over_history
+    from rangecast.spark import files_of
 
     known = Space.load(space)
-    parse(known, text)
-    history = Files(str(events), format_for_spark(events))
-    session = start(master)
+    parse(known, text)  # a mistake in it is told before Spark is started
+    history = files_of(events)
     keep = [] if time is None else [time]
-    days = over_history(history.read(session, known, keep, stream=False), text, known, time)
+    with spark_session(master) as session:
+        days = over_history(history.read(session, known, keep, stream=False), text, known, time)
     names = ("events", "matches", "bad_rows")
     counts = {name: [getattr(day, name) for day in days] for name in names}
     table = pa.table({"day": pa.array([day.day for day in days], pa.date32()), **counts})

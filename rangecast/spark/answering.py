@@ -22,9 +22,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import BadRow, BadRowError, UsageError, near
 from rangecast.model.boxes import Boxes
@@ -33,9 +35,6 @@ from rangecast.spark.matching import match
 from rangecast.spark.pinned import Fixed, Ready, Subscriptions
 from rangecast.spark.sinks import Batch, Commit, Counts, Folder, Sink
 from rangecast.spark.sources import BROKEN
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 OUTPUTS = ("pairs", "arrays")
 _WHOLE = "_whole_row"
@@ -49,7 +48,6 @@ class Step:
     """pairs: a row for each event and subscription; arrays: a row for each event."""
     keep: Sequence[str] = ()
     """Columns of the events that travel along."""
-    index: str = "auto"
     nan_is_missing: bool = False
 
     def __post_init__(self) -> None:
@@ -68,7 +66,7 @@ class Done:
     matches: int
     bad_rows: int
     refused_edits: int
-    """Of the edits that made the version, if it was made before this batch."""
+    """Since the batch before."""
     seconds: float
 
     def facts(self) -> dict[str, Any]:
@@ -90,20 +88,21 @@ class Answering:
     closing: ExitStack = field(default_factory=ExitStack, init=False)
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
+    _refused: int = field(default=0, init=False)
     _nobody: Fixed = field(init=False)
 
     def __post_init__(self) -> None:
         space = self.subscriptions.space
         none = np.zeros((0, len(space)))
-        self._nobody = Fixed(Boxes.of(none, none), space, index="scan")
+        self._nobody = Fixed(Boxes.of(none, none), space, index="scan", plan="broadcast")
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns, sinks and sets that can't work."""
         for sink in self._all_sinks():
             sink.check(session)
-        self.subscriptions.refresh()
-        latest = self.subscriptions.latest()
-        self._match(events, self.subscriptions.ready(session, latest), self.step.keep)
+        self._refused += self.subscriptions.refresh()
+        self.subscriptions.ready(session, self.subscriptions.latest())
+        self._match(events, self._nobody.ready(session, 0), self.step.keep)
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Answer a batch and write it to every sink that lacks it."""
@@ -113,7 +112,7 @@ class Answering:
         self.watch("begun")
         if not waiting:
             return
-        refused = self.subscriptions.refresh()
+        refused, self._refused = self._refused + self.subscriptions.refresh(), 0
         version = self.subscriptions.pin(stream, number)
         self.watch("pinned")
         ready = self.subscriptions.ready(events.sparkSession, version)
@@ -152,7 +151,6 @@ class Answering:
             output="arrays",
             keep=[*keep, *broken],
             errors="column",
-            index=self.step.index,
             plan=ready.plan,
             nan_is_missing=self.step.nan_is_missing,
         )
@@ -161,8 +159,6 @@ class Answering:
         self, found: DataFrame, sinks: Sequence[Sink], batch: Batch
     ) -> tuple[Counts, list[Commit]]:
         """Write the answers to the sinks; return the counts, and what commits each."""
-        from pyspark.sql import Observation
-
         if len(sinks) == 1 and sinks[0].reads_all:
             seen = Observation()
             rows = self._rows(found.observe(seen, *_counts(found)))
@@ -178,8 +174,6 @@ class Answering:
 
     def _rows(self, found: DataFrame) -> DataFrame:
         """Return the rows that sinks are given."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         good = found.filter(is_good(found))
         if self.step.output == "arrays":
             return good.select("event", "subscriptions", *self.step.keep)
@@ -212,15 +206,11 @@ class Answering:
 
 def is_good(found: DataFrame) -> Column:
     """Return whether an answered event could be used: whole, with an id and fitting values."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     good = F.col("error").isNull() & F.col("event").isNotNull()
     return good & F.col(BROKEN).isNull() if BROKEN in found.columns else good
 
 
 def _counts(found: DataFrame) -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
-
     good = is_good(found)
     matches = F.sum(F.when(good, F.size("subscriptions")).otherwise(0))
     return [
@@ -231,8 +221,6 @@ def _counts(found: DataFrame) -> list[Column]:
 
 
 def _with_whole_row(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
     given = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     broken = F.col(BROKEN) if BROKEN in events.columns else F.lit(None)
     return events.withColumn(_WHOLE, F.coalesce(broken, given))
@@ -240,8 +228,6 @@ def _with_whole_row(events: DataFrame) -> DataFrame:
 
 def _bad_rows(found: DataFrame) -> DataFrame:
     """Return the bad rows of a batch, with what is wrong and all that was given."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     broken = F.col(BROKEN).isNotNull() if BROKEN in found.columns else F.lit(False)
     nameless = F.col("event").isNull()
 

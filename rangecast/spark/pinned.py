@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from pyspark.sql import SparkSession
+
+from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.edits import Edits
-from rangecast.spark.matching import Prepared, prepare
+from rangecast.spark.matching import Prepared, is_large, prepare
 from rangecast.spark.versions import Versions
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_PREPARED = 2
+_READY = 2
 """Versions that are held at a time: the last one, and the one that follows it."""
 
 
 class Ready(NamedTuple):
-    """A set that events can be matched with."""
+    """A set that events can be matched with, many times."""
 
-    subscriptions: Prepared | DataFrame
+    subscriptions: Prepared | Boxes
+    """Boxes are cut by space anew for each batch, as its events lie."""
     rows: int
     space: Space
     """Of the set, with the words that it mentions."""
@@ -56,15 +56,17 @@ class Pinned:
         space: Space,
         *,
         index: str = "auto",
+        plan: str = "auto",
         edits: Edits | None = None,
         keep_versions: int | None = None,
     ):
         self.space = space
         self.versions = versions
         self._index = index
+        self._plan = plan
         self._edits = edits
         self._keep = keep_versions
-        self._prepared: OrderedDict[int, Prepared] = OrderedDict()
+        self._held: OrderedDict[int, Ready] = OrderedDict()
 
     def refresh(self) -> int:
         version = self._edits.apply() if self._edits is not None else None
@@ -79,30 +81,35 @@ class Pinned:
         return self.versions.pin(stream, batch)
 
     def ready(self, session: SparkSession, version: int) -> Ready:
-        if version not in self._prepared:
-            path = self.versions.path(version)
-            self._prepared[version] = prepare(session, path, self.space, index=self._index)
-            if len(self._prepared) > _PREPARED:
-                self._prepared.popitem(last=False)
-        return _ready(self._prepared[version])
+        if version not in self._held:
+            boxes, known = self.versions.load(version)
+            if known.definition() != self.space.definition():
+                path = self.versions.path(version)
+                raise UsageError(f"{path}: is of the space {known}, expected: {self.space}")
+            self._held[version] = _ready(session, boxes, known, self._index, self._plan)
+            if len(self._held) > _READY:
+                self._held.popitem(last=False)
+        return self._held[version]
 
 
 class Fixed:
-    """One set for the one batch of a batch job; a DataFrame is partitioned by space."""
+    """One set for all batches."""
 
     def __init__(
         self,
-        subscriptions: DataFrame | Boxes | Path,
+        boxes: Boxes,
         space: Space,
         *,
         index: str = "auto",
+        plan: str = "auto",
         version: int = 0,
     ):
         self.space = space
-        self._given = subscriptions
+        self._boxes = boxes
         self._index = index
+        self._plan = plan
         self._version = version
-        self._ready: Ready | None = None
+        self._held: Ready | None = None
 
     def refresh(self) -> int:
         return 0
@@ -114,15 +121,13 @@ class Fixed:
         return self._version
 
     def ready(self, session: SparkSession, version: int) -> Ready:
-        if self._ready is None:
-            if isinstance(self._given, Boxes | Path):
-                prepared = prepare(session, self._given, self.space, index=self._index)
-                self._ready = _ready(prepared)
-            else:
-                rows = self._given.count()
-                self._ready = Ready(self._given, rows, self.space, "partitioned")
-        return self._ready
+        if self._held is None:
+            self._held = _ready(session, self._boxes, self.space, self._index, self._plan)
+        return self._held
 
 
-def _ready(prepared: Prepared) -> Ready:
-    return Ready(prepared, prepared.rows, prepared.space, "broadcast")
+def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: str) -> Ready:
+    if plan == "partitioned" or (plan == "auto" and is_large(boxes.rows, len(space))):
+        return Ready(boxes, boxes.rows, space, "partitioned")
+    prepared = prepare(session, boxes, space, index=index)
+    return Ready(prepared, boxes.rows, space, "broadcast")

@@ -10,28 +10,26 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
+
+from pyspark.sql import SparkSession
 
 from rangecast.match.choose import INDEXES
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.spark.answering import OUTPUTS, Answering, Done, Step
 from rangecast.spark.edits import Edits
+from rangecast.spark.matching import PLANS
 from rangecast.spark.pinned import Fixed, Pinned
-from rangecast.spark.session import start
 from rangecast.spark.settings import Settings
 from rangecast.spark.sinks import Console, Folder, Sink
 from rangecast.spark.sinks import Topic as TopicSink
-from rangecast.spark.sources import FORMATS, Files, Rate, Source, Topic, read_table
-from rangecast.spark.stream import AVAILABLE_NOW, run
+from rangecast.spark.sources import FORMATS, Files, Rate, Source, Topic
+from rangecast.spark.stream import AVAILABLE_NOW, run_stream
 from rangecast.spark.versions import Versions
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 MODES = ("batch", "stream")
-PLANS = ("broadcast", "partitioned")
 _TIME = r"\d+ (second|minute|hour)s?"
 _TRIGGER = f"{AVAILABLE_NOW!r}, or the time between batches such as '10 seconds'"
 _SCALARS = "a table of texts and numbers"
@@ -49,7 +47,7 @@ class Subscriptions(NamedTuple):
 class Stream(NamedTuple):
     """What only a stream has."""
 
-    checkpoint: Path
+    checkpoint: str
     trigger: str
 
 
@@ -68,6 +66,7 @@ class Pipeline:
     source: Source
     subscriptions: Subscriptions
     step: Step
+    index: str
     plan: str
     sinks: Sequence[Sink]
     quarantine: Folder | None
@@ -80,12 +79,13 @@ class Pipeline:
         """Read and check a file."""
         given = Settings.load(path)
         mode = given.choice("mode", MODES)
-        step, plan = _step(given)
+        step, index, plan = _step(given)
         pipeline = cls(
             space=Space.load(given.path("space", "the file of the space")),
             source=_source(given.table("source", "a table [source]"), mode),
             subscriptions=_subscriptions(given.table("subscriptions", "a table"), mode),
             step=step,
+            index=index,
             plan=plan,
             sinks=[_sink(one) for one in given.tables("sink", "tables [[sink]]")],
             quarantine=_quarantine(given),
@@ -93,20 +93,18 @@ class Pipeline:
             spark=_spark(given),
         )
         given.done()
-        if plan == "partitioned" and (mode == "stream" or pipeline.subscriptions.file is None):
-            needed = "mode = 'batch' and a file of subscriptions"
-            raise given.error("step[0].plan", f"'partitioned' takes {needed}")
+        stream = pipeline.stream
+        if stream and "://" in stream.checkpoint and pipeline.subscriptions.versions is None:
+            needed = "a folder on a file system, as the checkpoint is none"
+            raise given.error("subscriptions.versions", f"is missing\n  expected: {needed}")
         return pipeline
 
-    def run(
-        self, *, master: str | None = None, report: Callable[[Done], None] = lambda _: None
-    ) -> None:
-        """Start Spark, and run to the end; `report` is told of each batch."""
-        session = start(master or self.spark.master, conf=self.spark.conf)
+    def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
+        """Run to the end; `report` is told of each batch."""
         is_stream = self.stream is not None
         events = self.source.read(session, self.space, self.step.keep, stream=is_stream)
         if self.stream is not None:
-            run(
+            run_stream(
                 events,
                 self._pinned(self.stream.checkpoint),
                 self.sinks,
@@ -117,32 +115,38 @@ class Pipeline:
                 report=report,
             )
             return
-        fixed = self._fixed(session)
-        answering = Answering(fixed, self.step, self.sinks, self.quarantine, report)
+        answering = Answering(self._fixed(), self.step, self.sinks, self.quarantine, report)
         with answering.closing:
             answering.check(session, events)
             answering.answer(events, f"batch job {uuid4()}", 0)
 
-    def _pinned(self, checkpoint: Path) -> Pinned:
-        """Return the subscriptions of a stream; a file is its own source of versions."""
+    def _pinned(self, checkpoint: str) -> Pinned:
+        """Return the subscriptions of a stream; a file that has changed is a new version."""
         given = self.subscriptions
-        versions = Versions(given.versions or checkpoint / "versions")
+        versions = Versions(given.versions or Path(checkpoint) / "versions")
         edits = None if given.edits is None else Edits(given.edits, versions, self.space)
         if given.file is not None and (edits is None or not versions.all()):
             versions.publish(read_subscriptions(given.file, self.space), self.space)
-        keep = given.keep_versions
-        return Pinned(versions, self.space, index=self.step.index, edits=edits, keep_versions=keep)
+        return Pinned(
+            versions,
+            self.space,
+            index=self.index,
+            plan=self.plan,
+            edits=edits,
+            keep_versions=given.keep_versions,
+        )
 
-    def _fixed(self, session: SparkSession) -> Fixed:
-        given, index = self.subscriptions, self.step.index
-        if given.versions is not None:
+    def _fixed(self) -> Fixed:
+        """Return the subscriptions of a batch job."""
+        given = self.subscriptions
+        if given.file is not None:
+            boxes, space, version = read_subscriptions(given.file, self.space), self.space, 0
+        else:
+            assert given.versions is not None
             versions = Versions(given.versions)
-            latest = versions.latest()
-            return Fixed(versions.path(latest), self.space, index=index, version=latest)
-        assert given.file is not None
-        if self.plan == "partitioned":
-            return Fixed(read_table(session, given.file), self.space, index=index)
-        return Fixed(read_subscriptions(given.file, self.space), self.space, index=index)
+            version = versions.latest()
+            boxes, space = versions.load(version)
+        return Fixed(boxes, space, index=self.index, plan=self.plan, version=version)
 
 
 def _source(given: Settings, mode: str) -> Source:
@@ -161,7 +165,7 @@ def _source(given: Settings, mode: str) -> Source:
             source = Topic(servers, topic, integer_ids, columns, options)
         else:
             source = Files(
-                path=str(given.path("path", "a file, or a folder of files")),
+                path=given.location("path", "a file, or a folder of files"),
                 format=given.choice("format", FORMATS),
                 schema=given.optional_text("schema", "columns, as 'id string, price double'"),
                 integer_ids=integer_ids,
@@ -196,7 +200,7 @@ def _subscriptions(given: Settings, mode: str) -> Subscriptions:
     return what
 
 
-def _step(given: Settings) -> tuple[Step, str]:
+def _step(given: Settings) -> tuple[Step, str, str]:
     steps = given.tables("step", "a table [[step]]")
     if len(steps) > 1:
         raise given.error("step", f"there are {len(steps)}\n  expected: one, of type 'match'")
@@ -205,12 +209,12 @@ def _step(given: Settings) -> tuple[Step, str]:
     step = Step(
         output=one.choice("output", OUTPUTS, "pairs"),
         keep=one.texts("keep", "a list of columns"),
-        index=one.choice("index", ("auto", *INDEXES), "auto"),
         nan_is_missing=one.flag("nan_is_missing", False),
     )
-    plan = one.choice("plan", PLANS, "broadcast")
+    index = one.choice("index", ("auto", *INDEXES), "auto")
+    plan = one.choice("plan", PLANS, "auto")
     one.done()
-    return step, plan
+    return step, index, plan
 
 
 def _sink(given: Settings) -> Sink:
@@ -243,7 +247,7 @@ def _stream(given: Settings, mode: str) -> Stream | None:
         return None
     if table is None:
         raise given.error("stream", "is missing\n  expected: a table with a checkpoint")
-    checkpoint = table.path("checkpoint", "the folder where Spark notes how far it is")
+    checkpoint = table.location("checkpoint", "the folder where Spark notes how far it is")
     trigger = table.text("trigger", _TRIGGER, AVAILABLE_NOW)
     if trigger != AVAILABLE_NOW and not re.fullmatch(_TIME, trigger):
         raise table.error("trigger", f"can't be {trigger!r}\n  expected: {_TRIGGER}")

@@ -116,6 +116,11 @@ class Settings:
         """Return a path, which counts from the folder of the file."""
         return self.file.parent / self.text(key, what)
 
+    def location(self, key: str, what: str) -> str:
+        """Return a path, or a URL as it is."""
+        text = self.text(key, what)
+        return text if "://" in text else str(self.file.parent / text)
+
     def optional_path(self, key: str, what: str) -> Path | None:
         """Return a path, `None` if it isn't given."""
         text = self.optional_text(key, what)

@@ -11,16 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import FileError
 from rangecast.spark.commits import CommittedFolder
 from rangecast.spark.sources import need_kafka
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class Batch(NamedTuple):
@@ -123,8 +122,6 @@ class Topic(Sink):
 
 def messages_of_rows(rows: DataFrame) -> DataFrame:
     """Return rows as messages: key and value."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     key = F.col("event").cast("string").alias("key")
     return rows.select(key, F.to_json(F.struct("*")).alias("value"))
 

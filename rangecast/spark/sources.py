@@ -13,17 +13,16 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.files import format_of
 from rangecast.model.space import Space
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 BROKEN = "_corrupt_record"
 FORMATS = ("parquet", "json", "csv")
@@ -57,12 +56,11 @@ class Files:
         return _with_columns(frame, self.columns)
 
     def _schema(self, session: SparkSession, space: Space, keep: Sequence[str]) -> StructType:
-        from pyspark.sql.types import StructType
-
         if self.schema is not None:
-            schema = cast("StructType", StructType.fromDDL(self.schema))
+            schema = cast(StructType, StructType.fromDDL(self.schema))
         elif self.format == "parquet":
-            first_file(self.path)
+            if "://" not in self.path:
+                first_file(self.path)
             return session.read.parquet(self.path).schema
         else:
             names = self._header() if self.format == "csv" else _names(space, keep)
@@ -132,6 +130,8 @@ Source = Files | Rate | Topic
 def first_file(path: str | Path) -> Path:
     """Return a file, or one of a folder: to learn columns and format from."""
     whole = Path(path)
+    if "://" in str(path):
+        raise FileError(f"{path}: give its columns as schema = 'id string, ...'")
     if whole.is_file():
         return whole
     found = sorted(p for p in whole.rglob("*") if p.is_file() and p.name[0] not in "._")
@@ -143,25 +143,17 @@ def first_file(path: str | Path) -> Path:
     return found[0]
 
 
-def format_for_spark(path: str | Path) -> str:
-    """Return the name that Spark has for the format of a file, or of the files of a folder."""
+def files_of(path: str | Path) -> Files:
+    """Return a file, or a folder of files of one format, as a source; the suffix tells which."""
     names = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
     form = format_of(first_file(path))
     if form not in names:
         raise FileError(f"{path}: Spark doesn't read {form} files; use {', '.join(names)}")
-    return names[form]
-
-
-def read_table(session: SparkSession, path: str | Path) -> DataFrame:
-    """Return a table of any format, such as subscriptions; CSV as texts."""
-    form = format_for_spark(path)
-    return session.read.format(form).options(**(_CSV if form == "csv" else {})).load(str(path))
+    return Files(str(path), names[form])
 
 
 def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
     """Return Kafka messages as events; one without an id is named topic/partition/offset."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     whole = schema.add(BROKEN, "string")
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
@@ -195,8 +187,6 @@ def _names(space: Space, keep: Sequence[str]) -> list[str]:
 
 
 def _texts(names: Sequence[str], *, integer_ids: bool) -> StructType:
-    from pyspark.sql.types import StructType
-
     schema = StructType()
     for name in names:
         schema = schema.add(name, "bigint" if name == "id" and integer_ids else "string")
@@ -204,6 +194,4 @@ def _texts(names: Sequence[str], *, integer_ids: bool) -> StructType:
 
 
 def _with_columns(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
     return frame.withColumns({name: F.expr(text) for name, text in columns.items()})

@@ -1,6 +1,6 @@
 """A stream of events against a set of subscriptions that may change while it runs.
 
-    run(
+    run_stream(
         session.readStream.schema(...).parquet("events/"),
         Pinned(Versions("subscriptions/"), space),
         [Folder("matches/")],
@@ -16,22 +16,23 @@ checkpoint: nothing is lost and, in sinks that promise it, nothing is there twic
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
 
 from rangecast.errors import RangecastError, UsageError
 from rangecast.spark.answering import Answering, Done, Step
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Folder, Sink
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 AVAILABLE_NOW = "available-now"
 _STREAM_ID = "sql.streaming.queryId"
 
 
-def run(
+def run_stream(
     events: DataFrame,
     pinned: Pinned,
     sinks: Sequence[Sink],
@@ -43,7 +44,7 @@ def run(
     report: Callable[[Done], None] = lambda _: None,
     watch: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Answer a streaming DataFrame until it ends, or until Ctrl-C.
+    """Answer a streaming DataFrame until it ends, or until Ctrl-C or SIGTERM.
 
     trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     quarantine  where bad rows go; without, the first one ends the stream
@@ -70,11 +71,29 @@ def run(
         writer = events.writeStream.foreachBatch(each).trigger(**when)
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
-            while not query.awaitTermination(1):  # in short waits, so that Ctrl-C is heard
-                pass
-        except KeyboardInterrupt:
+            with _told_to_stop() as told:
+                while not told.is_set() and not query.awaitTermination(1):
+                    pass
             query.stop()
         except Exception as error:
             if failed and isinstance(failed[0], RangecastError):
                 raise failed[0] from None
             raise error from (failed[0] if failed else None)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C and SIGTERM set; Spark's own way to hear Ctrl-C is to crash."""
+    told = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = {
+        number: signal.signal(number, lambda *_: told.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,7 +7,8 @@
     unseen/                     versions that are being written or deleted
     lock                        held while a version is published, pinned or pruned
 
-A version is written in `unseen` and renamed into place when it is complete. A pin is on the disk
+A version is written in `unseen` and renamed into place when it is complete; any program may add
+one, as `Engine.save` does. A pin is on the disk
 before its batch is matched: a batch that is run again after a crash finds its pin and gives the
 same answer, whatever was published meanwhile. `prune` leaves pinned versions alone. A stream's
 pins are let go `REPLAYABLE` batches later: Spark repeats the last batch, and only after a power
@@ -29,7 +30,7 @@ from typing import Any
 from rangecast.errors import SnapshotError, UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.durable import sync_folder, write_bytes, write_whole
-from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.model.space import Space
 
 REPLAYABLE = 10
@@ -73,12 +74,14 @@ class Versions:
 
     def edit_files(self, version: int) -> list[str]:
         """Return the names of the files of edits that went into a version."""
-        names: list[str] = json.loads((self.path(version) / _ORIGIN).read_bytes())["edits"]
+        origin = self.path(version) / _ORIGIN
+        names: list[str] = json.loads(origin.read_bytes())["edits"] if origin.exists() else []
         return names
 
     def refused(self, version: int) -> list[dict[str, Any]]:
         """Return the edits that could not be applied on the way to a version."""
-        lines = (self.path(version) / _REFUSED).read_text(encoding="utf-8").splitlines()
+        refused = self.path(version) / _REFUSED
+        lines = refused.read_bytes().splitlines() if refused.exists() else []
         return [json.loads(line) for line in lines]
 
     def publish(
@@ -90,7 +93,7 @@ class Versions:
         refused: Sequence[Mapping[str, Any]] = (),
         after: int | None = None,
     ) -> int | None:
-        """Add a version and return its number.
+        """Add a version and return its number; what is the newest version already stays that.
 
         `edits` are the files that made it of the one before. With `after`, nothing is published
         and `None` returned if that is not the newest version any more (0: there is none).
@@ -103,6 +106,9 @@ class Versions:
             applied = [*(self.edit_files(newest) if newest else ()), *edits]
             unseen = self.folder / _UNSEEN / f"{newest + 1:06}"
             save_boxes(unseen, boxes, space)
+            if newest and not edits and _same(unseen, self.path(newest)):
+                self._clear()
+                return newest
             write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
             lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in refused]
             write_bytes(unseen / _REFUSED, "".join(lines).encode())
@@ -149,8 +155,8 @@ class Versions:
             used = set(self.pinned().values())
             gone = [v for v in self.all()[:-keep] if v not in used]
             self._clear()
-            (self.folder / _UNSEEN).mkdir()
             for version in gone:  # so that none is ever seen half deleted
+                (self.folder / _UNSEEN).mkdir(exist_ok=True)
                 self.path(version).rename(self.folder / _UNSEEN / f"{version:06}")
             self._clear()
             return gone
@@ -166,6 +172,11 @@ class Versions:
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two snapshots hold the same: a manifest has the digest of every array."""
+    return (one / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
 
 
 def _pinned_version(pin: Path) -> int:

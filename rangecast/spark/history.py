@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import UsageError, near
 from rangecast.model.boxes import Boxes
@@ -17,9 +20,6 @@ from rangecast.model.space import Space
 from rangecast.spark.answering import is_good
 from rangecast.spark.matching import match
 from rangecast.spark.sources import BROKEN
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class Day(NamedTuple):
@@ -39,8 +39,6 @@ def backfill(events: DataFrame, text: str, space: Space, time: str | None = None
     Without `time` it is the first timestamp of the space; if there is none, all events are one
     day that isn't known.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     lo, hi, owner = boxes_of(space, [parse(space, text)])
     time = time or next((a.name for a in space if a.type == "timestamp"), None)
     if time is not None and time not in events.columns:
@@ -69,8 +67,6 @@ def backfill(events: DataFrame, text: str, space: Space, time: str | None = None
 
 
 def _moment(events: DataFrame, time: str) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812
-
     column = F.col(f"`{time}`")
     kind = events.schema[time].dataType.simpleString()
     if kind == "string":
