@@ -207,11 +207,8 @@ class _Run:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
         from rangecast.report.matching import MicroBatch
+        from rangecast.spark import Folder, Pinned, Versions, run_stream
         from rangecast.spark.answering import Done, Step
-        from rangecast.spark.pinned import Pinned
-        from rangecast.spark.sinks import Folder
-        from rangecast.spark.stream import run
-        from rangecast.spark.versions import Versions
 
         versions = Versions(self.output / "versions")
         versions.publish(boxes, space)
@@ -231,7 +228,7 @@ class _Run:
                 )
 
         with StreamProgress(as_json=False, quiet=False) as progress:
-            run(
+            run_stream(
                 quotes.option("maxFilesPerTrigger", 1).parquet(folder),
                 Pinned(versions, space),
                 [Folder(self.output / "stream")],
@@ -239,6 +236,8 @@ class _Run:
                 step=Step(output="arrays"),
                 report=report,
             )
+        if sum(batch.events for batch in self.stream) < self.events:  # Ctrl-C ends a stream
+            raise typer.Abort
 
     def verify(self, space: Space) -> None:
         """Prove both results."""
