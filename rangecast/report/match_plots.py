@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def concentration(counts: Counts) -> Svg:
         axes.set_xscale("log")
         axes.set_xlim(min(x[0], 50), 100)
         axes.set_ylim(0, 102)
-        _plain_ticks(axes.xaxis, "{:g}%")
+        _plain_ticks(axes.xaxis, lambda value: f"{value:g}%")
         axes.yaxis.set_major_formatter("{x:.0f}%")
     return svg
 
@@ -134,7 +134,7 @@ def density(region: Region, values: npt.NDArray[Any], label: str, colour: int) -
         for axis, edges in (("x", region.x_edges), ("y", region.y_edges)):
             if _grows(edges):
                 getattr(axes, f"set_{axis}scale")("log")
-                _plain_ticks(getattr(axes, f"{axis}axis"), "{:,.6g}")
+                _plain_ticks(getattr(axes, f"{axis}axis"), _brief)
         mesh = axes.pcolormesh(
             region.x_edges,
             region.y_edges,
@@ -147,14 +147,22 @@ def density(region: Region, values: npt.NDArray[Any], label: str, colour: int) -
         scale.set_label(label, size=9)
         scale.outline.set_visible(False)
         scale.ax.tick_params(labelsize=8, which="both", length=0)
-        _plain_ticks(scale.ax.xaxis, "{:,.6g}")
+        _plain_ticks(scale.ax.xaxis, _brief)
         scale.solids.set_rasterized(True)
     return svg
 
 
-def _plain_ticks(axis: Any, form: str) -> None:
+def _brief(value: float) -> str:
+    """Return a number of a scale: 0.1, 100, 1k, 1M."""
+    for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{name}"
+    return f"{value:g}"
+
+
+def _plain_ticks(axis: Any, form: Callable[[float], str]) -> None:
     """Write numbers at the decades of a logarithmic axis, and nothing between them."""
-    axis.set_major_formatter(lambda value, _: form.format(value))
+    axis.set_major_formatter(lambda value, _: form(value))
     axis.set_minor_formatter(lambda *_: "")
 
 
