@@ -17,7 +17,7 @@ from rangecast.spark.commits import commits, read_committed
 from rangecast.spark.edits import Edits
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Callback, Console, Folder, Topic, messages_of_rows
-from rangecast.spark.sources import BROKEN, Files, Rate, _texts, events_of_messages, need_kafka
+from rangecast.spark.sources import BROKEN, Files, Rate, events_of_messages, need_kafka, text_schema
 from rangecast.spark.stream import run_stream
 from rangecast.spark.versions import Versions
 
@@ -299,7 +299,7 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
     ]
     schema = "topic string, partition int, offset bigint, value string"
     messages = spark.createDataFrame(given, schema)
-    events = events_of_messages(messages, _texts(["id", "price"], integer_ids=False))
+    events = events_of_messages(messages, text_schema(["id", "price"], integer_ids=False))
     assert [tuple(row) for row in events.select("id", "price", BROKEN).collect()] == [
         ("a", "2.5", None),
         ("t/0/2", "x", None),

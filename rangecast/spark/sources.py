@@ -64,7 +64,7 @@ class Files:
             return session.read.parquet(self.path).schema
         else:
             names = self._header() if self.format == "csv" else _names(space, keep)
-            schema = _texts(names, integer_ids=self.integer_ids)
+            schema = text_schema(names, integer_ids=self.integer_ids)
         if self.format != "parquet" and BROKEN not in schema.names:
             schema = schema.add(BROKEN, "string")
         return schema
@@ -120,7 +120,7 @@ class Topic:
             .options(**self.options)
             .load()
         )
-        schema = _texts(_names(space, keep), integer_ids=self.integer_ids)
+        schema = text_schema(_names(space, keep), integer_ids=self.integer_ids)
         return _with_columns(events_of_messages(messages, schema), self.columns)
 
 
@@ -186,7 +186,8 @@ def _names(space: Space, keep: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(["id", *space.names, *keep]))
 
 
-def _texts(names: Sequence[str], *, integer_ids: bool) -> StructType:
+def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
+    """Return columns of texts, as attributes parse them; ids may be numbers."""
     schema = StructType()
     for name in names:
         schema = schema.add(name, "bigint" if name == "id" and integer_ids else "string")
