@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import typer
 
-from rangecast.cli import demo, generate, match, rank, why
+from rangecast.cli import demo, generate, match, pipeline, rank, why
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command("match")(match.match)
 app.command("rank")(rank.rank)
 app.command("why")(why.why)
 app.command("demo")(demo.demo)
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def main() -> None:
