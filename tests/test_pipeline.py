@@ -213,7 +213,8 @@ def test_backfill_counts_by_day_with_samples(spark, folder):
         ["2026-01-31", "2", "1", "1"],
         ["", "1", "1", "0"],
     ]
-    assert '{"id": "a", "price": "5"' in done.stderr
+    samples = [json.loads(line)["id"] for line in done.stderr.splitlines() if line[0] == "{"]
+    assert samples == ["a", "c", "e"]
     assert "3 of 5 events match (60%), on 3 of 3 days" in done.stderr
     table = folder / "days.parquet"
     done = ask(folder / "events.csv", "--filter", "price > 99", "--json", "-o", table, *known)
@@ -232,8 +233,11 @@ def test_backfill_finds_its_column_of_time(spark, folder):
     )
     (only,) = backfill(events, "price <= 5", space, "day")
     assert (str(only.day), only.events, only.matches) == ("2026-02-01", 2, 1)
-    assert only.sample is not None
-    assert only.sample["price"] == 5
+    assert [sample["price"] for sample in only.samples] == [5]
+    many = spark.range(1000).selectExpr("id", "id as price", "timestamp'2026-02-01' as time")
+    (only,) = backfill(many, "price >= 100", space, samples=3)
+    assert (only.events, only.matches, len(only.samples)) == (1000, 900, 3)
+    assert all(sample["price"] >= 100 for sample in only.samples)
     with pytest.raises(UsageError, match="'week' has the type int"):
         backfill(events, "true", space, "week")
     with pytest.raises(UsageError, match="no column 'dai': did you mean 'day'"):

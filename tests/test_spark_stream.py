@@ -17,7 +17,7 @@ from rangecast.spark.commits import commits, read_committed
 from rangecast.spark.edits import Edits
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Callback, Console, Folder, Topic, messages_of_rows
-from rangecast.spark.sources import BROKEN, Files, Rate, _texts, events_of_messages, need_kafka
+from rangecast.spark.sources import BROKEN, Files, Rate, events_of_messages, need_kafka, text_schema
 from rangecast.spark.stream import run_stream
 from rangecast.spark.versions import Versions
 
@@ -37,7 +37,7 @@ def space():
 
 def publish(folder, *edits):
     """Make the next version of (op, id, filter) edits."""
-    (folder / "edits").mkdir(exist_ok=True)
+    (folder / "edits").mkdir(parents=True, exist_ok=True)
     number = len(list((folder / "edits").iterdir()))
     lines = [json.dumps({"op": op, "id": one, "filter": text}) + "\n" for op, one, text in edits]
     (folder / "edits" / f"{number}.jsonl").write_text("".join(lines))
@@ -251,6 +251,36 @@ def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):
         assert pairs(folder) == wanted
 
 
+def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    (tmp_path / "events").mkdir()
+    lines = ["id,cents,odd name", "7,500,ann", "seven,500,x", "8,dear,bob"]
+    (tmp_path / "events" / "0.csv").write_text("\n".join(lines))
+    columns = {"price": "try_cast(cents as int) / 100", "name": "`odd name`"}
+    events = stream(spark, tmp_path, columns=columns, integer_ids=True)
+    quarantine = Folder(tmp_path / "bad")
+    go(spark, tmp_path, events=events, quarantine=quarantine, step=Step(keep=["odd name"]))
+    rows = read_committed(tmp_path / "matches").to_table().to_pylist()
+    found = sorted((row["event"], row["subscription"], row["odd name"]) for row in rows)
+    assert found == [
+        (7, "all", "ann"),
+        (7, "cheap", "ann"),
+        (8, "all", "bob"),
+        (8, "bob", "bob"),
+    ]
+    (bad,) = read_committed(tmp_path / "bad").to_table().to_pylist()
+    assert bad["data"] == "seven,500,x"
+
+
+def test_values_that_dont_fit_a_given_schema_are_bad_rows(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", {1: (5, "ann"), 2: ("dear", "x"), "three": (5, "x")})
+    events = stream(spark, tmp_path, schema="id bigint, price double, name string")
+    (done,) = go(spark, tmp_path, events=events, quarantine=Folder(tmp_path / "bad"))
+    assert (done.events, done.bad_rows) == (3, 2)
+    assert pairs(tmp_path) == [(0, 1, "all"), (0, 1, "cheap")]
+
+
 def test_an_event_that_matches_everything_and_one_that_matches_nothing(spark, tmp_path):
     publish(tmp_path, *(("subscribe", f"s{i}", "price >= 0") for i in range(3000)))
     csv_events(tmp_path, "0.csv", {"all": (1, "x"), "none": (None, None)})
@@ -299,7 +329,7 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
     ]
     schema = "topic string, partition int, offset bigint, value string"
     messages = spark.createDataFrame(given, schema)
-    events = events_of_messages(messages, _texts(["id", "price"], integer_ids=False))
+    events = events_of_messages(messages, text_schema(["id", "price"], integer_ids=False))
     assert [tuple(row) for row in events.select("id", "price", BROKEN).collect()] == [
         ("a", "2.5", None),
         ("t/0/2", "x", None),

@@ -38,7 +38,7 @@ def run(
         pipeline.run(session, progress.batch)
     totals = progress.totals
     text = (
-        f"{totals['batches']:,} batches, {totals['events']:,} events in, "
+        f"batches: {totals['batches']:,}; {totals['events']:,} events in, "
         f"{totals['matches']:,} matches out, {totals['bad_rows']:,} bad rows "
         f"({per_second(totals['events'], totals['seconds'])})"
     )
@@ -80,12 +80,15 @@ def backfill(
     history = files_of(events)
     keep = [] if time is None else [time]
     with spark_session(master) as session:
-        days = over_history(history.read(session, known, keep, stream=False), text, known, time)
+        days = over_history(
+            history.read(session, known, keep, stream=False), text, known, time, samples
+        )
     names = ("events", "matches", "bad_rows")
     counts = {name: [getattr(day, name) for day in days] for name in names}
     table = pa.table({"day": pa.array([day.day for day in days], pa.date32()), **counts})
     write_table(table, output)
-    shown = [day.sample for day in days if day.sample is not None][:samples]
+    found = [sample for day in days for sample in day.samples]
+    shown = found[:: max(1, len(found) // max(1, samples))][:samples]  # from all over the days
     totals = {name: sum(values) for name, values in counts.items()}
     if not (as_json or quiet):
         for sample in shown:

@@ -53,9 +53,8 @@ class StreamProgress:
 
     def _line(self, done: Done) -> str:
         line = (
-            f"batch {done.batch}: {done.events:,} events in, {done.matches:,} matches out, "
-            f"{per_second(done.events, done.seconds)}, version {done.version} "
-            f"({done.subscriptions:,} subscriptions)"
+            f"batch {done.batch}, version {done.version}: {done.events:,} events in, "
+            f"{done.matches:,} matches out, {per_second(done.events, done.seconds)}"
         )
         if done.bad_rows:
             line += f", {done.bad_rows:,} bad rows"

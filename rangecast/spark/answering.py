@@ -151,6 +151,7 @@ class Answering:
             output="arrays",
             keep=[*keep, *broken],
             errors="column",
+            index=ready.index,
             plan=ready.plan,
             nan_is_missing=self.step.nan_is_missing,
         )
@@ -175,10 +176,10 @@ class Answering:
     def _rows(self, found: DataFrame) -> DataFrame:
         """Return the rows that sinks are given."""
         good = found.filter(is_good(found))
+        keep = [f"`{name}`" for name in self.step.keep]
         if self.step.output == "arrays":
-            return good.select("event", "subscriptions", *self.step.keep)
-        one = F.explode("subscriptions").alias("subscription")
-        return good.select("event", one, *self.step.keep)
+            return good.select("event", "subscriptions", *keep)
+        return good.select("event", F.explode("subscriptions").alias("subscription"), *keep)
 
     def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> None:
         """Commit the bad rows of a batch to the quarantine; without one, raise the first."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,8 @@ _READY = 2
 """Versions that are held at a time: the last one, and the one that follows it."""
 
 
-class Ready(NamedTuple):
+@dataclass(frozen=True)
+class Ready:
     """A set that events can be matched with, many times."""
 
     subscriptions: Prepared | Boxes
@@ -26,6 +28,7 @@ class Ready(NamedTuple):
     rows: int
     space: Space
     """Of the set, with the words that it mentions."""
+    index: str
     plan: str
 
 
@@ -128,6 +131,6 @@ class Fixed:
 
 def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: str) -> Ready:
     if plan == "partitioned" or (plan == "auto" and is_large(boxes.rows, len(space))):
-        return Ready(boxes, boxes.rows, space, "partitioned")
+        return Ready(boxes, boxes.rows, space, index, "partitioned")
     prepared = prepare(session, boxes, space, index=index)
-    return Ready(prepared, boxes.rows, space, "broadcast")
+    return Ready(prepared, boxes.rows, space, index, "broadcast")

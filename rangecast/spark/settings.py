@@ -114,17 +114,17 @@ class Settings:
 
     def path(self, key: str, what: str) -> Path:
         """Return a path, which counts from the folder of the file."""
-        return self.file.parent / self.text(key, what)
+        return (self.file.parent / self.text(key, what)).resolve()
 
     def location(self, key: str, what: str) -> str:
         """Return a path, or a URL as it is."""
         text = self.text(key, what)
-        return text if "://" in text else str(self.file.parent / text)
+        return text if "://" in text else str((self.file.parent / text).resolve())
 
     def optional_path(self, key: str, what: str) -> Path | None:
         """Return a path, `None` if it isn't given."""
         text = self.optional_text(key, what)
-        return None if text is None else self.file.parent / text
+        return None if text is None else (self.file.parent / text).resolve()
 
     def done(self) -> None:
         """Refuse keys that mean nothing here."""

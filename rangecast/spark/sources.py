@@ -18,7 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.files import format_of
@@ -64,9 +64,9 @@ class Files:
             return session.read.parquet(self.path).schema
         else:
             names = self._header() if self.format == "csv" else _names(space, keep)
-            schema = _texts(names, integer_ids=self.integer_ids)
+            schema = text_schema(names, integer_ids=self.integer_ids)
         if self.format != "parquet" and BROKEN not in schema.names:
-            schema = schema.add(BROKEN, "string")
+            schema = schema.add(BROKEN, StringType())
         return schema
 
     def _header(self) -> list[str]:
@@ -120,7 +120,7 @@ class Topic:
             .options(**self.options)
             .load()
         )
-        schema = _texts(_names(space, keep), integer_ids=self.integer_ids)
+        schema = text_schema(_names(space, keep), integer_ids=self.integer_ids)
         return _with_columns(events_of_messages(messages, schema), self.columns)
 
 
@@ -154,14 +154,14 @@ def files_of(path: str | Path) -> Files:
 
 def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
     """Return Kafka messages as events; one without an id is named topic/partition/offset."""
-    whole = schema.add(BROKEN, "string")
+    whole = schema.add(BROKEN, StringType())
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
     event = F.from_json(text, whole, options)
     rows = messages.select("topic", "partition", "offset", text.alias("_text"), event.alias("_e"))
     columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
     columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
-    if schema["id"].dataType.simpleString() == "string":
+    if schema["id"].dataType == StringType():
         place = F.concat_ws("/", "topic", "partition", "offset")
         columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
     return rows.select([column.alias(name) for name, column in columns.items()])
@@ -186,10 +186,11 @@ def _names(space: Space, keep: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(["id", *space.names, *keep]))
 
 
-def _texts(names: Sequence[str], *, integer_ids: bool) -> StructType:
+def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
+    """Return columns of texts, as attributes parse them; ids may be numbers."""
     schema = StructType()
     for name in names:
-        schema = schema.add(name, "bigint" if name == "id" and integer_ids else "string")
+        schema = schema.add(name, LongType() if name == "id" and integer_ids else StringType())
     return schema
 
 
