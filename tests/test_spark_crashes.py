@@ -61,8 +61,11 @@ def expected(file, version):
     }
 
 
-def drive(folder, *deadly, kill_after=None):
-    """Run the stream until it ends or is killed; return the steps that it reported."""
+def drive(folder, *deadly, kill_at=None):
+    """Run the stream until it ends or is killed; return the steps that it reported.
+
+    `kill_at`: kill it so many seconds after so many steps.
+    """
     command = [sys.executable, "-m", "tests.stream_driver", str(folder), *map(str, deadly)]
     log = folder / "stderr.txt"
     with (
@@ -76,10 +79,9 @@ def drive(folder, *deadly, kill_after=None):
         steps = []
         for line in process.stdout:
             steps.append(line.strip())
-            if kill_after is not None:
-                time.sleep(kill_after)
+            if kill_at is not None and len(steps) == kill_at[0]:
+                time.sleep(kill_at[1])
                 os.killpg(process.pid, signal.SIGKILL)
-                kill_after = None
     killed = process.returncode == -signal.SIGKILL
     assert killed or process.returncode == 0, log.read_text()
     return steps
@@ -90,14 +92,14 @@ def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp
     versions = Versions(tmp_path / "versions")
     pins: dict[int, int] = {}
     dice = random.Random()
-    moments = [dice.uniform(0, 1.5) for _ in range(RANDOM_KILLS)]
+    moments = [(dice.randint(1, 8), dice.uniform(0, 0.5)) for _ in range(RANDOM_KILLS)]
     print("random moments:", moments)
     for edits, kill in enumerate([*STEPS, *moments, None], start=1):
         add_edits(tmp_path / "edits", edits)
         if isinstance(kill, str):
             assert drive(tmp_path, kill, 2)[-1] == kill  # the second batch of each run
         elif kill is not None:
-            drive(tmp_path, kill_after=kill)
+            drive(tmp_path, kill_at=kill)
         else:
             assert drive(tmp_path)[-1] == "ended"
         for (_, batch), version in versions.pinned().items():
