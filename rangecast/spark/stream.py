@@ -74,7 +74,7 @@ def run_stream(
             with _told_to_stop() as told:
                 while not told.is_set() and not query.awaitTermination(1):
                     pass
-            query.stop()
+                query.stop()
         except Exception as error:
             if failed and isinstance(failed[0], RangecastError):
                 raise failed[0] from None
