@@ -19,17 +19,23 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.kernels.jit import jit, jit_single
+from rangecast.kernels.jit import jit
 from rangecast.merge.tree import (
+    LEVEL,
+    NEXT,
+    SIZE,
     Counts,
+    Ints,
     Tree,
     Words,
+    balance,
     descend,
     has_room,
     last_at,
-    leaf_of,
+    leaves_of,
     next_leaf_with_gap,
     shift,
+    shift_from,
 )
 
 Mask = npt.NDArray[np.bool_]
@@ -37,49 +43,57 @@ Mask = npt.NDArray[np.bool_]
 DONE, NO_NODES, NO_ROOM = 0, 1, 2
 """Why an edit stopped: all is done; the tree needs more nodes; the output needs more room."""
 
+_ABREAST = 32
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
 
 @jit
 def _next_gap(
-    tree: Tree, place: np.uint64, last: np.uint64, top: np.uint64
+    state: Counts,
+    key: Words,
+    inner: Ints,
+    leaf_key: Words,
+    leaf: Ints,
+    place: np.uint64,
+    last: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64, bool]:
     """Find the first place from `place` to `last` that nothing holds.
 
-    Returns whether there is one, the whole gap around it, and whether it ends before a range (and
-    not with the curve).
+    Returns whether there is one, the first place of the gap around it and the first behind it, and
+    whether there is one behind it.
     """
-    leaf, base = descend(tree, place)
-    size = tree.leaf_size[leaf]
-    i = last_at(tree.leaf_key, leaf, size, place)
-    while base + tree.leaf_level[leaf, i] != 0:
+    node, base = descend(state, key, inner, place)
+    i = last_at(leaf_key, node, leaf[node, SIZE], place)
+    while base + leaf[node, LEVEL + i] != 0:
         i += 1
-        if i == size:
-            leaf, base = next_leaf_with_gap(tree, last)
-            if leaf < 0:
+        if i == leaf[node, SIZE]:
+            node, base = next_leaf_with_gap(state, key, inner, last)
+            if node < 0:
                 return False, _ZERO, _ZERO, False
-            size = tree.leaf_size[leaf]
             i = 0
-        if tree.leaf_key[leaf, i] > last:
+        if leaf_key[node, i] > last:
             return False, _ZERO, _ZERO, False
-    first = tree.leaf_key[leaf, i]
-    bounded, following = _following(tree, leaf, i)
-    return True, first, following - _ONE if bounded else top, bounded
+    bounded, following = _following(leaf_key, leaf, node, i)
+    return True, leaf_key[node, i], following, bounded
 
 
 @jit
-def _following(tree: Tree, leaf: int, i: int) -> tuple[bool, np.uint64]:
+def _following(leaf_key: Words, leaf: Ints, node: int, i: int) -> tuple[bool, np.uint64]:
     """Return whether there is a step after step `i` of a leaf, and its place."""
-    if i + 1 < tree.leaf_size[leaf]:
-        return True, tree.leaf_key[leaf, i + 1]
-    behind = tree.leaf_next[leaf]
-    return (False, _ZERO) if behind < 0 else (True, tree.leaf_key[behind, 0])
+    if i + 1 < leaf[node, SIZE]:
+        return True, leaf_key[node, i + 1]
+    behind = leaf[node, NEXT]
+    return (False, _ZERO) if behind < 0 else (True, leaf_key[behind, 0])
 
 
 @jit
 def _lacking(
-    tree: Tree,
+    state: Counts,
+    key: Words,
+    inner: Ints,
+    leaf_key: Words,
+    leaf: Ints,
     starts: Words,
     ends: Words,
     begin: int,
@@ -101,13 +115,15 @@ def _lacking(
     place = starts[begin] if begin < end else _ZERO
     while i < end:
         looked += 1
-        found, first, last, bounded = _next_gap(tree, place, ends[i], top)
+        found, first, following, bounded = _next_gap(
+            state, key, inner, leaf_key, leaf, place, ends[i]
+        )
         if not found:
             i += 1
             place = starts[i] if i < end else _ZERO
             continue
-        inner = bounded and first != _ZERO  # between two ranges
-        told = not (inner and last - first < gap)
+        last = following - _ONE if bounded else top
+        told = not bounded or first == _ZERO or last - first >= gap  # else it is closed already
         free = first  # from here on the gap isn't filled yet
         left_open = first == _ZERO
         full = False  # nothing of the gap is left behind the ranges looked at
@@ -161,6 +177,7 @@ def edit(
     on (subscription, its next range, whether its change was written) and sums up the work (steps
     touched, gaps looked for). Returns DONE, or what there is too little of.
     """
+    state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     while cursor[0] < len(offsets) - 1:
         one = cursor[0]
         begin, end = offsets[one], offsets[one + 1]
@@ -169,7 +186,20 @@ def edit(
                 if cursor[2]:
                     continue
                 filled, looked = _lacking(
-                    tree, starts, ends, begin, end, top, gap, out_starts, out_ends, out_offsets[one]
+                    state,
+                    key,
+                    inner,
+                    leaf_key,
+                    leaf,
+                    starts,
+                    ends,
+                    begin,
+                    end,
+                    top,
+                    gap,
+                    out_starts,
+                    out_ends,
+                    out_offsets[one],
                 )
                 if filled < 0:
                     return NO_ROOM
@@ -178,43 +208,52 @@ def edit(
                 cursor[4] += looked
             else:
                 while cursor[1] < end - begin:
-                    if not has_room(tree):
+                    if not has_room(state, len(leaf), len(inner)):
                         return NO_NODES
-                    i = begin + cursor[1]
-                    shift(tree, starts[i], by)
-                    cursor[3] += 1
-                    if ends[i] != top:
-                        shift(tree, ends[i] + _ONE, -by)
-                        cursor[3] += 1
+                    first, last = starts[begin + cursor[1]], ends[begin + cursor[1]]
+                    node = -1
+                    if last != top:
+                        node, due = shift(state, key, inner, leaf_key, leaf, first, last, by)
+                    if node < 0:
+                        node, due = shift_from(state, key, inner, leaf_key, leaf, first, by)
+                        if last != top:
+                            if due:
+                                balance(tree, node)
+                            last += _ONE
+                            node, due = shift_from(state, key, inner, leaf_key, leaf, last, -by)
+                    if due:
+                        balance(tree, node)
+                    cursor[3] += 1 + (ends[begin + cursor[1]] != top)
                     cursor[1] += 1
         cursor[0], cursor[1], cursor[2] = one + 1, 0, 0
     return DONE
 
 
 @jit
-def _held(tree: Tree, place: np.uint64, gap: np.uint64) -> bool:
-    leaf, base = leaf_of(tree, place)
-    i = last_at(tree.leaf_key, leaf, tree.leaf_size[leaf], place)
-    if base + tree.leaf_level[leaf, i] != 0:
+def _held(
+    leaf_key: Words, leaf: Ints, place: np.uint64, gap: np.uint64, node: int, base: int
+) -> bool:
+    """Whether a place of this leaf lies in a range of the table."""
+    i = last_at(leaf_key, node, leaf[node, SIZE], place)
+    if base + leaf[node, LEVEL + i] != 0:
         return True
-    first = tree.leaf_key[leaf, i]
+    first = leaf_key[node, i]
     if gap == _ZERO or first == _ZERO:
         return False
-    bounded, following = _following(tree, leaf, i)
+    bounded, following = _following(leaf_key, leaf, node, i)
     return bool(bounded and following - first <= gap)
 
 
 @jit
 def held(tree: Tree, places: Words, gap: np.uint64, out: Mask) -> None:
     """Write whether each place lies in a range of the table."""
-    for i in range(len(places)):
-        out[i] = _held(tree, places[i], gap)
-
-
-@jit_single
-def held_one(tree: Tree, place: np.uint64, gap: np.uint64) -> bool:
-    """Return whether one place lies in a range of the table."""
-    return _held(tree, place, gap)
+    state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
+    nodes, bases = np.empty(_ABREAST, np.int64), np.empty(_ABREAST, np.int64)
+    for begin in range(0, len(places), _ABREAST):
+        some = places[begin : begin + _ABREAST]
+        leaves_of(state, key, inner, some, nodes, bases)
+        for k in range(len(some)):
+            out[begin + k] = _held(leaf_key, leaf, some[k], gap, nodes[k], bases[k])
 
 
 @jit
@@ -223,14 +262,15 @@ def read_ranges(tree: Tree, top: np.uint64, gap: np.uint64, starts: Words, ends:
 
     Those that don't fit are counted only.
     """
-    leaf = 0  # the first leaf stays the first: a pair of leaves always keeps the left one
+    leaf_key, leaf = tree.leaf_key, tree.leaf
+    node = 0  # the first leaf stays the first: a pair of leaves always keeps the left one
     level, count, end = 0, 0, _ZERO
     was_held = False
-    while leaf >= 0:
+    while node >= 0:
         base = level
-        for i in range(tree.leaf_size[leaf]):
-            level = base + tree.leaf_level[leaf, i]
-            place = tree.leaf_key[leaf, i]
+        for i in range(leaf[node, SIZE]):
+            level = base + leaf[node, LEVEL + i]
+            place = leaf_key[node, i]
             if level != 0 and not was_held and (count == 0 or place - end - _ONE > gap):
                 if count < len(starts):
                     starts[count] = place
@@ -240,7 +280,7 @@ def read_ranges(tree: Tree, top: np.uint64, gap: np.uint64, starts: Words, ends:
                 if count <= len(ends):
                     ends[count - 1] = end
             was_held = level != 0
-        leaf = tree.leaf_next[leaf]
+        node = leaf[node, NEXT]
     if was_held and count <= len(ends):
         ends[count - 1] = top
     return count

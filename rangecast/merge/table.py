@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from rangecast.errors import UsageError, near
 from rangecast.merge.cells import Cells
-from rangecast.merge.edits import DONE, NO_NODES, edit, held, held_one, read_ranges
+from rangecast.merge.edits import DONE, NO_NODES, edit, held, read_ranges
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, range_sets, tree_of_ranges
 from rangecast.merge.tree import STEPS, empty_tree, grown
 from rangecast.model.boxes import Boxes, Floats
@@ -130,7 +130,7 @@ class Table:
     @property
     def steps(self) -> int:
         """Places where the number of subscriptions changes: what is stored."""
-        return int(self._tree.state[STEPS])
+        return int(self._tree.state[0, STEPS])
 
     @property
     def memory(self) -> int:
@@ -301,8 +301,7 @@ class Table:
 
     def holds(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
-        place = self.cells.places(encode_event(self.space, event)[None])[0]
-        return bool(held_one(self._tree, place, self._gap))
+        return bool(self.holds_many(encode_event(self.space, event)[None])[0])
 
     def holds_many(self, events: Any) -> npt.NDArray[np.bool_]:
         """Return the same for each of many: points (events, d), a table, or a list of dicts."""

@@ -6,19 +6,26 @@ subscriptions always give the same steps, whatever came and went before: this is
 unsubscribing after merging possible (paper 004, section 4, leaves it open). The step at place 0 is
 always there, even at level 0.
 
-Levels are relative. In a leaf they count from the level just before the leaf, in an inner node the
+Levels are relative. In a leaf they count from the level just before the leaf; in an inner node the
 level of a child is that just before the child, counted from the one just before the node. So a
-change from some place on changes one leaf and one path. `low` is the lowest level within a child,
-counted from the level before it: where it comes to 0 there is a gap, and nothing else need be
-opened to find one.
+range within one leaf changes that leaf only. `low` is the lowest level within a child, counted
+from the level before it: where it comes to 0 there is a gap, and nothing else need be opened to
+find one.
 
-    leaf_key, leaf_level  (leaves, FAN) uint64, int32    steps; leaf_size (leaves,) of them
-    leaf_next             (leaves,) int32                the next leaf, -1; of a free one the next free
-    key, level, low, child  (inners, FAN)                children; size (inners,) of them
-    state, path, spare_*                                 numbers below; working memory of one writer
+    leaf_key  (leaves, FAN) uint64          places of a leaf's steps
+    leaf      (leaves, 2 + FAN) int32       SIZE; NEXT leaf or -1 (of a free one the next free);
+                                            from LEVEL on their levels
+    key       (inners, FAN) uint64          place where each child begins
+    inner     (inners, 2 + 3 FAN) int32     SIZE; from LEVEL, LOW and CHILD on one number a child
+    state     (4, 16) int64                 row 0: root, height, ...; then the path of a writer:
+                                            nodes, children taken, levels before the nodes
+    spare_key, spare                        working memory of a writer
 
 Cost: a node has at least FAN / 4 entries. A look-up takes one search in each of log(steps) nodes; a
 change besides adds to at most FAN numbers in each. 12 bytes a step at a fill of about two thirds.
+
+Kernels called for every range take the arrays and not the tuple: numba would count references of
+all its arrays at every call, which costs more than the search.
 """
 
 from __future__ import annotations
@@ -32,64 +39,50 @@ from rangecast.kernels.jit import jit
 
 Words = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
-Levels = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int32]
 
 FAN = 64
 _LEAST = FAN // 4
 _FILL = FAN * 11 // 16
 _DEEPEST = 16
 
-ROOT, HEIGHT, STEPS, LEAVES, INNERS, FREE_LEAF, FREE_INNER = range(7)
-"""Places in `state`; LEAVES and INNERS are those in use, HEIGHT counts the inner levels."""
-_TOUCHED_LEAVES, _TOUCHED_INNERS = 7, 8
-"""Nodes before these were in use at some time; the others are fresh."""
+SIZE, NEXT, LEVEL = 0, 1, 2
+_LOW, _CHILD = LEVEL + FAN, LEVEL + 2 * FAN
+
+ROOT, HEIGHT, STEPS, LEAVES, INNERS = range(5)
+"""In `state`; LEAVES and INNERS are those in use, HEIGHT counts the rows of inner nodes."""
+_FREE_LEAF, _FREE_INNER, _FRESH_LEAF, _FRESH_INNER = range(5, 9)
+"""The first of the nodes that were freed, -1; and of those that were never in use."""
+_NODE, _TAKEN, _BEFORE = 1, 2, 3
 
 _ZERO = np.uint64(0)
+_ONE = np.uint64(1)
 
 
 class Tree(NamedTuple):
     """The arrays of the module's docstring."""
 
     state: Counts
-    path: Counts
-    leaf_key: Words
-    leaf_level: Levels
-    leaf_size: Levels
-    leaf_next: Levels
     key: Words
-    level: Levels
-    low: Levels
-    child: Levels
-    size: Levels
+    inner: Ints
+    leaf_key: Words
+    leaf: Ints
     spare_key: Words
-    spare: Levels
+    spare: Ints
 
 
 def empty_tree() -> Tree:
     """Return the function that is 0 everywhere."""
-    state = np.zeros(9, np.int64)
-    state[[FREE_LEAF, FREE_INNER]] = -1
-    state[[STEPS, LEAVES, _TOUCHED_LEAVES]] = 1
-    tree = _with_room(state, 4, 4 * _DEEPEST)
-    tree.leaf_size[0] = 1
-    tree.leaf_next[0] = -1
-    tree.leaf_key[0, 0] = tree.leaf_level[0, 0] = 0
-    return tree
+    return tree_of(np.zeros(1, np.uint64), np.zeros(1, np.int32))
 
 
 def _with_room(state: Counts, leaves: int, inners: int) -> Tree:
     return Tree(
         state=state,
-        path=np.zeros((3, _DEEPEST), np.int64),
-        leaf_key=np.empty((leaves, FAN), np.uint64),
-        leaf_level=np.empty((leaves, FAN), np.int32),
-        leaf_size=np.empty(leaves, np.int32),
-        leaf_next=np.empty(leaves, np.int32),
         key=np.empty((inners, FAN), np.uint64),
-        level=np.empty((inners, FAN), np.int32),
-        low=np.empty((inners, FAN), np.int32),
-        child=np.empty((inners, FAN), np.int32),
-        size=np.empty(inners, np.int32),
+        inner=np.empty((inners, 2 + 3 * FAN), np.int32),
+        leaf_key=np.empty((leaves, FAN), np.uint64),
+        leaf=np.empty((leaves, 2 + FAN), np.int32),
         spare_key=np.empty(2 * FAN, np.uint64),
         spare=np.empty((3, 2 * FAN), np.int32),
     )
@@ -97,25 +90,19 @@ def _with_room(state: Counts, leaves: int, inners: int) -> Tree:
 
 def grown(tree: Tree) -> Tree:
     """Return the same tree with room for more nodes; the old one is spent."""
-    leaves, inners = len(tree.leaf_size), len(tree.size)
-    more_leaves = leaves - tree.state[LEAVES] < 2
-    larger = _with_room(
-        tree.state, leaves * 2 if more_leaves else leaves, inners if more_leaves else inners * 2
-    )
-    used = int(tree.state[_TOUCHED_LEAVES]), int(tree.state[_TOUCHED_INNERS])
-    for name in ("leaf_key", "leaf_level", "leaf_size", "leaf_next"):
-        getattr(larger, name)[: used[0]] = getattr(tree, name)[: used[0]]
-    for name in ("key", "level", "low", "child", "size"):
-        getattr(larger, name)[: used[1]] = getattr(tree, name)[: used[1]]
+    leaves, inners = len(tree.leaf), len(tree.inner)
+    few = leaves - tree.state[0, LEAVES] < 2
+    larger = _with_room(tree.state, leaves * 2 if few else leaves, inners if few else inners * 2)
+    for old, new in zip(tree[1:5], larger[1:5], strict=True):
+        new[: len(old)] = old
     return larger
 
 
 @jit
-def has_room(tree: Tree) -> bool:
-    """Whether there are nodes enough for two more steps, however many nodes they split."""
-    leaves = len(tree.leaf_size) - tree.state[LEAVES]
-    inners = len(tree.size) - tree.state[INNERS]
-    return bool(leaves >= 2 and inners >= 2 * (tree.state[HEIGHT] + 2))
+def has_room(state: Counts, leaves: int, inners: int) -> bool:
+    """Whether so many nodes are enough for two more steps, however many nodes they split."""
+    enough = inners - state[0, INNERS] >= 2 * (state[0, HEIGHT] + 2)
+    return bool(enough and leaves - state[0, LEAVES] >= 2)
 
 
 # ---- looking up
@@ -125,170 +112,230 @@ def has_room(tree: Tree) -> bool:
 def last_at(keys: Words, node: int, count: int, place: np.uint64) -> int:
     """Return the last of `count` ascending keys of a node that is at or before a place.
 
-    The first one is.
+    The first one is. No branch depends on the keys: it would be guessed wrong.
     """
-    low = 0
-    while count > 1:
-        half = count >> 1
-        low += half if keys[node, low + half] <= place else 0
-        count -= half
-    return low
+    row, low, step, size = np.uint64(node), _ZERO, np.uint64(FAN // 2), np.uint64(count)
+    while step > _ZERO:
+        trial = low + step
+        low = trial if (trial < size) & (keys[row, trial] <= place) else low
+        step >>= _ONE
+    return np.int64(low)
 
 
 @jit
-def leaf_of(tree: Tree, place: np.uint64) -> tuple[int, int]:
-    """Return the leaf that a place falls in, and the level before the leaf. For readers."""
-    node, base = tree.state[ROOT], 0
-    for _ in range(tree.state[HEIGHT]):
-        i = last_at(tree.key, node, tree.size[node], place)
-        base += tree.level[node, i]
-        node = tree.child[node, i]
+def descend(state: Counts, key: Words, inner: Ints, place: np.uint64) -> tuple[int, int]:
+    """Return the leaf that a place falls in, and the level before it; write the path."""
+    node, base = state[0, ROOT], 0
+    for depth in range(state[0, HEIGHT]):
+        i = last_at(key, node, inner[node, SIZE], place)
+        state[_NODE, depth], state[_TAKEN, depth], state[_BEFORE, depth] = node, i, base
+        base += inner[node, LEVEL + i]
+        node = np.int64(inner[node, _CHILD + i])
     return node, base
 
 
 @jit
-def descend(tree: Tree, place: np.uint64) -> tuple[int, int]:
-    """Return what `leaf_of` does and write the path: nodes, children taken, levels before."""
-    path = tree.path
-    node, base = tree.state[ROOT], 0
-    for depth in range(tree.state[HEIGHT]):
-        i = last_at(tree.key, node, tree.size[node], place)
-        path[0, depth], path[1, depth], path[2, depth] = node, i, base
-        base += tree.level[node, i]
-        node = tree.child[node, i]
-    return node, base
+def leaves_of(
+    state: Counts, key: Words, inner: Ints, places: Words, leaves: Counts, bases: Counts
+) -> None:
+    """Write the leaf of each of a few places, and the level before it. For readers.
+
+    They go down side by side: the waits for memory overlap.
+    """
+    leaves[: len(places)] = state[0, ROOT]
+    bases[: len(places)] = 0
+    for _ in range(state[0, HEIGHT]):
+        for k in range(len(places)):
+            node = leaves[k]
+            i = last_at(key, node, inner[node, SIZE], places[k])
+            bases[k] += inner[node, LEVEL + i]
+            leaves[k] = inner[node, _CHILD + i]
 
 
 @jit
-def next_leaf_with_gap(tree: Tree, last: np.uint64) -> tuple[int, int]:
+def next_leaf_with_gap(
+    state: Counts, key: Words, inner: Ints, last: np.uint64
+) -> tuple[int, int]:
     """Return the first leaf after that of the path that has level 0 in it, and the level before it.
 
     Leaves that begin after `last` don't count: -1 if there is no other. Moves the path.
     """
-    path, height = tree.path, tree.state[HEIGHT]
-    for depth in range(height - 1, -1, -1):
-        node, base = path[0, depth], path[2, depth]
-        i = path[1, depth] + 1
-        while i < tree.size[node]:
-            if tree.key[node, i] > last:
+    height = state[0, HEIGHT]
+    for turn in range(height - 1, -1, -1):
+        node, base = state[_NODE, turn], state[_BEFORE, turn]
+        i = state[_TAKEN, turn] + 1
+        while i < inner[node, SIZE]:
+            if key[node, i] > last:
                 return -1, 0
-            if base + tree.level[node, i] + tree.low[node, i] == 0:
-                return _down_to_gap(tree, depth, i)
+            if base + inner[node, LEVEL + i] + inner[node, _LOW + i] == 0:
+                for depth in range(turn, height):
+                    while base + inner[node, LEVEL + i] + inner[node, _LOW + i] != 0:
+                        i += 1
+                    state[_NODE, depth], state[_TAKEN, depth] = node, i
+                    state[_BEFORE, depth] = base
+                    base += inner[node, LEVEL + i]
+                    node = np.int64(inner[node, _CHILD + i])
+                    i = 0
+                return node, base
             i += 1
     return -1, 0
-
-
-@jit
-def _down_to_gap(tree: Tree, depth: int, i: int) -> tuple[int, int]:
-    path, height = tree.path, tree.state[HEIGHT]
-    node, base = path[0, depth], path[2, depth]
-    while True:
-        path[0, depth], path[1, depth], path[2, depth] = node, i, base
-        base += tree.level[node, i]
-        node = tree.child[node, i]
-        depth += 1
-        if depth == height:
-            return node, base
-        i = 0
-        while base + tree.level[node, i] + tree.low[node, i] != 0:
-            i += 1
 
 
 # ---- changing
 
 
 @jit
-def shift(tree: Tree, place: np.uint64, by: int) -> None:
-    """Add `by` to the level of every place from this one on. Needs `has_room`."""
-    leaf, _ = descend(tree, place)
-    keys, levels = tree.leaf_key, tree.leaf_level
-    size = tree.leaf_size[leaf]
-    i = last_at(keys, leaf, size, place)
-    if keys[leaf, i] == place:
-        for j in range(i, size):
-            levels[leaf, j] += by
-        before = levels[leaf, i - 1] if i else 0
-        if levels[leaf, i] == before and place != _ZERO:
-            _drop(tree, leaf, i)
-    else:
-        i += 1
-        for j in range(size, i, -1):
-            keys[leaf, j] = keys[leaf, j - 1]
-        for j in range(size, i, -1):
-            levels[leaf, j] = levels[leaf, j - 1] + by
-        keys[leaf, i], levels[leaf, i] = place, levels[leaf, i - 1] + by
-        tree.leaf_size[leaf] = size + 1
-        tree.state[STEPS] += 1
-    low = _leaf_low(tree, leaf)
-    for depth in range(tree.state[HEIGHT] - 1, -1, -1):
-        node, i = tree.path[0, depth], tree.path[1, depth]
-        for j in range(i + 1, tree.size[node]):
-            tree.level[node, j] += by
-        tree.low[node, i] = low
-        low = _low(tree, node)
-    size = tree.leaf_size[leaf]
-    if size == FAN or (size < _LEAST and tree.state[HEIGHT] > 0):
-        _balance(tree, leaf)
+def shift(
+    state: Counts,
+    key: Words,
+    inner: Ints,
+    leaf_key: Words,
+    leaf: Ints,
+    start: np.uint64,
+    end: np.uint64,
+    by: int,
+) -> tuple[int, bool]:
+    """Add `by` to the level of all places from `start` to `end`, if one leaf holds both ends.
+
+    Returns the leaf, -1 if one doesn't, and whether `balance` must follow. Nothing above the leaf
+    changes but what is lowest. Needs `has_room`.
+    """
+    node, _ = descend(state, key, inner, start)
+    behind = leaf[node, NEXT]
+    if leaf[node, SIZE] > FAN - 2 or (behind >= 0 and end + _ONE >= leaf_key[behind, 0]):
+        return -1, False
+    before = leaf[node, SIZE]
+    i = _with_step(leaf_key, leaf, node, start)
+    j = _with_step(leaf_key, leaf, node, end + _ONE)
+    for k in range(LEVEL + i, LEVEL + j):
+        leaf[node, k] += by
+    if leaf[node, LEVEL + j] == leaf[node, LEVEL + j - 1]:
+        _drop(state, key, leaf_key, leaf, node, j)
+    if start != _ZERO and leaf[node, LEVEL + i] == (leaf[node, LEVEL + i - 1] if i else 0):
+        _drop(state, key, leaf_key, leaf, node, i)
+    state[0, STEPS] += leaf[node, SIZE] - before
+    low = _leaf_low(leaf, node)
+    for depth in range(state[0, HEIGHT] - 1, -1, -1):
+        above, i = state[_NODE, depth], state[_TAKEN, depth]
+        if inner[above, _LOW + i] == low:
+            break
+        inner[above, _LOW + i] = low
+        low = _low(inner, above)
+    return node, _is_due(state, leaf, node)
 
 
 @jit
-def _drop(tree: Tree, leaf: int, i: int) -> None:
+def shift_from(
+    state: Counts,
+    key: Words,
+    inner: Ints,
+    leaf_key: Words,
+    leaf: Ints,
+    place: np.uint64,
+    by: int,
+) -> tuple[int, bool]:
+    """Add `by` to the level of every place from this one on; return as `shift` does."""
+    node, _ = descend(state, key, inner, place)
+    before = leaf[node, SIZE]
+    i = _with_step(leaf_key, leaf, node, place)
+    for j in range(LEVEL + i, LEVEL + leaf[node, SIZE]):
+        leaf[node, j] += by
+    if place != _ZERO and leaf[node, LEVEL + i] == (leaf[node, LEVEL + i - 1] if i else 0):
+        _drop(state, key, leaf_key, leaf, node, i)
+    state[0, STEPS] += leaf[node, SIZE] - before
+    low = _leaf_low(leaf, node)
+    for depth in range(state[0, HEIGHT] - 1, -1, -1):
+        above, i = state[_NODE, depth], state[_TAKEN, depth]
+        for j in range(LEVEL + i + 1, LEVEL + inner[above, SIZE]):
+            inner[above, j] += by
+        inner[above, _LOW + i] = low
+        low = _low(inner, above)
+    return node, _is_due(state, leaf, node)
+
+
+@jit
+def _with_step(leaf_key: Words, leaf: Ints, node: int, place: np.uint64) -> int:
+    """Return the step of a leaf at this place; if there is none, make one of no height."""
+    size = leaf[node, SIZE]
+    i = last_at(leaf_key, node, size, place)
+    if leaf_key[node, i] == place:
+        return i
+    i += 1
+    for j in range(size, i, -1):
+        leaf_key[node, j] = leaf_key[node, j - 1]
+    for j in range(LEVEL + size, LEVEL + i, -1):
+        leaf[node, j] = leaf[node, j - 1]
+    leaf_key[node, i], leaf[node, LEVEL + i] = place, leaf[node, LEVEL + i - 1]
+    leaf[node, SIZE] = size + 1
+    return i
+
+
+@jit
+def _drop(state: Counts, key: Words, leaf_key: Words, leaf: Ints, node: int, i: int) -> None:
     """Remove a step; where it was the first of its leaf, the keys above follow."""
-    size = tree.leaf_size[leaf] - 1
+    size = leaf[node, SIZE] - 1
     for j in range(i, size):
-        tree.leaf_key[leaf, j] = tree.leaf_key[leaf, j + 1]
-        tree.leaf_level[leaf, j] = tree.leaf_level[leaf, j + 1]
-    tree.leaf_size[leaf] = size
-    tree.state[STEPS] -= 1
-    depth = tree.state[HEIGHT] - 1
+        leaf_key[node, j] = leaf_key[node, j + 1]
+    for j in range(LEVEL + i, LEVEL + size):
+        leaf[node, j] = leaf[node, j + 1]
+    leaf[node, SIZE] = size
+    depth = state[0, HEIGHT] - 1
     while i == 0 and depth >= 0:
-        i = tree.path[1, depth]
-        tree.key[tree.path[0, depth], i] = tree.leaf_key[leaf, 0]
+        i = state[_TAKEN, depth]
+        key[state[_NODE, depth], i] = leaf_key[node, 0]
         depth -= 1
 
 
 @jit
-def _leaf_low(tree: Tree, leaf: int) -> int:
-    low = tree.leaf_level[leaf, 0]
-    for j in range(1, tree.leaf_size[leaf]):
-        low = min(low, tree.leaf_level[leaf, j])
-    return low
+def _leaf_low(leaf: Ints, node: int) -> int:
+    low = leaf[node, LEVEL]
+    for j in range(LEVEL + 1, LEVEL + leaf[node, SIZE]):
+        low = min(low, leaf[node, j])
+    return np.int64(low)
 
 
 @jit
-def _low(tree: Tree, node: int) -> int:
-    low = tree.low[node, 0]
-    for j in range(1, tree.size[node]):
-        low = min(low, tree.level[node, j] + tree.low[node, j])
+def _low(inner: Ints, node: int) -> int:
+    low = np.int64(inner[node, _LOW])
+    for j in range(1, inner[node, SIZE]):
+        low = min(low, inner[node, LEVEL + j] + inner[node, _LOW + j])
     return low
 
 
+# ---- keeping in balance
+
+
 @jit
-def _balance(tree: Tree, leaf: int) -> None:
-    """Split a full leaf or join one that is nearly empty, then the nodes above as far as need be."""
-    state, path = tree.state, tree.path
-    depth = state[HEIGHT] - 1
+def _is_due(state: Counts, leaf: Ints, node: int) -> bool:
+    size = leaf[node, SIZE]
+    return bool(size == FAN or (size < _LEAST and state[0, HEIGHT] > 0))
+
+
+@jit
+def balance(tree: Tree, leaf: int) -> None:
+    """Split a full leaf, the path's, or join one that is nearly empty; then the nodes above."""
+    state, inner = tree.state, tree.inner
+    depth = state[0, HEIGHT] - 1
     if depth < 0:
         _raise_root(tree)
-        path[0, 0], path[1, 0], depth = state[ROOT], 0, 0
-    node = path[0, depth]
-    i = _make_pair(tree, node, path[1, depth], tree.leaf_size[leaf] == FAN, True)
-    _spread_leaves(tree, node, i)
+        state[_NODE, 0], state[_TAKEN, 0], depth = state[0, ROOT], 0, 0
+    node = state[_NODE, depth]
+    i = state[_TAKEN, depth]
+    _spread_leaves(tree, node, _pair(tree, node, i, tree.leaf[leaf, SIZE] == FAN, True))
     while True:
-        size = tree.size[node]
+        size = inner[node, SIZE]
         if depth == 0 and size == 1:
-            state[ROOT] = tree.child[node, 0]
-            state[HEIGHT] -= 1
+            state[0, ROOT] = inner[node, _CHILD]
+            state[0, HEIGHT] -= 1
             _free_inner(tree, node)
         if size < FAN and (depth == 0 or size >= _LEAST):
             return
         if depth == 0:
             _raise_root(tree)
-            above, i = state[ROOT], 0
+            above, i = state[0, ROOT], 0
         else:
-            above, i = path[0, depth - 1], path[1, depth - 1]
-        i = _make_pair(tree, above, i, size == FAN, False)
-        _spread_inners(tree, above, i)
+            above, i = state[_NODE, depth - 1], state[_TAKEN, depth - 1]
+        _spread_inners(tree, above, _pair(tree, above, i, size == FAN, False))
         if depth == 0:
             return
         node = above
@@ -298,192 +345,189 @@ def _balance(tree: Tree, leaf: int) -> None:
 @jit
 def _raise_root(tree: Tree) -> None:
     """Put a new root with one child on top."""
-    state = tree.state
+    state, inner = tree.state, tree.inner
+    old = state[0, ROOT]
     root = _new_inner(tree)
-    low = _low(tree, state[ROOT]) if state[HEIGHT] else _leaf_low(tree, state[ROOT])
-    tree.key[root, 0], tree.level[root, 0] = _ZERO, 0
-    tree.low[root, 0], tree.child[root, 0] = low, state[ROOT]
-    tree.size[root] = 1
-    state[ROOT] = root
-    state[HEIGHT] += 1
+    tree.key[root, 0] = _ZERO
+    inner[root, SIZE], inner[root, LEVEL], inner[root, _CHILD] = 1, 0, old
+    inner[root, _LOW] = _low(inner, old) if state[0, HEIGHT] else _leaf_low(tree.leaf, old)
+    state[0, ROOT] = root
+    state[0, HEIGHT] += 1
 
 
 @jit
-def _make_pair(tree: Tree, node: int, i: int, full: bool, leaves: bool) -> int:
-    """Give child `i` of a node an empty right neighbour if it is full; return the pair's first."""
+def _pair(tree: Tree, node: int, i: int, full: bool, leaves: bool) -> int:
+    """Return the first of two children to spread: `i` and a new one if it is full, else a neighbour."""
+    inner, leaf = tree.inner, tree.leaf
+    size = inner[node, SIZE]
     if not full:
-        return i - 1 if i + 1 == tree.size[node] else i
-    fresh = _new_leaf(tree) if leaves else _new_inner(tree)
-    if leaves:
-        left = tree.child[node, i]
-        tree.leaf_next[fresh], tree.leaf_next[left] = tree.leaf_next[left], fresh
-        tree.leaf_size[fresh] = 0
-    else:
-        tree.size[fresh] = 0
-    for j in range(tree.size[node], i + 1, -1):
+        return i - 1 if i + 1 == size else i
+    for j in range(size, i + 1, -1):
         tree.key[node, j] = tree.key[node, j - 1]
-        tree.level[node, j] = tree.level[node, j - 1]
-        tree.low[node, j] = tree.low[node, j - 1]
-        tree.child[node, j] = tree.child[node, j - 1]
-    tree.child[node, i + 1] = fresh
-    tree.level[node, i + 1] = tree.level[node, i]
-    tree.size[node] += 1
+        for part in (LEVEL, _LOW, _CHILD):
+            inner[node, part + j] = inner[node, part + j - 1]
+    if leaves:
+        fresh, left = _new_leaf(tree), inner[node, _CHILD + i]
+        leaf[fresh, SIZE], leaf[fresh, NEXT] = 0, leaf[left, NEXT]
+        leaf[left, NEXT] = fresh
+    else:
+        fresh = _new_inner(tree)
+        inner[fresh, SIZE] = 0
+    inner[node, _CHILD + i + 1] = fresh
+    inner[node, LEVEL + i + 1] = inner[node, LEVEL + i]
+    inner[node, SIZE] = size + 1
     return i
 
 
 @jit
 def _remove_child(tree: Tree, node: int, i: int) -> None:
-    tree.size[node] -= 1
-    for j in range(i, tree.size[node]):
+    inner = tree.inner
+    inner[node, SIZE] -= 1
+    for j in range(i, inner[node, SIZE]):
         tree.key[node, j] = tree.key[node, j + 1]
-        tree.level[node, j] = tree.level[node, j + 1]
-        tree.low[node, j] = tree.low[node, j + 1]
-        tree.child[node, j] = tree.child[node, j + 1]
+        for part in (LEVEL, _LOW, _CHILD):
+            inner[node, part + j] = inner[node, part + j + 1]
 
 
 @jit
 def _spread_leaves(tree: Tree, node: int, i: int) -> None:
     """Put the steps of children `i` and `i + 1` into the first if they fit, else half into each."""
-    left, right = tree.child[node, i], tree.child[node, i + 1]
+    inner, leaf, leaf_key = tree.inner, tree.leaf, tree.leaf_key
     keys, levels = tree.spare_key, tree.spare[0]
-    total = tree.leaf_size[left]
-    for j in range(total):
-        keys[j], levels[j] = tree.leaf_key[left, j], tree.leaf_level[left, j]
-    rise = tree.level[node, i + 1] - tree.level[node, i]
-    for j in range(tree.leaf_size[right]):
-        keys[total + j] = tree.leaf_key[right, j]
-        levels[total + j] = tree.leaf_level[right, j] + rise
-    total += tree.leaf_size[right]
+    left, right = inner[node, _CHILD + i], inner[node, _CHILD + i + 1]
+    rise = inner[node, LEVEL + i + 1] - inner[node, LEVEL + i]
+    many = leaf[left, SIZE]
+    total = many + leaf[right, SIZE]
+    for j in range(many):
+        keys[j], levels[j] = leaf_key[left, j], leaf[left, LEVEL + j]
+    for j in range(total - many):
+        keys[many + j], levels[many + j] = leaf_key[right, j], leaf[right, LEVEL + j] + rise
     kept = total if total < FAN else total // 2
     for j in range(kept):
-        tree.leaf_key[left, j], tree.leaf_level[left, j] = keys[j], levels[j]
-    tree.leaf_size[left] = kept
-    tree.low[node, i] = _leaf_low(tree, left)
+        leaf_key[left, j], leaf[left, LEVEL + j] = keys[j], levels[j]
+    leaf[left, SIZE] = kept
+    inner[node, _LOW + i] = _leaf_low(leaf, left)
     if kept == total:
-        tree.leaf_next[left] = tree.leaf_next[right]
+        leaf[left, NEXT] = leaf[right, NEXT]
         _free_leaf(tree, right)
         _remove_child(tree, node, i + 1)
         return
     rise = levels[kept - 1]
     for j in range(kept, total):
-        tree.leaf_key[right, j - kept] = keys[j]
-        tree.leaf_level[right, j - kept] = levels[j] - rise
-    tree.leaf_size[right] = total - kept
+        leaf_key[right, j - kept], leaf[right, LEVEL + j - kept] = keys[j], levels[j] - rise
+    leaf[right, SIZE] = total - kept
     tree.key[node, i + 1] = keys[kept]
-    tree.level[node, i + 1] = tree.level[node, i] + rise
-    tree.low[node, i + 1] = _leaf_low(tree, right)
+    inner[node, LEVEL + i + 1] = inner[node, LEVEL + i] + rise
+    inner[node, _LOW + i + 1] = _leaf_low(leaf, right)
 
 
 @jit
 def _spread_inners(tree: Tree, node: int, i: int) -> None:
     """Do the same with two inner nodes."""
-    left, right = tree.child[node, i], tree.child[node, i + 1]
+    inner, key = tree.inner, tree.key
     keys, levels, lows, children = tree.spare_key, tree.spare[0], tree.spare[1], tree.spare[2]
-    total = tree.size[left]
-    for j in range(total):
-        keys[j], levels[j] = tree.key[left, j], tree.level[left, j]
-        lows[j], children[j] = tree.low[left, j], tree.child[left, j]
-    rise = tree.level[node, i + 1] - tree.level[node, i]
-    for j in range(tree.size[right]):
-        keys[total + j], levels[total + j] = tree.key[right, j], tree.level[right, j] + rise
-        lows[total + j], children[total + j] = tree.low[right, j], tree.child[right, j]
-    total += tree.size[right]
+    total = 0
+    for side in (i, i + 1):
+        child = inner[node, _CHILD + side]
+        rise = inner[node, LEVEL + side] - inner[node, LEVEL + i]
+        for j in range(inner[child, SIZE]):
+            keys[total], levels[total] = key[child, j], inner[child, LEVEL + j] + rise
+            lows[total], children[total] = inner[child, _LOW + j], inner[child, _CHILD + j]
+            total += 1
     kept = total if total < FAN else total // 2
-    for j in range(kept):
-        tree.key[left, j], tree.level[left, j] = keys[j], levels[j]
-        tree.low[left, j], tree.child[left, j] = lows[j], children[j]
-    tree.size[left] = kept
-    tree.low[node, i] = _low(tree, left)
-    if kept == total:
-        _free_inner(tree, right)
-        _remove_child(tree, node, i + 1)
-        return
-    rise = levels[kept]
-    for j in range(kept, total):
-        tree.key[right, j - kept], tree.level[right, j - kept] = keys[j], levels[j] - rise
-        tree.low[right, j - kept], tree.child[right, j - kept] = lows[j], children[j]
-    tree.size[right] = total - kept
-    tree.key[node, i + 1] = keys[kept]
-    tree.level[node, i + 1] = tree.level[node, i] + rise
-    tree.low[node, i + 1] = _low(tree, right)
+    for side in (i, i + 1):
+        child = inner[node, _CHILD + side]
+        begin, end = (0, kept) if side == i else (kept, total)
+        if begin == end:
+            _free_inner(tree, child)
+            _remove_child(tree, node, side)
+            return
+        rise = levels[begin]
+        for j in range(begin, end):
+            key[child, j - begin], inner[child, LEVEL + j - begin] = keys[j], levels[j] - rise
+            inner[child, _LOW + j - begin] = lows[j]
+            inner[child, _CHILD + j - begin] = children[j]
+        inner[child, SIZE] = end - begin
+        key[node, side] = keys[begin]
+        inner[node, LEVEL + side] = inner[node, LEVEL + i] + rise
+        inner[node, _LOW + side] = _low(inner, child)
 
 
 @jit
 def _new_leaf(tree: Tree) -> int:
     state = tree.state
-    state[LEAVES] += 1
-    leaf = state[FREE_LEAF]
+    state[0, LEAVES] += 1
+    leaf = state[0, _FREE_LEAF]
     if leaf >= 0:
-        state[FREE_LEAF] = tree.leaf_next[leaf]
+        state[0, _FREE_LEAF] = tree.leaf[leaf, NEXT]
         return leaf
-    state[_TOUCHED_LEAVES] += 1
-    return state[_TOUCHED_LEAVES] - 1
+    state[0, _FRESH_LEAF] += 1
+    return state[0, _FRESH_LEAF] - 1
 
 
 @jit
 def _new_inner(tree: Tree) -> int:
     state = tree.state
-    state[INNERS] += 1
-    node = state[FREE_INNER]
+    state[0, INNERS] += 1
+    node = state[0, _FREE_INNER]
     if node >= 0:
-        state[FREE_INNER] = tree.child[node, 0]
+        state[0, _FREE_INNER] = tree.inner[node, _CHILD]
         return node
-    state[_TOUCHED_INNERS] += 1
-    return state[_TOUCHED_INNERS] - 1
+    state[0, _FRESH_INNER] += 1
+    return state[0, _FRESH_INNER] - 1
 
 
 @jit
 def _free_leaf(tree: Tree, leaf: int) -> None:
-    tree.leaf_next[leaf] = tree.state[FREE_LEAF]
-    tree.state[FREE_LEAF] = leaf
-    tree.state[LEAVES] -= 1
+    tree.leaf[leaf, NEXT] = tree.state[0, _FREE_LEAF]
+    tree.state[0, _FREE_LEAF] = leaf
+    tree.state[0, LEAVES] -= 1
 
 
 @jit
 def _free_inner(tree: Tree, node: int) -> None:
-    tree.child[node, 0] = tree.state[FREE_INNER]
-    tree.state[FREE_INNER] = node
-    tree.state[INNERS] -= 1
+    tree.inner[node, _CHILD] = tree.state[0, _FREE_INNER]
+    tree.state[0, _FREE_INNER] = node
+    tree.state[0, INNERS] -= 1
 
 
 # ---- all at once
 
 
-def tree_of(keys: Words, levels: Levels) -> Tree:
+def tree_of(keys: Words, levels: Ints) -> Tree:
     """Return the tree of steps in ascending order, the first at place 0."""
     leaves = -(-len(keys) // _FILL)
     inners, row = 0, leaves
     while row > 1:
         row = -(-row // _FILL)
         inners += row
-    state = np.zeros(9, np.int64)
-    state[[FREE_LEAF, FREE_INNER]] = -1
-    state[STEPS] = len(keys)
-    state[[LEAVES, _TOUCHED_LEAVES]] = leaves
-    state[[INNERS, _TOUCHED_INNERS]] = inners
-    tree = _with_room(state, leaves + leaves // 4 + 4, inners + inners // 4 + 4 * _DEEPEST)
+    state = np.zeros((4, _DEEPEST), np.int64)
+    state[0, [_FREE_LEAF, _FREE_INNER]] = -1
+    state[0, STEPS] = len(keys)
+    state[0, [LEAVES, _FRESH_LEAF]] = leaves
+    state[0, [INNERS, _FRESH_INNER]] = inners
+    tree = _with_room(state, leaves + leaves // 4 + 4, inners + inners // 4 + 4)
     _load(tree, keys, levels, np.empty(leaves, np.int32))
     return tree
 
 
 @jit
-def _load(tree: Tree, keys: Words, levels: Levels, before: Levels) -> None:
+def _load(tree: Tree, keys: Words, levels: Ints, before: Ints) -> None:
     """Fill fresh nodes, leaves first, then row by row; all of a row have about one size.
 
     `before` is working memory: the level before each node of the row below.
     """
-    state = tree.state
-    leaves = state[LEAVES]
-    for leaf in range(leaves):
-        begin, end = len(keys) * leaf // leaves, len(keys) * (leaf + 1) // leaves
-        before[leaf] = levels[begin - 1] if begin else 0
+    state, inner, leaf = tree.state, tree.inner, tree.leaf
+    leaves = state[0, LEAVES]
+    for node in range(leaves):
+        begin, end = len(keys) * node // leaves, len(keys) * (node + 1) // leaves
+        before[node] = levels[begin - 1] if begin else 0
         for j in range(begin, end):
-            tree.leaf_key[leaf, j - begin] = keys[j]
-            tree.leaf_level[leaf, j - begin] = levels[j] - before[leaf]
-        tree.leaf_size[leaf] = end - begin
-        tree.leaf_next[leaf] = leaf + 1 if leaf + 1 < leaves else -1
-    begin, count, bottom = 0, leaves, True  # the row below: its first node, how many
-    made = 0
+            tree.leaf_key[node, j - begin] = keys[j]
+            leaf[node, LEVEL + j - begin] = levels[j] - before[node]
+        leaf[node, SIZE] = end - begin
+        leaf[node, NEXT] = node + 1 if node + 1 < leaves else -1
+    begin, count, made = 0, leaves, 0  # the row below: its first node, how many
     while count > 1:
         nodes = (count + _FILL - 1) // _FILL
         for number in range(nodes):
@@ -491,13 +535,17 @@ def _load(tree: Tree, keys: Words, levels: Levels, before: Levels) -> None:
             first, last = count * number // nodes, count * (number + 1) // nodes
             for j in range(last - first):
                 child = begin + first + j
-                tree.child[node, j] = child
-                tree.level[node, j] = before[first + j] - before[first]
-                tree.key[node, j] = tree.leaf_key[child, 0] if bottom else tree.key[child, 0]
-                tree.low[node, j] = _leaf_low(tree, child) if bottom else _low(tree, child)
+                inner[node, _CHILD + j] = child
+                inner[node, LEVEL + j] = before[first + j] - before[first]
+                if made:
+                    tree.key[node, j] = tree.key[child, 0]
+                    inner[node, _LOW + j] = _low(inner, child)
+                else:
+                    tree.key[node, j] = tree.leaf_key[child, 0]
+                    inner[node, _LOW + j] = _leaf_low(leaf, child)
+            inner[node, SIZE] = last - first
             before[number] = before[first]
-            tree.size[node] = last - first
-        begin, count, bottom = made, nodes, False
+        begin, count = made, nodes
         made += nodes
-        state[HEIGHT] += 1
-    state[ROOT] = begin
+        state[0, HEIGHT] += 1
+    state[0, ROOT] = begin
