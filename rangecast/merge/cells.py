@@ -89,6 +89,9 @@ class Cells:
                 f"a table takes at most {MOST_BITS} bits an attribute, given: {self.bits}"
             )
 
+    def __reduce__(self) -> tuple[type[Cells], tuple[object, ...]]:
+        return Cells, (self.axes, self.bits, self.edges, self.sample)  # nothing that is cached
+
     @classmethod
     def uniform(cls, space: Space, bits: int, attributes: Sequence[str] | None = None) -> Cells:
         """Return cells of equal size, one for each value where a domain has few enough.

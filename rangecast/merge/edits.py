@@ -157,6 +157,43 @@ def _lacking(
 
 
 @jit
+def missing(
+    tree: Tree,
+    starts: Words,
+    ends: Words,
+    cursor: Counts,
+    top: np.uint64,
+    gap: np.uint64,
+    out_starts: Words,
+    out_ends: Words,
+) -> int:
+    """Write the parts of ascending ranges that the table doesn't hold; return how many.
+
+    Stops when the output is full; `cursor` (range, place to go on from or 0) says where to
+    go on, and is behind the last range when all is done.
+    """
+    state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
+    filled = 0
+    while cursor[0] < len(starts):
+        i = cursor[0]
+        place = starts[i] if cursor[1] == 0 else np.uint64(cursor[1])
+        found, first, following, bounded = _next_gap(
+            state, key, inner, leaf_key, leaf, place, ends[i]
+        )
+        last = following - _ONE if bounded else top
+        if found and (not bounded or first == _ZERO or last - first >= gap):
+            if filled == len(out_starts):
+                return filled
+            out_starts[filled], out_ends[filled] = max(first, place), min(last, ends[i])
+            filled += 1
+        if found and last < ends[i]:
+            cursor[1] = np.int64(last + _ONE)
+        else:
+            cursor[0], cursor[1] = i + 1, 0
+    return filled
+
+
+@jit
 def edit(
     tree: Tree,
     starts: Words,

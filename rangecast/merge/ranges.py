@@ -10,7 +10,7 @@ least one place apart.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +66,9 @@ def convert(space: Space, cells: Cells, filter: str | Filter, limit: int = LIMIT
     return Ranges(sets.starts, sets.ends)
 
 
-def range_sets(cells: Cells, lo: Floats, hi: Floats, owner: Counts, limit: int) -> RangeSets:
+def range_sets(
+    cells: Cells, lo: Floats, hi: Floats, owner: npt.NDArray[Any], limit: int
+) -> RangeSets:
     """Return the ranges of boxes (n, d) by subscription; `owner` as in `Boxes`."""
     if limit < 1:
         raise UsageError(f"a subscription has at least one range; given as the most: {limit}")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from rangecast.errors import UsageError, near
 from rangecast.merge.cells import Cells
-from rangecast.merge.edits import DONE, NO_NODES, edit, held, read_ranges
+from rangecast.merge.edits import DONE, NO_NODES, edit, held, missing, read_ranges
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, range_sets, tree_of_ranges
 from rangecast.merge.tree import STEPS, empty_tree, grown
 from rangecast.model.boxes import Boxes, Floats
@@ -144,16 +144,14 @@ class Table:
         """Add a subscription; return what the union gained, which a neighbour must be told."""
         one = filter if isinstance(filter, Filter) else parse(self.space, filter)
         lo, hi = one.arrays()
-        boxes = Boxes.of(lo, hi, owner=np.zeros(len(lo)), ids=[subscription])  # type: ignore[list-item]
+        boxes = Boxes.of(lo, hi, owner=np.zeros(len(lo)), ids=[subscription])
         changes = self.add_many(boxes)
         return Change(changes.of(0), changes.work)
 
     def add_many(self, boxes: Boxes) -> Changes:
         """Add subscriptions one after the other; return what each made the union gain."""
         self._check_new(boxes)
-        parts = [
-            self._edit(self._range_sets(boxes.take(rows)), 1) for rows in _blocks(boxes.rows)
-        ]
+        parts = [self._edit(self._range_sets(boxes.take(rows)), 1) for rows in _blocks(boxes.rows)]
         self._keep(boxes)
         return parts[0] if len(parts) == 1 else _concatenated(parts)
 
@@ -309,6 +307,19 @@ class Table:
         out = np.empty(len(places), np.bool_)
         held(self._tree, places, self._gap, out)
         return out
+
+    def missing(self, ranges: Ranges) -> Ranges:
+        """Return the parts of these ranges that the table doesn't hold."""
+        cursor = np.zeros(2, np.int64)
+        starts, ends = ranges.starts.copy(), ranges.ends.copy()
+        parts = []
+        while cursor[0] < len(starts):
+            out = np.empty((2, len(starts) + 64), np.uint64)
+            filled = missing(
+                self._tree, starts, ends, cursor, self.cells.top, self._gap, out[0], out[1]
+            )
+            parts.append(out[:, :filled])
+        return Ranges(*np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1))
 
     def ranges(self) -> Ranges:
         """Return the union as maximal ranges."""

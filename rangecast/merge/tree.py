@@ -93,8 +93,9 @@ def grown(tree: Tree) -> Tree:
     leaves, inners = len(tree.leaf), len(tree.inner)
     few = leaves - tree.state[0, LEAVES] < 2
     larger = _with_room(tree.state, leaves * 2 if few else leaves, inners if few else inners * 2)
-    for old, new in zip(tree[1:5], larger[1:5], strict=True):
-        new[: len(old)] = old
+    for name in ("key", "inner", "leaf_key", "leaf"):
+        old = getattr(tree, name)
+        getattr(larger, name)[: len(old)] = old
     return larger
 
 
@@ -119,7 +120,7 @@ def last_at(keys: Words, node: int, count: int, place: np.uint64) -> int:
         trial = low + step
         low = trial if (trial < size) & (keys[row, trial] <= place) else low
         step >>= _ONE
-    return np.int64(low)
+    return int(np.int64(low))
 
 
 @jit
@@ -153,9 +154,7 @@ def leaves_of(
 
 
 @jit
-def next_leaf_with_gap(
-    state: Counts, key: Words, inner: Ints, last: np.uint64
-) -> tuple[int, int]:
+def next_leaf_with_gap(state: Counts, key: Words, inner: Ints, last: np.uint64) -> tuple[int, int]:
     """Return the first leaf after that of the path that has level 0 in it, and the level before it.
 
     Leaves that begin after `last` don't count: -1 if there is no other. Moves the path.
@@ -291,7 +290,7 @@ def _leaf_low(leaf: Ints, node: int) -> int:
     low = leaf[node, LEVEL]
     for j in range(LEVEL + 1, LEVEL + leaf[node, SIZE]):
         low = min(low, leaf[node, j])
-    return np.int64(low)
+    return int(np.int64(low))
 
 
 @jit
@@ -299,7 +298,7 @@ def _low(inner: Ints, node: int) -> int:
     low = np.int64(inner[node, _LOW])
     for j in range(1, inner[node, SIZE]):
         low = min(low, inner[node, LEVEL + j] + inner[node, _LOW + j])
-    return low
+    return int(low)
 
 
 # ---- keeping in balance
@@ -357,7 +356,7 @@ def _raise_root(tree: Tree) -> None:
 
 @jit
 def _pair(tree: Tree, node: int, i: int, full: bool, leaves: bool) -> int:
-    """Return the first of two children to spread: `i` and a new one if it is full, else a neighbour."""
+    """Return the first of two children to spread: `i` has a new neighbour if it is full."""
     inner, leaf = tree.inner, tree.leaf
     size = inner[node, SIZE]
     if not full:
@@ -460,9 +459,10 @@ def _new_leaf(tree: Tree) -> int:
     leaf = state[0, _FREE_LEAF]
     if leaf >= 0:
         state[0, _FREE_LEAF] = tree.leaf[leaf, NEXT]
-        return leaf
-    state[0, _FRESH_LEAF] += 1
-    return state[0, _FRESH_LEAF] - 1
+    else:
+        leaf = state[0, _FRESH_LEAF]
+        state[0, _FRESH_LEAF] += 1
+    return int(leaf)
 
 
 @jit
@@ -472,9 +472,10 @@ def _new_inner(tree: Tree) -> int:
     node = state[0, _FREE_INNER]
     if node >= 0:
         state[0, _FREE_INNER] = tree.inner[node, _CHILD]
-        return node
-    state[0, _FRESH_INNER] += 1
-    return state[0, _FRESH_INNER] - 1
+    else:
+        node = state[0, _FRESH_INNER]
+        state[0, _FRESH_INNER] += 1
+    return int(node)
 
 
 @jit
