@@ -23,7 +23,7 @@ from rangecast.model.space import Space
 
 Mask = npt.NDArray[np.bool_]
 
-_BITS = (2, 3, 4, 5, 6, 8, 10, 12)
+_BITS = (2, 3, 4, 5, 6, 8, 10)
 
 
 class Setting(NamedTuple):
@@ -79,39 +79,41 @@ def holds(ranges: Ranges, places: npt.NDArray[np.uint64]) -> Mask:
     return np.asarray((at >= 0) & (places <= ranges.ends[np.maximum(at, 0)]))
 
 
-def summed_up(
+def outcome(
     space: Space,
     boxes: Boxes,
     setting: Setting,
     budget: int,
     points: Floats,
+    matched: Mask,
     limit: int = LIMIT,
-) -> tuple[Cells, Ranges, int, int]:
-    """Return the cells, the ranges within the budget, the gap closed, and the ranges without it."""
+) -> Outcome:
+    """Sum up and measure; `matched` says which of the sample events a subscription matches."""
     cells = setting.made(space, points)
     exact = union_of_boxes(cells, boxes.lo, boxes.hi, limit=limit)
     ranges, gap = within_budget(exact, budget)
-    return cells, ranges, gap, len(exact)
-
-
-def outcome(
-    space: Space, boxes: Boxes, setting: Setting, budget: int, points: Floats, matched: Mask
-) -> Outcome:
-    """Sum up and measure; `matched` says which of the sample events a subscription matches."""
-    cells, ranges, gap, exact = summed_up(space, boxes, setting, budget, points)
     passed = holds(ranges, cells.places(points))
     if (matched & ~passed).any():
         raise AssertionError("a summary lost an event")
     share = ranges.cells / (int(cells.top) + 1)
     counts = int(passed.sum()), int(matched.sum())
-    return Outcome(setting, exact, len(ranges), gap, share, *counts)
+    return Outcome(setting, len(exact), len(ranges), gap, share, *counts)
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the one that lets the fewest events through; then the one of the least space."""
+    """Return the one that lets the fewest sample events through; of equals the smallest.
+
+    Without a sample it is the one that holds the least of the space.
+    """
     if not outcomes:
         raise UsageError("no setting was tried")
+    sampled = any(one.passed for one in outcomes)
     return min(
         outcomes,
-        key=lambda one: (one.passed, one.share, one.ranges, len(one.setting.attributes)),
+        key=lambda one: (
+            one.passed if sampled else one.share,
+            one.ranges,
+            len(one.setting.attributes),
+            one.setting.bits,
+        ),
     )
