@@ -383,8 +383,14 @@ def test_a_client_converts_as_the_broker_does():
         assert pairs(broker.add_ranges(number, sent, client.digest).ranges) == pairs(
             plain.add(number, text).ranges
         )
-    for number in (3, 1):
-        assert pairs(broker.remove(number).ranges) == pairs(plain.remove(number).ranges)
+    assert pairs(broker.remove(3).ranges) == pairs(plain.remove(3).ranges)
+    for table in (broker, plain):
+        table.add("mine", "c = 5")
+    several = broker.remove_many([1, "mine", 0]), plain.remove_many([1, "mine", 0])
+    for place in range(3):
+        assert pairs(several[0].of(place)) == pairs(several[1].of(place))
+    assert pairs(broker.ranges()) == pairs(plain.ranges())
+    assert len(broker) == len(plain) == 1
     other = Cells.uniform(space, 4)
     with pytest.raises(UsageError, match="other cells"):
         broker.add_ranges("x", convert(space, other, "true"), other.digest)
@@ -407,6 +413,7 @@ def test_what_makes_no_sense_is_refused():
         lambda: table.add("s", "x = 4"),
         lambda: table.remove("t"),
         lambda: table.forward("t"),
+        lambda: table.remove_many(["s", "s"]),
         lambda: table.add_many(Boxes.of([[1.0], [2.0]], [[1.0], [2.0]], ids=["u", "u"])),
         lambda: table.add_many(Boxes.of([[1.0, 1.0]], [[1.0, 1.0]])),
         lambda: table.shift(Ranges(one * 5, one * 4), 1),

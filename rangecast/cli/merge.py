@@ -131,7 +131,7 @@ def merge(
     }
     write_table(pa.table(columns), output)
     if plot is not None:
-        draw(plot, outcomes, best, budget)
+        draw(plot, outcomes, best, budget, len(points))
     facts = {
         "subscriptions": boxes.rows,
         "events": len(points),
@@ -158,14 +158,12 @@ def _sentence(best: Outcome, rows: int) -> str:
     return text
 
 
-def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int) -> None:
+def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int, events: int) -> None:
     """Draw what each setting lets through within the budget, by the ranges that it had before."""
     from rangecast.report.plots import COLOURS, figure
 
-    sampled = any(one.passed for one in outcomes)
-
     def height(one: Outcome) -> float:
-        return 100 * (one.false_positives if sampled else one.share)
+        return 100 * (one.passed / events if events else one.share)
 
     lines: dict[tuple[str, int], list[Outcome]] = {}
     for one in outcomes:
@@ -182,10 +180,13 @@ def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int) ->
                 label=f"{count} attribute{'s' if count > 1 else ''}, {cells}",
             )
         axes.axvline(budget, color="black", linewidth=1, linestyle=":", label="budget")
+        if events:
+            matched = 100 * best.matched / events
+            axes.axhline(matched, color="black", linewidth=1, linestyle="--", label="match")
         axes.plot(best.all_ranges, height(best), "k*", markersize=14, label="recommended")
         axes.set_title("What a summary lets through")
         axes.set_xlabel("ranges, before they are joined to meet the budget")
-        axes.set_ylabel("false among what passes, %" if sampled else "share of the space, %")
+        axes.set_ylabel("sample events that pass, %" if events else "share of the space, %")
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

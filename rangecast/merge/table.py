@@ -16,6 +16,7 @@ A table is for one thread at a time; reading by several is fine while nobody edi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,10 +112,8 @@ class Table:
         """Return the table of many subscriptions, built by one sort and one scan."""
         table = cls(space, bits, **options)
         table._keep(boxes)
-        parts = [table._range_sets(boxes.take(rows)) for rows in _blocks(boxes.rows)]
-        starts = np.concatenate([_NOTHING, *(part.starts for part in parts)])
-        ends = np.concatenate([_NOTHING, *(part.ends for part in parts)])
-        table._tree = tree_of_ranges(starts, ends, table.cells.top)
+        sets = _joined_sets([table._range_sets(boxes.take(rows)) for rows in _blocks(boxes.rows)])
+        table._tree = tree_of_ranges(sets.starts, sets.ends, table.cells.top)
         return table
 
     def __len__(self) -> int:
@@ -170,10 +169,21 @@ class Table:
 
     def remove(self, subscription: Id) -> Change:
         """Remove a subscription; return what the union lost, which a neighbour may forget."""
-        change = self._change(self._sets_of(subscription), -1)
-        self._boxes.pop(subscription, None)
-        self._ranges.pop(subscription, None)
-        return change
+        changes = self.remove_many([subscription])
+        return Change(changes.of(0), changes.work)
+
+    def remove_many(self, subscriptions: Sequence[Id]) -> Changes:
+        """Remove subscriptions one after the other; return what each made the union lose."""
+        if len(set(subscriptions)) < len(subscriptions):
+            raise UsageError("a subscription can't be removed twice")
+        parts = []
+        for block in _blocks(len(subscriptions)):
+            some = [subscriptions[place] for place in block]
+            parts.append(self._edit(self._sets_of(*some), -1))
+            for one in some:
+                self._boxes.pop(one, None)
+                self._ranges.pop(one, None)
+        return parts[0] if len(parts) == 1 else _concatenated(parts)
 
     def shift(self, ranges: Ranges, by: int) -> Change:
         """Add ranges that belong to no subscription (`by` = 1), or take such off again (-1)."""
@@ -214,11 +224,7 @@ class Table:
             )
         names = [self.space.names[axis] for axis in self.cells.axes]
         self.cells = Cells.quantiles(self.space, self.cells.bits, points, names)
-        kept = [self._kept_boxes(one) for one in self._boxes]
-        owner = np.repeat(np.arange(len(kept)), [len(lo) for lo, _ in kept])
-        lo, hi = (np.concatenate([box[end] for box in kept] or [np.zeros((0, len(self.space)))])
-                  for end in (0, 1))  # fmt: skip
-        sets = range_sets(self.cells, lo, hi, owner, self.limit)
+        sets = self._sets_of(*self._boxes)
         self._tree = tree_of_ranges(sets.starts, sets.ends, self.cells.top)
         return True
 
@@ -242,23 +248,34 @@ class Table:
         for place, one in enumerate(boxes.ids.to_pylist()):
             self._boxes[one] = both[first[place] : first[place + 1]].tobytes()
 
-    def _kept_boxes(self, subscription: Id) -> tuple[Floats, Floats]:
+    def _sets_of(self, *subscriptions: Id) -> RangeSets:
+        """Return the ranges of live subscriptions: as they came, or converted again."""
+        unknown = next((one for one in subscriptions if one not in self), None)
+        if unknown is not None:
+            hint = near(str(unknown), [str(one) for one in self])
+            raise UsageError(f"no subscription {unknown!r}: {hint}")
+        parts = []
+        for came_as_ranges, some in groupby(subscriptions, self._ranges.__contains__):
+            if came_as_ranges:
+                given = [np.frombuffer(self._ranges[one], np.uint64) for one in some]
+                starts, ends = (
+                    np.concatenate([one.reshape(2, -1)[side] for one in given]) for side in (0, 1)
+                )
+                sizes = [len(one) // 2 for one in given]
+                parts.append(RangeSets(starts, ends, np.cumsum([0, *sizes]), 0))
+            else:
+                parts.append(self._converted_again(list(some)))
+        return parts[0] if len(parts) == 1 else _joined_sets(parts)
+
+    def _converted_again(self, subscriptions: list[Id]) -> RangeSets:
         axes = list(self.cells.axes)
-        both = np.frombuffer(self._boxes[subscription]).reshape(-1, 2, len(axes))
+        kept = [self._boxes[one] for one in subscriptions]
+        both = np.frombuffer(b"".join(kept)).reshape(-1, 2, len(axes))
         lo = np.full((len(both), len(self.space)), -np.inf)
         hi = np.full((len(both), len(self.space)), np.inf)
         lo[:, axes], hi[:, axes] = both[:, 0], both[:, 1]
-        return lo, hi
-
-    def _sets_of(self, subscription: Id) -> RangeSets:
-        if subscription in self._ranges:
-            starts, ends = np.frombuffer(self._ranges[subscription], np.uint64).reshape(2, -1)
-            return _one_set(Ranges(starts, ends))
-        if subscription not in self._boxes:
-            hint = near(str(subscription), [str(one) for one in self])
-            raise UsageError(f"no subscription {subscription!r}: {hint}")
-        lo, hi = self._kept_boxes(subscription)
-        return range_sets(self.cells, lo, hi, np.zeros(len(lo), np.int64), self.limit)
+        sizes = [len(raw) // (16 * len(axes)) for raw in kept]
+        return range_sets(self.cells, lo, hi, np.repeat(np.arange(len(kept)), sizes), self.limit)
 
     def _range_sets(self, boxes: Boxes) -> RangeSets:
         return range_sets(self.cells, boxes.lo, boxes.hi, boxes.owner, self.limit)
@@ -347,6 +364,16 @@ class Table:
 
 def _one_set(ranges: Ranges) -> RangeSets:
     return RangeSets(*ranges, np.array([0, len(ranges)]), 0)
+
+
+def _joined_sets(parts: list[RangeSets]) -> RangeSets:
+    sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
+    return RangeSets(
+        np.concatenate([_NOTHING, *(part.starts for part in parts)]),
+        np.concatenate([_NOTHING, *(part.ends for part in parts)]),
+        np.cumsum(sizes),
+        sum(part.visited for part in parts),
+    )
 
 
 def _blocks(rows: int) -> Iterator[Counts]:
