@@ -211,15 +211,38 @@ def _uniform(attribute: Attribute, bits: int) -> Floats:
 
 
 def _quantiles(values: Floats, bits: int) -> Floats:
-    finite = np.sort(values[np.isfinite(values)])
+    """Return edges between cells of which the fullest is as empty as can be.
+
+    Plain quantiles would waste edges on a value that many publications have: it needs one cell.
+    """
+    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     most = (1 << bits) - 2
-    if not len(finite):
-        return frozen([], np.float64)
-    distinct = np.unique(finite)
     if len(distinct) <= most:
         return frozen(distinct, np.float64)
-    places = np.arange(1, most + 1) * len(finite) // (most + 1)
-    return frozen(np.unique(finite[places]), np.float64)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    first = np.empty(most, np.int64)
+    low, high = 0, int(before[-1])  # too little and enough room in a cell
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fill_cells(before, middle, first) else (middle, high)
+    _fill_cells(before, high, first)
+    return frozen(np.unique(distinct[first]), np.float64)
+
+
+@jit
+def _fill_cells(before: Counts, room: int, first: Counts) -> bool:
+    """Put values into cells with at most so many publications, or one value alone.
+
+    Writes the first value of each cell after the lowest one; returns whether the cells suffice.
+    """
+    begin = 0
+    for cell in range(len(first)):
+        begin = max(begin + 1, np.searchsorted(before, before[begin] + room, side="right") - 1)
+        if begin >= len(before) - 1:
+            first[cell:] = first[cell - 1] if cell else 0
+            return True
+        first[cell] = begin
+    return bool(before[-1] - before[begin] <= room)
 
 
 def _below(edges: Floats, values: Floats) -> Floats:

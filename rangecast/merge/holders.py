@@ -102,12 +102,14 @@ class Holders:
         self._live = np.zeros(64, np.bool_)
         self._dead = 0
 
-    def add(self, row: int, ranges: Ranges) -> None:
-        """Add the ranges of a new row."""
-        if row >= len(self._live):
-            self._live = np.concatenate([self._live, np.zeros(row + 64, np.bool_)])
-        self._live[row] = True
-        part = _part(ranges.starts, ranges.ends, np.full(len(ranges), row, np.int32))
+    def add(self, rows: npt.NDArray[np.int64], ranges: Ranges) -> None:
+        """Add ranges, each with the row that it belongs to; the rows are new."""
+        most = int(rows.max())
+        if most >= len(self._live):
+            self._live = np.concatenate([self._live, np.zeros(most + 64, np.bool_)])
+        self._live[rows] = True
+        order = np.argsort(ranges.starts, kind="stable")
+        part = _part(ranges.starts[order], ranges.ends[order], rows[order].astype(np.int32))
         while self._parts and len(self._parts[-1].start) <= len(part.start):
             part = self._joined([self._parts.pop(), part])
         self._parts.append(part)

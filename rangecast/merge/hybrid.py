@@ -103,7 +103,8 @@ class Hybrid:
         self._row_of[subscription] = row
         near_by = self._active_near(row)
         inside = self._inside_of(row, near_by)
-        self._holders.add(row, self._one(row).ranges)
+        ranges = self._one(row).ranges
+        self._holders.add(np.full(len(ranges), row), ranges)
         if len(inside):
             self._make_passive(row, inside)
             return Told([], [], len(near_by))
