@@ -17,7 +17,7 @@ def spark() -> Iterator[Any]:
     from rangecast.spark import start
 
     session = start(
-        "local[2]", app="tests", conf={"spark.driver.memory": "1g", "spark.default.parallelism": 2}
+        "local[2]", app="tests", conf={"spark.driver.memory": "2g", "spark.default.parallelism": 2}
     )
     yield session
     session.stop()

@@ -387,7 +387,7 @@ def test_no_boxes_and_no_events():
     space = Space([Number("x", min=0, max=1)])
     none = Boxes.of(np.zeros((0, 1)), np.zeros((0, 1)))
     cells = Cells.uniform(space, 4)
-    assert not len(union_of_boxes(cells, none.lo, none.hi))
+    assert not len(union_of_boxes(cells, none.lo, none.hi, none.owner))
     table = Table.of(space, none, 4)
     assert not table.holds_many(np.array([[0.5]])).any()
     assert not len(table.holds_many(np.zeros((0, 1))))

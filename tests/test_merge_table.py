@@ -367,8 +367,9 @@ def test_union_by_one_sort_and_one_scan():
     space = Space(Number(name, min=0, max=1) for name in "xy")
     lo = rng.random((70_000, 2)) * 0.999
     cells = Cells.uniform(space, 10)
-    together = union_of_boxes(cells, lo, lo + 0.0005)
-    table = Table.of(space, Boxes.of(lo, lo + 0.0005), cells=cells)
+    boxes = Boxes.of(lo, lo + 0.0005, owner=np.arange(70_000) // 3)
+    together = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=3)
+    table = Table.of(space, boxes, cells=cells, limit=3)
     assert pairs(together) == pairs(table.ranges())
 
 

@@ -99,10 +99,9 @@ def test_nothing_in_nothing_out(spark, plan):
     check(spark, some, points, plan=plan)
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_an_event_that_matches_everything_and_one_value_for_all(spark, plan):
+@pytest.mark.parametrize(("plan", "n"), [("broadcast", (1 << 20) + 5), ("partitioned", 50_000)])
+def test_an_event_that_matches_everything_and_one_value_for_all(spark, plan, n):
     """More matches of one event than a piece holds; every event the same: a hot partition."""
-    n = (1 << 20) + 5
     boxes = Boxes.of(np.full((n, 1), -np.inf), np.full((n, 1), np.inf))
     events = events_of(spark, np.zeros((2, 1)))
     arrays = match(events, boxes, number_space(1), output="arrays", plan=plan)
@@ -223,7 +222,7 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, plan):
     assert rows[10]["subscriptions"]
     assert rows[11]["subscriptions"] == []
     assert (rows[11]["error"]["column"], rows[11]["error"]["value"]) == ("price", "-1.0")
-    assert "at least 0" in rows[11]["error"]["reason"]
+    assert "outside its domain, 0 to any" in rows[11]["error"]["reason"]
     assert '"symbol": "BBB"' in rows[11]["error"]["row"]
     assert rows[11]["desk"] == "y"
     assert rows[12]["error"]["column"] == "price"
@@ -239,7 +238,7 @@ def test_bad_subscriptions_are_refused_before_any_event(spark, tables, plan):
     events, _, space = tables
     cases = {
         "subscription 'b', column 'filter'": {"id": ["a", "b"], "filter": ["price < 1", "price <"]},
-        "'a'.*twice": {"id": ["a", "a"], "filter": ["true", "true"]},
+        "twice": {"id": ["a", "a"], "filter": ["true", "true"]},
         "column 'id'": {"id": ["a", None], "filter": ["true", "true"]},
     }
     for told, table in cases.items():
@@ -254,7 +253,7 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.drop("id"), {}, "events lack the columns 'id'"),
         (events.withColumn("price", events["price"] > 1), {}, "'price'.*boolean.*a number"),
         (events.withColumn("id", events["price"]), {}, "'id'.*double.*an id is"),
-        (events, {"keep": ["desk"]}, "events lack the columns 'desk'"),
+        (events, {"keep": ["dsk"]}, "events lack the columns 'dsk'"),
         (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
         (events, {"output": "pair"}, "did you mean 'pairs'"),
         (events, {"errors": "drop"}, "no errors 'drop'"),
@@ -297,7 +296,7 @@ def test_a_streaming_dataframe(spark, tables, tmp_path):
 
 def test_skew_and_many_partitions_give_the_same_answer(spark):
     random = np.random.default_rng(3)
-    d, n, m = 3, 4000, 3000
+    d, n, m = 3, 1000, 1500
     centre = random.random((n, d))
     width = random.random((n, d)) * 0.1
     lo, hi = centre - width, centre + width
@@ -306,7 +305,7 @@ def test_skew_and_many_partitions_give_the_same_answer(spark):
     points = random.random((m, d))
     points[: m // 2] = points[0]
     points[random.random((m, d)) < 0.05] = np.inf
-    check(spark, Boxes.of(lo, hi), points, plan="partitioned", group_bytes=40_000)
+    check(spark, Boxes.of(lo, hi), points, plan="partitioned", group_bytes=20_000)
 
 
 def test_integer_kinds_fit(spark):

@@ -137,17 +137,25 @@ def union(starts: Words, ends: Words, gap: int = 0) -> Ranges:
 
 
 def union_of_boxes(
-    cells: Cells, lo: Floats, hi: Floats, *, limit: int = LIMIT, gap: int = 0
+    cells: Cells,
+    lo: Floats,
+    hi: Floats,
+    owner: npt.NDArray[Any],
+    *,
+    limit: int = LIMIT,
+    gap: int = 0,
 ) -> Ranges:
-    """Return the summary of boxes (n, d): their union as maximal ranges.
+    """Return the summary of boxes (n, d): their union as maximal ranges; `owner` as in `Boxes`.
 
     Made block by block, each summed up before the next, so that memory is bounded by what is left.
     """
     parts: list[Ranges] = []
-    for begin in range(0, len(lo), _BLOCK):
-        block = slice(begin, begin + _BLOCK)
-        low, high = lo[block], hi[block]
-        sets = range_sets(cells, low, high, np.arange(len(low)), limit)
+    begin = 0
+    while begin < len(lo):
+        last = owner[min(begin + _BLOCK, len(lo)) - 1]
+        block = slice(begin, int(np.searchsorted(owner, last, "right")))
+        begin = block.stop
+        sets = range_sets(cells, lo[block], hi[block], owner[block] - owner[block][0], limit)
         some = union(sets.starts, sets.ends)
         while parts and len(parts[-1]) <= len(some):
             some = joined([parts.pop(), some])

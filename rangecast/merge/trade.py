@@ -90,7 +90,7 @@ def outcome(
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""
     cells = setting.made(space, points)
-    exact = union_of_boxes(cells, boxes.lo, boxes.hi, limit=limit)
+    exact = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
     ranges, gap = within_budget(exact, budget)
     passed = holds(ranges, cells.places(points))
     if (matched & ~passed).any():

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from rangecast.spark.matching import Prepared as Prepared
     from rangecast.spark.matching import match as match
     from rangecast.spark.matching import prepare as prepare
+    from rangecast.spark.merging import merge as merge
     from rangecast.spark.session import running as running
     from rangecast.spark.session import start as start
 
 _HOMES = {
     "Prepared": "matching",
     "match": "matching",
+    "merge": "merging",
     "prepare": "matching",
     "running": "session",
     "start": "session",

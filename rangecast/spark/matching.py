@@ -69,7 +69,7 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """Names the content: the same subscriptions give the same one."""
+        """Names the content."""
         return self.shipped.digest
 
 

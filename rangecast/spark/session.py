@@ -28,6 +28,8 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Kernels work on many events at a time; Spark's own 10,000 is for wider rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+    # A table from the driver beyond this is shipped as blocks, not as part of every plan.
+    "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     "spark.python.daemon.module": "rangecast.spark.daemon",
     "spark.ui.showConsoleProgress": "false",
 }

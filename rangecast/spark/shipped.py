@@ -86,7 +86,8 @@ def _save(thing: Any) -> str:
 
 def _packed(digest: str) -> Path:
     """Return the archive of a snapshot; made once."""
-    target = own_folder() / "archives" / f"rangecast-{digest}.tar"
+    # Not .tar: Spark would unpack that itself, a copy for each worker process.
+    target = own_folder() / "archives" / f"rangecast-{digest}.packed"
     with _lock(digest):
         if not target.exists():
             target.parent.mkdir(exist_ok=True)
