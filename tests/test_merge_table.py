@@ -64,7 +64,12 @@ class Counted:
         held = closed(self.counts, self.gap)
         assert pairs(table.ranges()) == runs(held)
         points = np.arange(PLACES, dtype=float)[:, None]
-        np.testing.assert_array_equal(table.holds_many(points), held)
+        bits, table._bits = table._bits, None
+        halves = [table.holds_many(half) for half in np.array_split(points, 2)]  # by the tree
+        np.testing.assert_array_equal(np.concatenate(halves), held)
+        table._bits = bits
+        np.testing.assert_array_equal(table.holds_many(points), held)  # by bits, kept up since
+        assert table._bits is not None
         steps = np.count_nonzero(np.diff(self.counts)) + 1
         assert table.steps == steps
 

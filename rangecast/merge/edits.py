@@ -28,7 +28,6 @@ from rangecast.merge.tree import (
     Ints,
     Tree,
     Words,
-    balance,
     descend,
     has_room,
     last_at,
@@ -37,6 +36,7 @@ from rangecast.merge.tree import (
     shift,
     shift_from,
 )
+from rangecast.merge.tree_balance import balance
 
 Mask = npt.NDArray[np.bool_]
 

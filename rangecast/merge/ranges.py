@@ -19,7 +19,8 @@ from rangecast.errors import UsageError
 from rangecast.kernels.hilbert import ROOM, join_smallest, new_stack, ranges_of_boxes
 from rangecast.kernels.jit import jit
 from rangecast.merge.cells import Cells
-from rangecast.merge.tree import Tree, tree_of
+from rangecast.merge.tree import Tree
+from rangecast.merge.tree_build import tree_of
 from rangecast.model.boxes import Floats
 from rangecast.model.filters import Filter, parse
 from rangecast.model.space import Space

@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError, near
+from rangecast.merge.bitmap import LEAST_EVENTS, WIDEST, empty_bits, mark, marked
 from rangecast.merge.cells import Cells
 from rangecast.merge.edits import DONE, NO_NODES, edit, held, missing, read_ranges
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, range_sets, tree_of_ranges
-from rangecast.merge.tree import STEPS, empty_tree, grown
+from rangecast.merge.tree import STEPS
+from rangecast.merge.tree_build import empty_tree, grown
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.filters import Filter, parse
@@ -104,6 +106,7 @@ class Table:
         self.gap = gap
         self._gap = np.uint64(gap)
         self._tree = empty_tree()
+        self._bits: Words | None = None
         self._boxes: dict[Id, bytes] = {}
         self._ranges: dict[Id, bytes] = {}
 
@@ -135,7 +138,13 @@ class Table:
     def memory(self) -> int:
         """Bytes of all arrays, and of the boxes that are kept for unsubscribing."""
         kept = sum(map(len, self._boxes.values())) + sum(map(len, self._ranges.values()))
-        return sum(array.nbytes for array in self._tree) + kept
+        bits = 0 if self._bits is None else self._bits.nbytes
+        return sum(array.nbytes for array in self._tree) + bits + kept
+
+    @property
+    def _width(self) -> int:
+        """Bits of a place."""
+        return len(self.cells.axes) * self.cells.bits
 
     # ---- edits
 
@@ -226,6 +235,7 @@ class Table:
         self.cells = Cells.quantiles(self.space, self.cells.bits, points, names)
         sets = self._sets_of(*self._boxes)
         self._tree = tree_of_ranges(sets.starts, sets.ends, self.cells.top)
+        self._bits = None
         return True
 
     def _check_new(self, boxes: Boxes) -> None:
@@ -305,6 +315,8 @@ class Table:
             )
             if stopped == DONE:
                 filled = offsets[-1]
+                if self._bits is not None:
+                    mark(self._bits, out[0, :filled], out[1, :filled], by > 0)
                 work = Work(int(cursor[3]), int(cursor[4]))
                 return Changes(out[0, :filled], out[1, :filled], offsets, work)
             if stopped == NO_NODES:
@@ -322,7 +334,13 @@ class Table:
         """Return the same for each of many: points (events, d), a table, or a list of dicts."""
         places = self.cells.places(self._points(events))
         out = np.empty(len(places), np.bool_)
-        held(self._tree, places, self._gap, out)
+        if self._bits is None and len(places) >= LEAST_EVENTS and self._width <= WIDEST:
+            self._bits = empty_bits(self._width)
+            mark(self._bits, *self.ranges(), True)
+        if self._bits is None:
+            held(self._tree, places, self._gap, out)
+        else:
+            marked(self._bits, places, out)
         return out
 
     def missing(self, ranges: Ranges) -> Ranges:

@@ -42,18 +42,16 @@ Counts = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 
 FAN = 64
-_LEAST = FAN // 4
-_FILL = FAN * 11 // 16
-_DEEPEST = 16
+LEAST = FAN // 4
 
 SIZE, NEXT, LEVEL = 0, 1, 2
-_LOW, _CHILD = LEVEL + FAN, LEVEL + 2 * FAN
+LOW, CHILD = LEVEL + FAN, LEVEL + 2 * FAN
 
 ROOT, HEIGHT, STEPS, LEAVES, INNERS = range(5)
 """In `state`; LEAVES and INNERS are those in use, HEIGHT counts the rows of inner nodes."""
-_FREE_LEAF, _FREE_INNER, _FRESH_LEAF, _FRESH_INNER = range(5, 9)
+FREE_LEAF, FREE_INNER, FRESH_LEAF, FRESH_INNER = range(5, 9)
 """The first of the nodes that were freed, -1; and of those that were never in use."""
-_NODE, _TAKEN, _BEFORE = 1, 2, 3
+NODE, TAKEN, BEFORE = 1, 2, 3
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -69,34 +67,6 @@ class Tree(NamedTuple):
     leaf: Ints
     spare_key: Words
     spare: Ints
-
-
-def empty_tree() -> Tree:
-    """Return the function that is 0 everywhere."""
-    return tree_of(np.zeros(1, np.uint64), np.zeros(1, np.int32))
-
-
-def _with_room(state: Counts, leaves: int, inners: int) -> Tree:
-    return Tree(
-        state=state,
-        key=np.empty((inners, FAN), np.uint64),
-        inner=np.empty((inners, 2 + 3 * FAN), np.int32),
-        leaf_key=np.empty((leaves, FAN), np.uint64),
-        leaf=np.empty((leaves, 2 + FAN), np.int32),
-        spare_key=np.empty(2 * FAN, np.uint64),
-        spare=np.empty((3, 2 * FAN), np.int32),
-    )
-
-
-def grown(tree: Tree) -> Tree:
-    """Return the same tree with room for more nodes; the old one is spent."""
-    leaves, inners = len(tree.leaf), len(tree.inner)
-    few = leaves - tree.state[0, LEAVES] < 2
-    larger = _with_room(tree.state, leaves * 2 if few else leaves, inners if few else inners * 2)
-    for name in ("key", "inner", "leaf_key", "leaf"):
-        old = getattr(tree, name)
-        getattr(larger, name)[: len(old)] = old
-    return larger
 
 
 @jit
@@ -129,9 +99,9 @@ def descend(state: Counts, key: Words, inner: Ints, place: np.uint64) -> tuple[i
     node, base = state[0, ROOT], 0
     for depth in range(state[0, HEIGHT]):
         i = last_at(key, node, inner[node, SIZE], place)
-        state[_NODE, depth], state[_TAKEN, depth], state[_BEFORE, depth] = node, i, base
+        state[NODE, depth], state[TAKEN, depth], state[BEFORE, depth] = node, i, base
         base += inner[node, LEVEL + i]
-        node = np.int64(inner[node, _CHILD + i])
+        node = np.int64(inner[node, CHILD + i])
     return node, base
 
 
@@ -150,7 +120,7 @@ def leaves_of(
             node = leaves[k]
             i = last_at(key, node, inner[node, SIZE], places[k])
             bases[k] += inner[node, LEVEL + i]
-            leaves[k] = inner[node, _CHILD + i]
+            leaves[k] = inner[node, CHILD + i]
 
 
 @jit
@@ -161,19 +131,19 @@ def next_leaf_with_gap(state: Counts, key: Words, inner: Ints, last: np.uint64) 
     """
     height = state[0, HEIGHT]
     for turn in range(height - 1, -1, -1):
-        node, base = state[_NODE, turn], state[_BEFORE, turn]
-        i = state[_TAKEN, turn] + 1
+        node, base = state[NODE, turn], state[BEFORE, turn]
+        i = state[TAKEN, turn] + 1
         while i < inner[node, SIZE]:
             if key[node, i] > last:
                 return -1, 0
-            if base + inner[node, LEVEL + i] + inner[node, _LOW + i] == 0:
+            if base + inner[node, LEVEL + i] + inner[node, LOW + i] == 0:
                 for depth in range(turn, height):
-                    while base + inner[node, LEVEL + i] + inner[node, _LOW + i] != 0:
+                    while base + inner[node, LEVEL + i] + inner[node, LOW + i] != 0:
                         i += 1
-                    state[_NODE, depth], state[_TAKEN, depth] = node, i
-                    state[_BEFORE, depth] = base
+                    state[NODE, depth], state[TAKEN, depth] = node, i
+                    state[BEFORE, depth] = base
                     base += inner[node, LEVEL + i]
-                    node = np.int64(inner[node, _CHILD + i])
+                    node = np.int64(inner[node, CHILD + i])
                     i = 0
                 return node, base
             i += 1
@@ -213,13 +183,13 @@ def shift(
     if start != _ZERO and leaf[node, LEVEL + i] == (leaf[node, LEVEL + i - 1] if i else 0):
         _drop(state, key, leaf_key, leaf, node, i)
     state[0, STEPS] += leaf[node, SIZE] - before
-    low = _leaf_low(leaf, node)
+    low = leaf_lowest(leaf, node)
     for depth in range(state[0, HEIGHT] - 1, -1, -1):
-        above, i = state[_NODE, depth], state[_TAKEN, depth]
-        if inner[above, _LOW + i] == low:
+        above, i = state[NODE, depth], state[TAKEN, depth]
+        if inner[above, LOW + i] == low:
             break
-        inner[above, _LOW + i] = low
-        low = _low(inner, above)
+        inner[above, LOW + i] = low
+        low = lowest(inner, above)
     return node, _is_due(state, leaf, node)
 
 
@@ -242,13 +212,13 @@ def shift_from(
     if place != _ZERO and leaf[node, LEVEL + i] == (leaf[node, LEVEL + i - 1] if i else 0):
         _drop(state, key, leaf_key, leaf, node, i)
     state[0, STEPS] += leaf[node, SIZE] - before
-    low = _leaf_low(leaf, node)
+    low = leaf_lowest(leaf, node)
     for depth in range(state[0, HEIGHT] - 1, -1, -1):
-        above, i = state[_NODE, depth], state[_TAKEN, depth]
+        above, i = state[NODE, depth], state[TAKEN, depth]
         for j in range(LEVEL + i + 1, LEVEL + inner[above, SIZE]):
             inner[above, j] += by
-        inner[above, _LOW + i] = low
-        low = _low(inner, above)
+        inner[above, LOW + i] = low
+        low = lowest(inner, above)
     return node, _is_due(state, leaf, node)
 
 
@@ -280,13 +250,14 @@ def _drop(state: Counts, key: Words, leaf_key: Words, leaf: Ints, node: int, i: 
     leaf[node, SIZE] = size
     depth = state[0, HEIGHT] - 1
     while i == 0 and depth >= 0:
-        i = state[_TAKEN, depth]
-        key[state[_NODE, depth], i] = leaf_key[node, 0]
+        i = state[TAKEN, depth]
+        key[state[NODE, depth], i] = leaf_key[node, 0]
         depth -= 1
 
 
 @jit
-def _leaf_low(leaf: Ints, node: int) -> int:
+def leaf_lowest(leaf: Ints, node: int) -> int:
+    """Return the lowest level in a leaf, counted from the one before it."""
     low = leaf[node, LEVEL]
     for j in range(LEVEL + 1, LEVEL + leaf[node, SIZE]):
         low = min(low, leaf[node, j])
@@ -294,259 +265,15 @@ def _leaf_low(leaf: Ints, node: int) -> int:
 
 
 @jit
-def _low(inner: Ints, node: int) -> int:
-    low = np.int64(inner[node, _LOW])
+def lowest(inner: Ints, node: int) -> int:
+    """Return the lowest level below an inner node, counted from the one before it."""
+    low = np.int64(inner[node, LOW])
     for j in range(1, inner[node, SIZE]):
-        low = min(low, inner[node, LEVEL + j] + inner[node, _LOW + j])
+        low = min(low, inner[node, LEVEL + j] + inner[node, LOW + j])
     return int(low)
-
-
-# ---- keeping in balance
 
 
 @jit
 def _is_due(state: Counts, leaf: Ints, node: int) -> bool:
     size = leaf[node, SIZE]
-    return bool(size == FAN or (size < _LEAST and state[0, HEIGHT] > 0))
-
-
-@jit
-def balance(tree: Tree, leaf: int) -> None:
-    """Split a full leaf, the path's, or join one that is nearly empty; then the nodes above."""
-    state, inner = tree.state, tree.inner
-    depth = state[0, HEIGHT] - 1
-    if depth < 0:
-        _raise_root(tree)
-        state[_NODE, 0], state[_TAKEN, 0], depth = state[0, ROOT], 0, 0
-    node = state[_NODE, depth]
-    i = state[_TAKEN, depth]
-    _spread_leaves(tree, node, _pair(tree, node, i, tree.leaf[leaf, SIZE] == FAN, True))
-    while True:
-        size = inner[node, SIZE]
-        if depth == 0 and size == 1:
-            state[0, ROOT] = inner[node, _CHILD]
-            state[0, HEIGHT] -= 1
-            _free_inner(tree, node)
-        if size < FAN and (depth == 0 or size >= _LEAST):
-            return
-        if depth == 0:
-            _raise_root(tree)
-            above, i = state[0, ROOT], 0
-        else:
-            above, i = state[_NODE, depth - 1], state[_TAKEN, depth - 1]
-        _spread_inners(tree, above, _pair(tree, above, i, size == FAN, False))
-        if depth == 0:
-            return
-        node = above
-        depth -= 1
-
-
-@jit
-def _raise_root(tree: Tree) -> None:
-    """Put a new root with one child on top."""
-    state, inner = tree.state, tree.inner
-    old = state[0, ROOT]
-    root = _new_inner(tree)
-    tree.key[root, 0] = _ZERO
-    inner[root, SIZE], inner[root, LEVEL], inner[root, _CHILD] = 1, 0, old
-    inner[root, _LOW] = _low(inner, old) if state[0, HEIGHT] else _leaf_low(tree.leaf, old)
-    state[0, ROOT] = root
-    state[0, HEIGHT] += 1
-
-
-@jit
-def _pair(tree: Tree, node: int, i: int, full: bool, leaves: bool) -> int:
-    """Return the first of two children to spread: `i` has a new neighbour if it is full."""
-    inner, leaf = tree.inner, tree.leaf
-    size = inner[node, SIZE]
-    if not full:
-        return i - 1 if i + 1 == size else i
-    for j in range(size, i + 1, -1):
-        tree.key[node, j] = tree.key[node, j - 1]
-        for part in (LEVEL, _LOW, _CHILD):
-            inner[node, part + j] = inner[node, part + j - 1]
-    if leaves:
-        fresh, left = _new_leaf(tree), inner[node, _CHILD + i]
-        leaf[fresh, SIZE], leaf[fresh, NEXT] = 0, leaf[left, NEXT]
-        leaf[left, NEXT] = fresh
-    else:
-        fresh = _new_inner(tree)
-        inner[fresh, SIZE] = 0
-    inner[node, _CHILD + i + 1] = fresh
-    inner[node, LEVEL + i + 1] = inner[node, LEVEL + i]
-    inner[node, SIZE] = size + 1
-    return i
-
-
-@jit
-def _remove_child(tree: Tree, node: int, i: int) -> None:
-    inner = tree.inner
-    inner[node, SIZE] -= 1
-    for j in range(i, inner[node, SIZE]):
-        tree.key[node, j] = tree.key[node, j + 1]
-        for part in (LEVEL, _LOW, _CHILD):
-            inner[node, part + j] = inner[node, part + j + 1]
-
-
-@jit
-def _spread_leaves(tree: Tree, node: int, i: int) -> None:
-    """Put the steps of children `i` and `i + 1` into the first if they fit, else half into each."""
-    inner, leaf, leaf_key = tree.inner, tree.leaf, tree.leaf_key
-    keys, levels = tree.spare_key, tree.spare[0]
-    left, right = inner[node, _CHILD + i], inner[node, _CHILD + i + 1]
-    rise = inner[node, LEVEL + i + 1] - inner[node, LEVEL + i]
-    many = leaf[left, SIZE]
-    total = many + leaf[right, SIZE]
-    for j in range(many):
-        keys[j], levels[j] = leaf_key[left, j], leaf[left, LEVEL + j]
-    for j in range(total - many):
-        keys[many + j], levels[many + j] = leaf_key[right, j], leaf[right, LEVEL + j] + rise
-    kept = total if total < FAN else total // 2
-    for j in range(kept):
-        leaf_key[left, j], leaf[left, LEVEL + j] = keys[j], levels[j]
-    leaf[left, SIZE] = kept
-    inner[node, _LOW + i] = _leaf_low(leaf, left)
-    if kept == total:
-        leaf[left, NEXT] = leaf[right, NEXT]
-        _free_leaf(tree, right)
-        _remove_child(tree, node, i + 1)
-        return
-    rise = levels[kept - 1]
-    for j in range(kept, total):
-        leaf_key[right, j - kept], leaf[right, LEVEL + j - kept] = keys[j], levels[j] - rise
-    leaf[right, SIZE] = total - kept
-    tree.key[node, i + 1] = keys[kept]
-    inner[node, LEVEL + i + 1] = inner[node, LEVEL + i] + rise
-    inner[node, _LOW + i + 1] = _leaf_low(leaf, right)
-
-
-@jit
-def _spread_inners(tree: Tree, node: int, i: int) -> None:
-    """Do the same with two inner nodes."""
-    inner, key = tree.inner, tree.key
-    keys, levels, lows, children = tree.spare_key, tree.spare[0], tree.spare[1], tree.spare[2]
-    total = 0
-    for side in (i, i + 1):
-        child = inner[node, _CHILD + side]
-        rise = inner[node, LEVEL + side] - inner[node, LEVEL + i]
-        for j in range(inner[child, SIZE]):
-            keys[total], levels[total] = key[child, j], inner[child, LEVEL + j] + rise
-            lows[total], children[total] = inner[child, _LOW + j], inner[child, _CHILD + j]
-            total += 1
-    kept = total if total < FAN else total // 2
-    for side in (i, i + 1):
-        child = inner[node, _CHILD + side]
-        begin, end = (0, kept) if side == i else (kept, total)
-        if begin == end:
-            _free_inner(tree, child)
-            _remove_child(tree, node, side)
-            return
-        rise = levels[begin]
-        for j in range(begin, end):
-            key[child, j - begin], inner[child, LEVEL + j - begin] = keys[j], levels[j] - rise
-            inner[child, _LOW + j - begin] = lows[j]
-            inner[child, _CHILD + j - begin] = children[j]
-        inner[child, SIZE] = end - begin
-        key[node, side] = keys[begin]
-        inner[node, LEVEL + side] = inner[node, LEVEL + i] + rise
-        inner[node, _LOW + side] = _low(inner, child)
-
-
-@jit
-def _new_leaf(tree: Tree) -> int:
-    state = tree.state
-    state[0, LEAVES] += 1
-    leaf = state[0, _FREE_LEAF]
-    if leaf >= 0:
-        state[0, _FREE_LEAF] = tree.leaf[leaf, NEXT]
-    else:
-        leaf = state[0, _FRESH_LEAF]
-        state[0, _FRESH_LEAF] += 1
-    return int(leaf)
-
-
-@jit
-def _new_inner(tree: Tree) -> int:
-    state = tree.state
-    state[0, INNERS] += 1
-    node = state[0, _FREE_INNER]
-    if node >= 0:
-        state[0, _FREE_INNER] = tree.inner[node, _CHILD]
-    else:
-        node = state[0, _FRESH_INNER]
-        state[0, _FRESH_INNER] += 1
-    return int(node)
-
-
-@jit
-def _free_leaf(tree: Tree, leaf: int) -> None:
-    tree.leaf[leaf, NEXT] = tree.state[0, _FREE_LEAF]
-    tree.state[0, _FREE_LEAF] = leaf
-    tree.state[0, LEAVES] -= 1
-
-
-@jit
-def _free_inner(tree: Tree, node: int) -> None:
-    tree.inner[node, _CHILD] = tree.state[0, _FREE_INNER]
-    tree.state[0, _FREE_INNER] = node
-    tree.state[0, INNERS] -= 1
-
-
-# ---- all at once
-
-
-def tree_of(keys: Words, levels: Ints) -> Tree:
-    """Return the tree of steps in ascending order, the first at place 0."""
-    leaves = -(-len(keys) // _FILL)
-    inners, row = 0, leaves
-    while row > 1:
-        row = -(-row // _FILL)
-        inners += row
-    state = np.zeros((4, _DEEPEST), np.int64)
-    state[0, [_FREE_LEAF, _FREE_INNER]] = -1
-    state[0, STEPS] = len(keys)
-    state[0, [LEAVES, _FRESH_LEAF]] = leaves
-    state[0, [INNERS, _FRESH_INNER]] = inners
-    tree = _with_room(state, leaves + leaves // 4 + 4, inners + inners // 4 + 4)
-    _load(tree, keys, levels, np.empty(leaves, np.int32))
-    return tree
-
-
-@jit
-def _load(tree: Tree, keys: Words, levels: Ints, before: Ints) -> None:
-    """Fill fresh nodes, leaves first, then row by row; all of a row have about one size.
-
-    `before` is working memory: the level before each node of the row below.
-    """
-    state, inner, leaf = tree.state, tree.inner, tree.leaf
-    leaves = state[0, LEAVES]
-    for node in range(leaves):
-        begin, end = len(keys) * node // leaves, len(keys) * (node + 1) // leaves
-        before[node] = levels[begin - 1] if begin else 0
-        for j in range(begin, end):
-            tree.leaf_key[node, j - begin] = keys[j]
-            leaf[node, LEVEL + j - begin] = levels[j] - before[node]
-        leaf[node, SIZE] = end - begin
-        leaf[node, NEXT] = node + 1 if node + 1 < leaves else -1
-    begin, count, made = 0, leaves, 0  # the row below: its first node, how many
-    while count > 1:
-        nodes = (count + _FILL - 1) // _FILL
-        for number in range(nodes):
-            node = made + number
-            first, last = count * number // nodes, count * (number + 1) // nodes
-            for j in range(last - first):
-                child = begin + first + j
-                inner[node, _CHILD + j] = child
-                inner[node, LEVEL + j] = before[first + j] - before[first]
-                if made:
-                    tree.key[node, j] = tree.key[child, 0]
-                    inner[node, _LOW + j] = _low(inner, child)
-                else:
-                    tree.key[node, j] = tree.leaf_key[child, 0]
-                    inner[node, _LOW + j] = _leaf_low(leaf, child)
-            inner[node, SIZE] = last - first
-            before[number] = before[first]
-        begin, count = made, nodes
-        made += nodes
-        state[0, HEIGHT] += 1
-    state[0, ROOT] = begin
+    return bool(size == FAN or (size < LEAST and state[0, HEIGHT] > 0))
