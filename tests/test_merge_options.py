@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from rangecast import Boolean, Category, Integer, Number, Space, String, Timestamp, UsageError
 from rangecast.merge import Cells, Hybrid, Links, Subsets, Table, chosen_attributes
+from rangecast.merge.holders import Holders
 from rangecast.merge.projection import mentioned_subsets
-from rangecast.merge.ranges import union_of_boxes
+from rangecast.merge.ranges import Ranges, union_of_boxes
 from rangecast.merge.trade import Setting, holds, outcome, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
@@ -319,6 +320,27 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind):
             assert index.matches(event) == sorted(right)
             assert index.holds(event) == bool(right)
             assert index.candidates(point) >= len(right)
+
+
+def test_candidates_are_found_among_many_that_came_and_went():
+    """And the search leaves out what ends too early: its work is counted."""
+    rng = np.random.default_rng(5)
+    holders, live = Holders(), {}
+    for row in range(2500):
+        start = np.uint64(rng.integers(0, 1 << 20))
+        ranges = Ranges(np.array([start]), np.array([start + np.uint64(rng.integers(0, 300))]))
+        holders.add(np.array([row]), ranges)
+        live[row] = ranges
+        if row % 3:
+            gone = list(live)[rng.integers(len(live))]
+            holders.remove(gone)
+            del live[gone]
+    for first in rng.integers(0, 1 << 20, 50).tolist():
+        last = first + 500
+        found, looked = holders.overlapping(Ranges(*np.array([[first], [last]], np.uint64)))
+        right = [r for r, (a, b) in live.items() if a[0] <= last and b[0] >= first]
+        assert found.tolist() == right
+        assert looked < 200 < len(live)
 
 
 def test_covered_and_subsumed_ones_wait_on_the_passive_list():

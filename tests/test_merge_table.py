@@ -421,6 +421,8 @@ def test_what_makes_no_sense_is_refused():
         lambda: table.shift(Ranges(one * 5, one * 4), 1),
         lambda: table.shift(Ranges(np.array([3, 4], np.uint64), np.array([3, 4], np.uint64)), 1),
         lambda: table.shift(Ranges(one, one * PLACES), 1),
+        lambda: table.shift(Ranges(one, one * 4), -1),
+        lambda: table.shift(Ranges(one, one), 2),
         lambda: table.holds_many(np.zeros((2, 3))),
         lambda: table.refresh(np.zeros((2, 1))),
         lambda: Table(LINE, 21),

@@ -71,9 +71,13 @@ def _overlapping(
     first: np.uint64,
     last: np.uint64,
     live: Mask,
-    seen: Mask,
-) -> int:
-    """Mark the live rows with a range that meets first .. last; return the ranges looked at."""
+    out: Rows,
+    filled: int,
+) -> tuple[int, int]:
+    """Append the live rows of the ranges that meet first .. last, those of several more than once.
+
+    Returns how far the output would be filled, what doesn't fit left out, and the ranges looked at.
+    """
     stack = np.empty((64, 2), np.int64)
     stack[0] = (0, len(start))
     depth = looked = 0
@@ -88,10 +92,12 @@ def _overlapping(
         stack[depth] = (low, middle)
         if start[middle] <= last:
             if end[middle] >= first and live[row[middle]]:
-                seen[row[middle]] = True
+                if filled < len(out):
+                    out[filled] = row[middle]
+                filled += 1
             depth += 1
             stack[depth] = (middle + 1, high)
-    return looked
+    return filled, looked
 
 
 class Holders:
@@ -100,7 +106,8 @@ class Holders:
     def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._live = np.zeros(64, np.bool_)
-        self._dead = 0
+        self._out = np.empty(1024, np.int32)
+        self._rows = self._dead = 0
 
     def add(self, rows: npt.NDArray[np.int64], ranges: Ranges) -> None:
         """Add ranges, each with the row that it belongs to; the rows are new."""
@@ -108,6 +115,7 @@ class Holders:
         if most >= len(self._live):
             self._live = np.concatenate([self._live, np.zeros(most + 64, np.bool_)])
         self._live[rows] = True
+        self._rows += len(np.unique(rows))
         order = np.argsort(ranges.starts, kind="stable")
         part = _part(ranges.starts[order], ranges.ends[order], rows[order].astype(np.int32))
         while self._parts and len(self._parts[-1].start) <= len(part.start):
@@ -117,19 +125,23 @@ class Holders:
     def remove(self, row: int) -> None:
         """Remove a row for good."""
         self._live[row] = False
+        self._rows -= 1
         self._dead += 1
-        if self._dead > 64 and 2 * self._dead > self._live.sum():
+        if self._dead > 64 and self._dead > self._rows:
             self._parts = [self._joined(self._parts)]
             self._dead = 0
 
     def overlapping(self, ranges: Ranges) -> tuple[npt.NDArray[np.int64], int]:
         """Return the rows with a range that meets one of these, and the ranges looked at."""
-        seen = np.zeros(len(self._live), np.bool_)
-        looked = 0
-        for part in self._parts:
-            for first, last in zip(*ranges, strict=True):
-                looked += _overlapping(*part, first, last, self._live, seen)
-        return np.flatnonzero(seen), looked
+        while True:
+            filled = looked = 0
+            for part in self._parts:
+                for first, last in zip(*ranges, strict=True):
+                    filled, more = _overlapping(*part, first, last, self._live, self._out, filled)
+                    looked += more
+            if filled <= len(self._out):
+                return np.unique(self._out[:filled]).astype(np.int64), looked
+            self._out = np.empty(2 * filled, np.int32)
 
     def _joined(self, parts: list[_Part]) -> _Part:
         row = np.concatenate([part.row for part in parts])

@@ -200,6 +200,10 @@ class Table:
         rising = bool((starts[1:] > ends[:-1]).all() and (starts[1:] - ends[:-1] > 1).all())
         if not rising or not (starts <= ends).all() or (len(ends) and ends[-1] > self.cells.top):
             raise UsageError("ranges are ascending, apart, and end on the curve")
+        if by not in (1, -1):
+            raise UsageError(f"ranges are added (1) or taken off (-1); given: {by}")
+        if by < 0 and len(self._missing(ranges, np.uint64(0))):
+            raise UsageError("the table doesn't hold all of these ranges: they can't be taken off")
         return self._change(_one_set(ranges), by)
 
     def forward(self, subscription: Id) -> Ranges:
@@ -345,14 +349,15 @@ class Table:
 
     def missing(self, ranges: Ranges) -> Ranges:
         """Return the parts of these ranges that the table doesn't hold."""
+        return self._missing(ranges, self._gap)
+
+    def _missing(self, ranges: Ranges, gap: np.uint64) -> Ranges:
         cursor = np.zeros(2, np.int64)
         starts, ends = ranges.starts.copy(), ranges.ends.copy()
         parts = []
         while cursor[0] < len(starts):
             out = np.empty((2, len(starts) + 64), np.uint64)
-            filled = missing(
-                self._tree, starts, ends, cursor, self.cells.top, self._gap, out[0], out[1]
-            )
+            filled = missing(self._tree, starts, ends, cursor, self.cells.top, gap, out[0], out[1])
             parts.append(out[:, :filled])
         return Ranges(*np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1))
 
