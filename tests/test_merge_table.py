@@ -304,6 +304,22 @@ def test_the_last_place_of_the_largest_curve():
     assert table.steps == 1
 
 
+@pytest.mark.parametrize(("axes", "bits"), [(1, 64), (2, 32), (3, 21), (7, 9), (16, 4), (64, 1)])
+def test_any_resolution_that_fits_64_bits(axes, bits):
+    rng = np.random.default_rng(axes)
+    space = Space(Integer(f"a{i}", min=0, max=40) for i in range(axes))
+    lo = rng.integers(0, 35, (30, axes)).astype(float)
+    boxes = Boxes.of(lo, lo + 5)
+    table = Table(space, bits, limit=8)
+    table.add_many(boxes)
+    points = np.concatenate([lo + rng.integers(0, 6, lo.shape), rng.integers(0, 41, (50, axes))])
+    for gone in range(30):
+        live = np.arange(gone, 30)
+        assert (table.holds_many(points) >= matched(boxes, live, points)).all()
+        table.remove(gone)
+    assert table.steps == 1
+
+
 def test_work_depends_on_the_subscription_and_not_on_the_table():
     rng = np.random.default_rng(2)
     space = Space(Number(name, min=0, max=1) for name in "xyz")
@@ -425,7 +441,7 @@ def test_what_makes_no_sense_is_refused():
         lambda: table.shift(Ranges(one, one), 2),
         lambda: table.holds_many(np.zeros((2, 3))),
         lambda: table.refresh(np.zeros((2, 1))),
-        lambda: Table(LINE, 21),
+        lambda: Table(LINE, 65),
         lambda: Table(space_of(4), 17),
         lambda: Table(LINE, 12, limit=0),
         lambda: Table(LINE, 12, gap=-1),

@@ -1,9 +1,9 @@
 """The grid of a table: the cells of a few attributes, and the places of their points on the curve.
 
-An axis has up to 2^bits cells, cut at edges by `kernels/grid.py`: the first and the last reach to
-the ends of the line, so a value outside the domain has a cell, and a missing value has one of its
-own. Only if a discrete attribute has exactly 2^bits values does the missing one share the cell of
-the largest: then nothing is lost, a little more is let through.
+An axis has up to 2^bits cells (a million at most), cut at edges by `kernels/grid.py`: the first and
+the last reach to the ends of the line, so a value outside the domain has a cell, and a missing
+value has one of its own. Only if a discrete attribute has exactly 2^bits values does the missing
+one share the cell of the largest: then nothing is lost, a little more is let through.
 
 Cells of equal size need the domain of an attribute; cells at quantiles of publications are small
 where publications are many, so that the parts of boundary cells that no subscription asked for
@@ -35,8 +35,8 @@ from rangecast.model.space import Space
 Words = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 
-MOST_BITS = 20
-"""Edges are kept one by one: more bits would take more memory than a table."""
+_MOST_EDGES = (1 << 20) - 2
+"""Of an attribute: they are kept one by one, and more would take more memory than a table."""
 _BLOCK = 4096
 
 
@@ -82,13 +82,6 @@ class Cells:
     sample: tuple[Floats, ...] | None = None
     """By axis: the share of the publications below each edge, if the cells were made for some."""
 
-    def __post_init__(self) -> None:
-        check_curve(len(self.axes), self.bits)
-        if self.bits > MOST_BITS:
-            raise UsageError(
-                f"a table takes at most {MOST_BITS} bits an attribute, given: {self.bits}"
-            )
-
     def __reduce__(self) -> tuple[type[Cells], tuple[object, ...]]:
         return Cells, (self.axes, self.bits, self.edges, self.sample)  # nothing that is cached
 
@@ -99,7 +92,7 @@ class Cells:
         A number without a domain gets cells that grow with its size: right, but coarse.
         """
         axes = axes_of(space, attributes)
-        _check(axes, bits)
+        check_curve(len(axes), bits)
         return cls(axes, bits, tuple(_uniform(space.attributes[axis], bits) for axis in axes))
 
     @classmethod
@@ -108,7 +101,7 @@ class Cells:
     ) -> Cells:
         """Return cells that hold about the same number of these publications, (events, d), each."""
         axes = axes_of(space, attributes)
-        _check(axes, bits)
+        check_curve(len(axes), bits)
         edges = tuple(_quantiles(points[:, axis], bits) for axis in axes)
         below = (_below(some, points[:, axis]) for some, axis in zip(edges, axes, strict=True))
         return cls(axes, bits, edges, tuple(below))
@@ -119,8 +112,10 @@ class Cells:
     ) -> Cells:
         """Return cells that begin and end where these subscriptions do."""
         axes = axes_of(space, attributes)
-        _check(axes, bits)
-        some = (edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], 1 << bits) for i in axes)
+        check_curve(len(axes), bits)
+        some = (
+            edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _most_edges(bits) + 2) for i in axes
+        )
         return cls(axes, bits, tuple(frozen(edges, np.float64) for edges in some))
 
     @property
@@ -179,10 +174,6 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     return tuple(space.axis(name) for name in names)
 
 
-def _check(axes: tuple[int, ...], bits: int) -> None:
-    Cells(axes, bits, ())  # refuses what is too much before edges are made
-
-
 def _fixed(points: Floats) -> Floats:
     """Return points as the kernels take them: in order, not to be written."""
     fixed = np.ascontiguousarray(points, np.float64).view()
@@ -190,9 +181,14 @@ def _fixed(points: Floats) -> Floats:
     return fixed
 
 
+def _most_edges(bits: int) -> int:
+    """Return how many edges leave a missing value a cell of its own."""
+    return min((1 << bits) - 2, _MOST_EDGES)
+
+
 def _uniform(attribute: Attribute, bits: int) -> Floats:
     lo, hi = attribute.domain
-    most = (1 << bits) - 2  # edges, if a missing value is to have a cell of its own
+    most = _most_edges(bits)
     if isinstance(attribute, String):  # words by their number, all others together
         edges = np.append(np.arange(1.0, most), MAX)[: max(most, 1)]
     elif lo == -MAX or hi == MAX:
@@ -216,7 +212,7 @@ def _quantiles(values: Floats, bits: int) -> Floats:
     Plain quantiles would waste edges on a value that many publications have: it needs one cell.
     """
     distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    most = (1 << bits) - 2
+    most = _most_edges(bits)
     if len(distinct) <= most:
         return frozen(distinct, np.float64)
     before = np.concatenate([[0], np.cumsum(counts)])

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
-from rangecast.merge.cells import MOST_BITS, Cells
+from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.space import Space
@@ -66,7 +66,7 @@ def settings(order: Sequence[str], *, most: int, sampled: bool) -> Iterator[Sett
     """Yield what is worth trying: the best attributes 1 to `most`, coarse to fine."""
     for count in range(1, min(most, len(order)) + 1):
         for bits in _BITS:
-            if bits <= min(MOST_BITS, 64 // count):
+            if bits * count <= 64:
                 for cells in ("uniform", "quantiles") if sampled else ("uniform",):
                     yield Setting(tuple(order[:count]), bits, cells)
 
