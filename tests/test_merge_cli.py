@@ -76,6 +76,7 @@ def test_without_events_the_least_space_is_recommended(data):
     [
         ((*FILES, "--budget", 9, "-o", "space.toml"), "is an input of this command"),
         ((*FILES, "--budget", 9, "-o", "x.csv", "--plot", "x.csv"), "can't be both"),
+        ((*FILES, "--budget", 9, "--plot", "x.pdf"), "a plot is a .png or .svg file"),
         (("none.csv", "--space", "space.toml", "--budget", 9), "none.csv"),
         ((*FILES, "--budget", 0), "budget"),
     ],

@@ -432,6 +432,8 @@ def test_what_makes_no_sense_is_refused():
         lambda: table.remove("t"),
         lambda: table.forward("t"),
         lambda: table.remove_many(["s", "s"]),
+        lambda: table.remove_many(["s", "t"]),
+        lambda: Table.of(LINE, Boxes.of([[1.0], [2.0]], [[1.0], [2.0]], ids=["u", "u"])),
         lambda: table.add_many(Boxes.of([[1.0], [2.0]], [[1.0], [2.0]], ids=["u", "u"])),
         lambda: table.add_many(Boxes.of([[1.0, 1.0]], [[1.0, 1.0]])),
         lambda: table.shift(Ranges(one * 5, one * 4), 1),

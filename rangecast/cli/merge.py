@@ -62,6 +62,7 @@ def merge(
 
     from rangecast.cli.job import check_outputs
     from rangecast.cli.output import console, progress, summary
+    from rangecast.errors import UsageError
     from rangecast.kernels.jit import is_cold
     from rangecast.match.choose import build
     from rangecast.merge.projection import chosen_attributes
@@ -73,6 +74,8 @@ def merge(
     from rangecast.model.subscriptions import read_subscriptions
 
     check_outputs([output, plot, bad_rows], [subscriptions, space, events])
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise UsageError(f"{plot}: a plot is a .png or .svg file")
     where = Space.load(space)
     points = np.zeros((0, len(where)))
     warnings: list[str] = []

@@ -10,7 +10,8 @@ The one law: what a subscription holds, the table holds. It may hold more: cells
 boxes, attributes are left out, subscriptions past `limit` ranges are coarsened, gaps up to `gap`
 are closed. It never holds less.
 
-A table is for one thread at a time; reading by several is fine while nobody edits.
+A table is for one thread at a time; several may ask `holds` and `holds_many` while none does
+anything else.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ class Table:
     def of(cls, space: Space, boxes: Boxes, bits: int = 8, **options: Any) -> Table:
         """Return the table of many subscriptions, built by one sort and one scan."""
         table = cls(space, bits, **options)
+        table._check_new(boxes)
         table._keep(boxes)
         sets = _joined_sets([table._range_sets(boxes.take(rows)) for rows in _blocks(boxes.rows)])
         table._tree = tree_of_ranges(sets.starts, sets.ends, table.cells.top)
@@ -185,6 +187,7 @@ class Table:
         """Remove subscriptions one after the other; return what each made the union lose."""
         if len(set(subscriptions)) < len(subscriptions):
             raise UsageError("a subscription can't be removed twice")
+        self._check_known(subscriptions)
         parts = []
         for block in _blocks(len(subscriptions)):
             some = [subscriptions[place] for place in block]
@@ -212,6 +215,7 @@ class Table:
         Right after it came this is what a neighbour must be told, and as long as it lives what
         the neighbour must be told to forget if it goes.
         """
+        self._check_known([subscription])
         sets = self._sets_of(subscription)
         alone = self._change(sets, -1).ranges
         self._change(sets, 1)
@@ -247,12 +251,17 @@ class Table:
             raise UsageError(
                 f"boxes of {boxes.dimensions} attributes don't fit a space of {len(self.space)}"
             )
-        ids = boxes.ids.to_pylist()
-        twice = next((one for one in ids if one in self), None)
-        if twice is None and len(set(ids)) < len(ids):
-            twice = next(one for one in ids if ids.count(one) > 1)
-        if twice is not None:
-            raise UsageError(f"subscription {twice!r} is there already; nothing was added")
+        seen: set[Id] = set()
+        for one in boxes.ids.to_pylist():
+            if one in seen or one in self:
+                raise UsageError(f"subscription {one!r} is there already; nothing was added")
+            seen.add(one)
+
+    def _check_known(self, subscriptions: Sequence[Id]) -> None:
+        unknown = next((one for one in subscriptions if one not in self), None)
+        if unknown is not None:
+            hint = near(str(unknown), [str(one) for one in self])
+            raise UsageError(f"no subscription {unknown!r}: {hint}")
 
     def _keep(self, boxes: Boxes) -> None:
         """Remember the boxes, on the table's attributes alone: they give the same ranges again."""
@@ -264,10 +273,6 @@ class Table:
 
     def _sets_of(self, *subscriptions: Id) -> RangeSets:
         """Return the ranges of live subscriptions: as they came, or converted again."""
-        unknown = next((one for one in subscriptions if one not in self), None)
-        if unknown is not None:
-            hint = near(str(unknown), [str(one) for one in self])
-            raise UsageError(f"no subscription {unknown!r}: {hint}")
         parts = []
         for came_as_ranges, some in groupby(subscriptions, self._ranges.__contains__):
             if came_as_ranges:
@@ -339,8 +344,9 @@ class Table:
         places = self.cells.places(self._points(events))
         out = np.empty(len(places), np.bool_)
         if self._bits is None and len(places) >= LEAST_EVENTS and self._width <= WIDEST:
-            self._bits = empty_bits(self._width)
-            mark(self._bits, *self.ranges(), True)
+            bits = empty_bits(self._width)
+            mark(bits, *self.ranges(), True)
+            self._bits = bits  # only now: another reader may look at it at once
         if self._bits is None:
             held(self._tree, places, self._gap, out)
         else:
