@@ -9,6 +9,7 @@ SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
     "spark": "matching on Spark beside its own joins and DuckDB",
+    "merge": "insertion, removal, matching by summary, the Hilbert curve",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

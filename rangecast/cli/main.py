@@ -9,7 +9,17 @@ from importlib.metadata import version
 
 import typer
 
-from rangecast.cli import demo, generate, match, pipeline, rank, report, verify, why
+from rangecast.cli import (
+    demo,
+    generate,
+    match,
+    merge,
+    pipeline,
+    rank,
+    report,
+    verify,
+    why,
+)
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
@@ -41,6 +51,7 @@ def _root(
 app.command("generate")(generate.generate)
 app.command("match")(match.match)
 app.command("rank")(rank.rank)
+app.command("merge")(merge.merge)
 app.command("why")(why.why)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)

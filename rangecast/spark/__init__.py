@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rangecast.spark.matching import Prepared as Prepared
     from rangecast.spark.matching import match as match
     from rangecast.spark.matching import prepare as prepare
+    from rangecast.spark.merging import merge as merge
     from rangecast.spark.pinned import Pinned as Pinned
     from rangecast.spark.pipeline import Pipeline as Pipeline
     from rangecast.spark.session import running as running
@@ -34,6 +35,7 @@ _HOMES = {
     "backfill": "history",
     "files_of": "sources",
     "match": "matching",
+    "merge": "merging",
     "prepare": "matching",
     "read_committed": "commits",
     "run_stream": "stream",
