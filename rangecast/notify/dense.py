@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from rangecast.kernels.jit import jit, jit_single
+from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Counts, Floats, Outbox, Slots, post
-from rangecast.notify.objects import Line, change, next_best
 from rangecast.notify.staircase import (
     Desk,
     gather,
@@ -43,6 +43,7 @@ def post_tiles(
     tiles: int,
     out: Outbox,
     n: int,
+    event: int,
     course: Counts,
     slot: int,
     arrival: int,
@@ -52,8 +53,20 @@ def post_tiles(
     """Send an object to all tiles; return how many messages there are now."""
     for t in range(tiles):
         tile = desk.tiles[t]
-        event, position = course[EVENT], course[POSITION]
-        post(out, n, event, position, slot, arrival, x, y, tile[0], tile[1], tile[2], tile[3])
+        post(
+            out,
+            n,
+            event,
+            course[POSITION],
+            slot,
+            arrival,
+            x,
+            y,
+            tile[0],
+            tile[1],
+            tile[2],
+            tile[3],
+        )
         course[POSITION] += 1
         n += 1
     return n
@@ -77,7 +90,8 @@ def paint_dense(
     room = len(out.slot) - k
     n = 0
     while course[EVENT] < len(slots) and n <= room:
-        slot, y = slots[course[EVENT]], ys[course[EVENT]]
+        event = course[EVENT]
+        slot, y = slots[event], ys[event]
         p = line.place[slot]
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
         if not course[SWEEPING] and y != old:
@@ -86,7 +100,7 @@ def paint_dense(
             steps = steps_of(desk, k, desk.steps)
             tiles = tile_difference(x, desk.steps, steps, desk.other, 0, desk.tiles)
             tiles = gather(desk.tiles, tiles, groups)
-            n = post_tiles(desk, tiles, out, n, course, slot, arrival, x, y)
+            n = post_tiles(desk, tiles, out, n, event, course, slot, arrival, x, y)
             if y > old:
                 course[SWEEPING], level[0], course[ARRIVAL] = 1, old, arrival
         limit = arrival if y < np.inf else -1
@@ -102,7 +116,16 @@ def paint_dense(
             tiles = tile_gain(desk, k, x, line.x[p])
             tiles = gather(desk.tiles, tiles, groups)
             n = post_tiles(
-                desk, tiles, out, n, course, line.slot[p], line.arrival[p], line.x[p], line.y[p]
+                desk,
+                tiles,
+                out,
+                n,
+                event,
+                course,
+                line.slot[p],
+                line.arrival[p],
+                line.x[p],
+                line.y[p],
             )
             pass_by(desk, k, x, line.x[p])
             level[0], course[ARRIVAL] = line.y[p], line.arrival[p]

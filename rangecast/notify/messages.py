@@ -7,7 +7,7 @@ the place within it. A value of inf tells that the object is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,13 +40,11 @@ class Message(NamedTuple):
 
     def reaches(self, l: float, r: float) -> bool:  # noqa: E741
         """Whether it goes to the interest [l, r]."""
-        return (
-            self.left_outer < l <= self.left_inner and self.right_inner <= r < self.right_outer
-        )
+        return self.left_outer < l <= self.left_inner and self.right_inner <= r < self.right_outer
 
 
 class Outbox(NamedTuple):
-    """Room for messages, filled by a kernel: `tile` is left_outer, left_inner, right_inner, _outer."""
+    """Room for messages, which a kernel fills; `tile` as `Messages` has it."""
 
     event: Counts
     position: Counts
@@ -114,24 +112,24 @@ class Messages:
 
     seq: Counts
     position: Counts
+    objects: list[Any]
+    """What the user calls the object of each message."""
     slot: Slots
     arrival: Counts
     x: Floats
     y: Floats
     tile: Floats
-    names: Callable[[Slots], list[Any]]
-    """What the user calls the objects of these slots."""
+    """left_outer, left_inner, right_inner, right_outer"""
 
     def __len__(self) -> int:
         return len(self.seq)
 
     def __iter__(self) -> Iterator[Message]:
-        objects = self.names(self.slot)
         for i, (left_outer, left_inner, right_inner, right_outer) in enumerate(self.tile.tolist()):
             yield Message(
                 int(self.seq[i]),
                 int(self.position[i]),
-                objects[i],
+                self.objects[i],
                 float(self.x[i]),
                 float(self.y[i]),
                 left_inner,

@@ -21,16 +21,7 @@ import numpy as np
 
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING
-from rangecast.notify.interests import (
-    NONE,
-    Front,
-    Tree,
-    advance,
-    largest_right,
-    least_left,
-    snap,
-    some,
-)
+from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import (
     FIRST_K,
     MIN_Y,
@@ -42,7 +33,6 @@ from rangecast.notify.messages import (
     Slots,
     post,
 )
-from rangecast.notify.objects import Line, change, next_best
 from rangecast.notify.staircase import (
     Desk,
     gather,
@@ -51,6 +41,16 @@ from rangecast.notify.staircase import (
     steps_of,
     tile_difference,
     tile_gain,
+)
+from rangecast.notify.tree import (
+    NONE,
+    Front,
+    Tree,
+    advance,
+    largest_right,
+    least_left,
+    snap,
+    some,
 )
 
 FRONT_NODES = 4
@@ -77,8 +77,8 @@ def merge_tiles(
 ) -> int:
     """Shrink tiles to their interests and merge them greedily; return how many are left.
 
-    Tiles become closed rectangles in place. All interests of the tiles merged so far lie in the last
-    rectangle, so any other one that the rectangle around it and the next tile would hold is
+    Tiles become closed rectangles in place. All interests of the tiles merged so far lie in the
+    last rectangle, so any other one that the rectangle around it and the next tile would hold is
     foreign: between the two, above or below either.
 
     To shrink a large tile is the most of the work, and mostly in vain: around some interests of
@@ -94,10 +94,10 @@ def merge_tiles(
         if l1 < level[LEAST] or r0 > level[LARGEST]:
             continue
         e, f, g, h = NONE
-        if last >= 0 and r0 <= tiles[last, 3] < r1:  # the higher, the more likely to prevent a merge
-            e, f, g, h = some(
-                tree, front, nodes, l0, l1, np.nextafter(tiles[last, 3], np.inf), r1
-            )
+        if (
+            last >= 0 and r0 <= tiles[last, 3] < r1
+        ):  # the higher, the more likely to prevent a merge
+            e, f, g, h = some(tree, front, nodes, l0, l1, np.nextafter(tiles[last, 3], np.inf), r1)
         if e > f:
             e, f, g, h = some(tree, front, nodes, l0, l1, r0, r1)
         if e > f:
@@ -156,6 +156,7 @@ def post_merged(
     tiles: int,
     out: Outbox,
     n: int,
+    event: int,
     course: Counts,
     slot: int,
     arrival: int,
@@ -171,7 +172,7 @@ def post_merged(
         post(
             out,
             n,
-            course[EVENT],
+            event,
             course[POSITION],
             slot,
             arrival,
@@ -253,7 +254,8 @@ def paint_sparse(
     room = len(out.slot) - k
     n = 0
     while course[EVENT] < len(slots) and n <= room:
-        slot, y = slots[course[EVENT]], ys[course[EVENT]]
+        event = course[EVENT]
+        slot, y = slots[event], ys[event]
         p = line.place[slot]
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
         if not course[SWEEPING] and y != old:
@@ -266,7 +268,21 @@ def paint_sparse(
             tiles = tile_difference(x, desk.steps, steps, desk.other, 0, desk.tiles)
             tiles = gather(desk.tiles, tiles, groups)
             n = post_merged(
-                tree, front, nodes, desk, tiles, out, n, course, slot, arrival, x, y, level, work
+                tree,
+                front,
+                nodes,
+                desk,
+                tiles,
+                out,
+                n,
+                event,
+                course,
+                slot,
+                arrival,
+                x,
+                y,
+                level,
+                work,
             )
             if y > old:
                 course[SWEEPING], level[0], course[ARRIVAL] = 1, old, arrival
@@ -291,6 +307,7 @@ def paint_sparse(
                 tiles,
                 out,
                 n,
+                event,
                 course,
                 line.slot[p],
                 line.arrival[p],

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.jit import jit
-from rangecast.notify.objects import Line, first_east, first_west
+from rangecast.notify.line import Line, first_east, first_west
 
 Floats = npt.NDArray[np.float64]
 
@@ -106,10 +106,8 @@ def combine(one: Floats, m: int, two: Floats, n: int, both: bool, out: Floats) -
     while i < m or j < n:
         if both and (i == m or j == n):
             break
-        if j == n or (i < m and one[i, 0] >= two[j, 0]):
-            left = one[i, 0]
-        else:
-            left = two[j, 0]
+        first = j == n or (i < m and one[i, 0] >= two[j, 0])
+        left = one[i, 0] if first else two[j, 0]
         if i == m:
             right = two[j, 1]
         elif j == n:
@@ -191,7 +189,8 @@ def tile_gain(desk: Desk, k: int, x: float, place: float) -> int:
 def gather(tiles: Floats, n: int, groups: int) -> int:
     """Join neighbouring tiles into at most so many equal groups, a bounding tile each.
 
-    Reaches interests that needn't be reached; s tiles in one add ranks up to k + s - 1, section IV-B.
+    Reaches interests in vain: s tiles in one add those where the object ranks up to k + s - 1.
+    Section IV-B.
     """
     if n <= groups:
         return n
