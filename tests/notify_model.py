@@ -1,4 +1,4 @@
-"""The plain meaning of notify, in Python: lists by sorting, sets of messages by their definition."""
+"""The plain meaning of notify, in Python: lists by sorting, messages by their definition."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Model:
         else:
             self.objects[name] = (y, known[1], name, known[3] if x is None else x)
 
-    def inside(self, l, r):
-        return sorted(o for o in self.objects.values() if l <= o[3] <= r)
+    def inside(self, lo, hi):
+        return sorted(o for o in self.objects.values() if lo <= o[3] <= hi)
 
-    def best(self, l, r, k):
-        return self.inside(l, r)[:k]
+    def best(self, lo, hi, k):
+        return self.inside(lo, hi)[:k]
 
-    def rank(self, name, l, r):
+    def rank(self, name, lo, hi):
         """Return the rank of an object in a range, from 1; inf if it isn't there."""
-        inside = [o[2] for o in self.inside(l, r)]
+        inside = [o[2] for o in self.inside(lo, hi)]
         return inside.index(name) + 1 if name in inside else INF
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
 from rangecast.notify.baselines import unicast
-from rangecast.notify.board import Board, groups_of
+from rangecast.notify.board import Board
+from rangecast.notify.given import groups_of
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox
 from rangecast.notify.subscriber import Entry, Interest, Lists
@@ -21,8 +22,8 @@ EXACT = [("dense", None), ("sparse", None), ("sparse", 3)]
 def make(k, objects, interests, wanted=None, **options):
     columns = {
         "id": list(range(len(interests))),
-        "x_lo": [l for l, _ in interests],
-        "x_hi": [r for _, r in interests],
+        "x_lo": [lo for lo, _ in interests],
+        "x_hi": [hi for _, hi in interests],
     }
     if wanted is not None:
         columns["k"] = wanted
@@ -34,8 +35,8 @@ def shown(entries):
     return [tuple(entry) for entry in entries]
 
 
-def received(board_messages, l, r):
-    return [m for m in board_messages if m.reaches(l, r)]
+def received(board_messages, lo, hi):
+    return [m for m in board_messages if m.reaches(lo, hi)]
 
 
 @given(st.data(), st.integers(1, 4), st.sampled_from(EXACT))
@@ -46,14 +47,16 @@ def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
     model = Model(objects)
     held = [board.interest(i) for i in range(len(interests))]
     for number, change in enumerate(data.draw(changes(objects))):
-        before = [model.best(l, r, k) for l, r in interests]
+        before = [model.best(lo, hi, k) for lo, hi in interests]
         moved = len(change) == 3 and change[0] in model.objects
         messages = list(board.run([change]))
         model.change(*change)
-        assert [(m.seq, m.position) for m in messages] == [(number, p) for p in range(len(messages))]
-        for place, (l, r) in enumerate(interests):
-            mine = received(messages, l, r)
-            after = model.best(l, r, k)
+        assert [(m.seq, m.position) for m in messages] == [
+            (number, p) for p in range(len(messages))
+        ]
+        for place, (lo, hi) in enumerate(interests):
+            mine = received(messages, lo, hi)
+            after = model.best(lo, hi, k)
             if before[place] == after and not moved:
                 assert not mine
             for message in mine:
@@ -65,7 +68,7 @@ def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
             else:
                 assert len(mine) <= 4
         if algorithm == "sparse" and sketch is None:
-            assert all(any(m.reaches(l, r) for l, r in interests) for m in messages)
+            assert all(any(m.reaches(lo, hi) for lo, hi in interests) for m in messages)
 
 
 @given(st.data(), st.integers(1, 5), st.sampled_from([1.0, 0.5, 0.3, 0.25]))
@@ -82,15 +85,15 @@ def test_approximate_ones_never_miss_and_stay_near(data, k, epsilon):
         old.objects = dict(model.objects)
         messages = list(board.run([change]))
         model.change(*change)
-        for place, (l, r) in enumerate(interests):
-            for message in received(messages, l, r):
+        for place, (lo, hi) in enumerate(interests):
+            for message in received(messages, lo, hi):
                 held[place].receive(message)
-                ranks = old.rank(message.object, l, r), model.rank(message.object, l, r)
+                ranks = old.rank(message.object, lo, hi), model.rank(message.object, lo, hi)
                 if message.object == name:
                     assert min(ranks) <= (1 + epsilon) * k
                 elif name in old.objects and name in model.objects and len(change) == 2:
                     assert (1 - epsilon) * k <= ranks[1] <= (1 + epsilon) * k
-            assert shown(held[place].best) == model.best(l, r, k)
+            assert shown(held[place].best) == model.best(lo, hi, k)
         if len(change) == 2 and name in old.objects:
             by_object = {}
             for message in messages:
@@ -98,14 +101,14 @@ def test_approximate_ones_never_miss_and_stay_near(data, k, epsilon):
             assert all(count <= groups_of(epsilon, k) for count in by_object.values())
 
 
-def needed(before, after, names, k, l, r):
+def needed(before, after, names, k, lo, hi):
     """Return what an interest must hear of a batch, by the definition, in its order."""
     worse, others = [], set()
-    final, original = after.best(l, r, k), before.best(l, r, k)
+    final, original = after.best(lo, hi, k), before.best(lo, hi, k)
     for name in names:
         old, new = before.objects.get(name), after.objects.get(name)
         if old is not None and (new is None or new[:2] > old[:2]):
-            rank = sum(o < old for o in after.inside(l, r) if o[2] != name) + 1
+            rank = sum(o < old for o in after.inside(lo, hi) if o[2] != name) + 1
             if new in final or (old in original and rank <= k):
                 worse.append((new[:2] if new else (math.inf, old[1]), name))
         elif new is not None and new != old and new in final:
@@ -149,13 +152,13 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
             before.objects.get(n) and model.objects.get(n) and before.objects[n][1] != o[1]
             for n, o in model.objects.items()
         )
-        for place, (l, r) in enumerate(interests):
-            mine = received(messages, l, r)
+        for place, (lo, hi) in enumerate(interests):
+            mine = received(messages, lo, hi)
             for message in mine:
                 held[place].receive(message)
-            assert shown(held[place].best) == model.best(l, r, k)
+            assert shown(held[place].best) == model.best(lo, hi, k)
             if not one_by_one and not epsilon and plain and not again:
-                worse, others = needed(before, model, names, k, l, r)
+                worse, others = needed(before, model, names, k, lo, hi)
                 told = [m.object for m in mine]
                 assert told[: len(worse)] == worse
                 assert sorted(told[len(worse) :]) == sorted(others)
@@ -167,7 +170,7 @@ def dense_interests(objects):
     """Return an interest for every set of objects that a range can hold."""
     places = sorted({x for _, x, _ in objects})
     between = [places[0] - 1, *places, *(p + 0.25 for p in places)]
-    return sorted({(l, r) for l in between for r in between if l <= r})
+    return sorted({(lo, hi) for lo in between for hi in between if lo <= hi})
 
 
 @settings(max_examples=60)
@@ -189,9 +192,8 @@ def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, eve
         sent[algorithm] = list(board.run([change]))
     for name in {m.object for m in sent["dense"]} | {m.object for m in sent["sparse"]}:
         counts = {a: sum(m.object == name for m in found) for a, found in sent.items()}
-        told = [
-            (l, r) for l, r in interests if any(m.object == name for m in received(sent["sparse"], l, r))
-        ]
+        heard = [m for m in sent["sparse"] if m.object == name]
+        told = [(lo, hi) for lo, hi in interests if received(heard, lo, hi)]
         fewest = fewest_rectangles(told, set(interests) - set(told))
         assert fewest <= counts["sparse"] <= 2 * fewest
         if full:
@@ -220,7 +222,9 @@ def test_a_small_outbox_gives_the_same_messages():
     rng = np.random.default_rng(5)
     objects = [(i, float(x), float(y)) for i, (x, y) in enumerate(rng.random((60, 2)))]
     interests = [tuple(sorted(pair)) for pair in rng.random((80, 2)).tolist()]
-    steps = [(int(i), float(y)) for i, y in zip(rng.integers(0, 60, 80), rng.random(80), strict=True)]
+    steps = [
+        (int(i), float(y)) for i, y in zip(rng.integers(0, 60, 80), rng.random(80), strict=True)
+    ]
     for algorithm in ("dense", "sparse"):
         found = []
         for room in (4096, 16 + 2 * 3):
@@ -263,7 +267,7 @@ def test_different_k_are_cut_at_the_subscriber():
     assert [len(i.best) for i in held] == [1, 4, 2]
     assert held[0].best == held[1].best[:1]
     for interest in held:
-        assert interest.best == board.best(interest.l, interest.r, interest.k)
+        assert interest.best == board.best(interest.lo, interest.hi, interest.k)
 
 
 def test_a_message_is_applied_once_and_only_where_it_goes():
@@ -290,7 +294,7 @@ def test_interests_come_and_go():
             for interest in held.values():
                 interest.receive(message)
     for interest in held.values():
-        assert interest.best == board.best(interest.l, interest.r, interest.k)
+        assert interest.best == board.best(interest.lo, interest.hi, interest.k)
 
 
 def test_unicast_tells_the_same_lists():
@@ -305,8 +309,8 @@ def test_unicast_tells_the_same_lists():
     painted = [
         (m.seq, row, m.object, m.y)
         for m in board.run(zip(slots.tolist(), ys.tolist(), strict=True))
-        for row, (l, r) in enumerate(interests)
-        if m.reaches(l, r)
+        for row, (lo, hi) in enumerate(interests)
+        if m.reaches(lo, hi)
     ]
     assert sorted(sent) == sorted(painted)
     assert told.sent == len(sent)
@@ -327,7 +331,7 @@ def test_refusals():
         Board(1, {"id": [1], "x": [1]})
     with pytest.raises(UsageError, match="finite number; given: nan"):
         Board(1, {"id": [1], "x": [math.nan], "y": [1]})
-    with pytest.raises(UsageError, match="same id"):
+    with pytest.raises(UsageError, match="id of its own"):
         Board(1, {"id": [1, 1], "x": [1, 2], "y": [1, 2]})
     with pytest.raises(UsageError, match="x_lo above x_hi"):
         make(1, [], [(2, 1)])

@@ -92,15 +92,15 @@ def _ask_each(
                 depth += 2
                 continue
             for e in range(LEAF * ~tree.child[node], LEAF * ~tree.child[node] + tree.size[node]):
-                l, r = tree.low_l[e], tree.low_r[e]  # noqa: E741
-                if not (west[k] < l <= x and x <= r < east[k]):
+                left, right = tree.low_l[e], tree.low_r[e]
+                if not (west[k] < left <= x and x <= right < east[k]):
                     continue
                 looked_at += 1
                 rank = 1
-                while rank <= k and west[rank] >= l:
+                while rank <= k and west[rank] >= left:
                     rank += 1
                 z = 1
-                while z <= k and rank <= k and east[z] <= r:
+                while z <= k and rank <= k and east[z] <= right:
                     z += 1
                     rank += 1
                 if rank > k:
@@ -115,7 +115,7 @@ def _ask_each(
                 level, came, p = old, arrival, 0
                 for _ in range(rank, k + 1):
                     work[MIN_Y] += 1
-                    p = next_best(line, l, r, level, came, y, limit)
+                    p = next_best(line, left, right, level, came, y, limit)
                     if p < 0:
                         break
                     level, came = line.y[p], line.arrival[p]

@@ -15,14 +15,18 @@ k objects each; the board serves k, and the subscriber shows what it wants.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from rangecast.errors import UsageError, near
+from rangecast.notify import given
 from rangecast.notify.batch import BETTER, ROOM, SAME, WORSE, change_all, paint_batch, sweep_all
 from rangecast.notify.dense import EVENT, paint_dense
+from rangecast.notify.given import MAX, Change
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Counts, Floats, Messages, Outbox, Slots, Work
 from rangecast.notify.objects import Objects
@@ -32,17 +36,8 @@ from rangecast.notify.subscriber import Entry, Interest
 from rangecast.notify.tree import Front
 
 ALGORITHMS = ("dense", "sparse")
-MAX = float(np.finfo(np.float64).max)
 _BUFFER = 1 << 12
 _LARGEST_K = 1 << 16
-
-
-class Change(NamedTuple):
-    """One row of updates: y None deletes; x on a new object inserts it, on a known one moves it."""
-
-    id: Any
-    y: float | None
-    x: float | None = None
 
 
 class Board:
@@ -64,16 +59,14 @@ class Board:
             raise UsageError(f"no algorithm {algorithm!r}: {near(algorithm, ALGORITHMS)}")
         self.k = k
         self.aware = algorithm == "sparse"
-        self.groups = groups_of(epsilon, k)
+        self.groups = given.groups_of(epsilon, k)
         self.seq = 0
         """The number of the next update or batch."""
-        columns = _columns(objects, ("id", "x", "y"), "objects")
-        self._ids: list[Any] = columns["id"]
-        self._slots = {name: slot for slot, name in enumerate(self._ids)}
-        if len(self._slots) < len(self._ids):
-            raise UsageError("two objects have the same id; give each one its own")
-        xs = _finite(columns["x"], "x of an object")
-        self.objects = Objects(xs, _finite(columns["y"], "y of an object"))
+        columns = given.columns(objects, ("id", "x", "y"), "objects")
+        self._ids: list[Any] = columns["id"].to_pylist()
+        self._slots = given.distinct(self._ids, "objects")
+        xs = given.numbers(columns["x"], "x of an object")
+        self.objects = Objects(xs, given.numbers(columns["y"], "y of an object"))
         self._before: Objects | None = None
         self._load_interests(interests)
         if sketch is not None and (not self.aware or sketch < 1):
@@ -89,18 +82,18 @@ class Board:
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
 
     def _load_interests(self, interests: Any) -> None:
-        columns = _columns(interests, ("id", "x_lo", "x_hi"), "interests", optional="k")
-        lo = _bounds(columns["x_lo"], -MAX)
-        hi = _bounds(columns["x_hi"], MAX)
-        empty = np.flatnonzero(~(lo <= hi))
+        columns = given.columns(interests, ("id", "x_lo", "x_hi"), "interests", ["k"])
+        lo = given.numbers(columns["x_lo"], "x_lo of an interest", -MAX)
+        hi = given.numbers(columns["x_hi"], "x_hi of an interest", MAX)
+        empty = np.flatnonzero(lo > hi)
         if len(empty):
-            raise UsageError(f"interest {columns['id'][empty[0]]!r} is empty: x_lo above x_hi")
-        self._interest_ids: list[Any] = columns["id"]
-        self._rows: dict[Any, int] | None = None
+            raise UsageError(f"interest {columns['id'][empty[0]]} is empty: x_lo above x_hi")
+        self._given_ids: pa.Array = columns["id"]
         self._wanted: dict[int, int] = {}
-        for row, wanted in enumerate(columns.get("k") or ()):
-            if wanted is not None:
-                self._wanted[row] = self._checked_k(wanted)
+        if "k" in columns:
+            for row, wanted in enumerate(columns["k"].to_pylist()):
+                if wanted is not None:
+                    self._wanted[row] = self._checked_k(wanted)
         self.interests = Interests(lo, hi)
 
     def _checked_k(self, k: Any) -> int:
@@ -108,52 +101,52 @@ class Board:
             raise UsageError(f"an interest's k is from 1 to the board's {self.k}; given: {k!r}")
         return k
 
+    def has(self, name: Any) -> bool:
+        """Whether there is such an object."""
+        return name in self._slots
+
     # Subscribers.
 
     def subscribe(
         self,
-        id: Any,  # noqa: A002
+        name: Any,
         lo: float | None = None,
         hi: float | None = None,
         k: int | None = None,
     ) -> Interest:
         """Add an interest in [lo, hi], without bounds where None; return it with its list."""
         rows = self._row_of
-        if id in rows:
-            raise UsageError(f"interest {id!r} is there already; unsubscribe it first")
-        low, high = _bounds([lo], -MAX)[0], _bounds([hi], MAX)[0]
+        if name in rows:
+            raise UsageError(f"interest {name!r} is there already; unsubscribe it first")
+        low = -MAX if lo is None else given.number(lo, "lo")
+        high = MAX if hi is None else given.number(hi, "hi")
         if not low <= high:
-            raise UsageError(f"interest {id!r} is empty: {lo!r} is above {hi!r}")
+            raise UsageError(f"interest {name!r} is empty: {lo!r} is above {hi!r}")
         wanted = self.k if k is None else self._checked_k(k)
-        row = self.interests.add(float(low), float(high))
-        if row == len(self._interest_ids):
-            self._interest_ids.append(id)
-        self._interest_ids[row] = id
-        rows[id] = row
+        row = rows[name] = self.interests.add(low, high)
         if k is not None:
             self._wanted[row] = wanted
         if self._sketch_size is None:
             self._known = self.interests
         else:
-            self._known.add(float(low), float(high))
+            self._known.add(low, high)
             if self._known.count > 2 * self._sketch_size:
                 self._known = self._known.sketch(self._sketch_size)
-        return self.interest(id)
+        return self.interest(name)
 
-    def unsubscribe(self, id: Any) -> None:  # noqa: A002
+    def unsubscribe(self, name: Any) -> None:
         """Take an interest away. (A sketch stays as it is: it may cover too much.)"""
-        row = self._known_row(id)
+        row = self._known_row(name)
         self.interests.remove(row)
-        del self._row_of[id]
-        self._interest_ids[row] = None
+        del self._row_of[name]
         self._wanted.pop(row, None)
 
-    def interest(self, id: Any) -> Interest:  # noqa: A002
+    def interest(self, name: Any) -> Interest:
         """Return an interest with its list as it is now, ready to receive what comes next."""
-        row = self._known_row(id)
-        l, r = self.interests.of(row)  # noqa: E741
+        row = self._known_row(name)
+        lo, hi = self.interests.of(row)
         wanted = self._wanted.get(row, self.k)
-        return Interest(l, r, wanted, keeps=self.k, entries=self.best(l, r), seq=self.seq - 1)
+        return Interest(lo, hi, wanted, keeps=self.k, entries=self.best(lo, hi), seq=self.seq - 1)
 
     def best(self, lo: float, hi: float, k: int | None = None) -> list[Entry]:
         """Return the k best objects of a range, the best first."""
@@ -163,37 +156,34 @@ class Board:
             entries.append(Entry(y, arrival, self._ids[slot], x))
         return entries
 
-    @property
+    @cached_property
     def _row_of(self) -> dict[Any, int]:
-        if self._rows is None:  # millions of ids are only indexed if one is asked for
-            self._rows = {name: row for row, name in enumerate(self._interest_ids)}
-            if len(self._rows) < len(self._interest_ids):
-                raise UsageError("two interests have the same id; give each one its own")
-        return self._rows
+        """The row of each interest: millions of ids are only looked at if one is asked for."""
+        return given.distinct(self._given_ids.to_pylist(), "interests")
 
-    def _known_row(self, id: Any) -> int:  # noqa: A002
-        if id not in self._row_of:
-            raise UsageError(f"no interest {id!r}: {near(str(id), [*map(str, self._row_of)])}")
-        return self._row_of[id]
+    def _known_row(self, name: Any) -> int:
+        if name not in self._row_of:
+            raise UsageError(f"no interest {name!r}: {near(str(name), [*map(str, self._row_of)])}")
+        return self._row_of[name]
 
     # Changes, one at a time.
 
-    def update(self, id: Any, y: float) -> Messages:  # noqa: A002
+    def update(self, name: Any, y: float) -> Messages:
         """Give an object a new value."""
-        return self._changed([self._slot_of(id)], [_number(y, "y")])
+        return self._changed([self._slot_of(name)], [given.number(y, "y")])
 
-    def insert(self, id: Any, x: float, y: float) -> Messages:  # noqa: A002
+    def insert(self, name: Any, x: float, y: float) -> Messages:
         """Add an object."""
-        return self.run([Change(id, y, x)], "insert")
+        return self.run([Change(name, y, x)], "insert")
 
-    def delete(self, id: Any) -> Messages:  # noqa: A002
+    def delete(self, name: Any) -> Messages:
         """Take an object away."""
-        return self.run([Change(id, None)])
+        return self.run([Change(name, None)])
 
-    def move(self, id: Any, x: float, y: float | None = None) -> Messages:  # noqa: A002
+    def move(self, name: Any, x: float, y: float | None = None) -> Messages:
         """Give an object a new place, and a new value too unless y is None."""
-        slot = self._slot_of(id)
-        return self.run([Change(id, self.objects.of(slot)[1] if y is None else y, x)])
+        slot = self._slot_of(name)
+        return self.run([Change(name, self.objects.of(slot)[1] if y is None else y, x)])
 
     def run(self, changes: Iterable[Any], only: str = "") -> Messages:
         """Apply changes one after the other, each with a number of its own.
@@ -230,14 +220,14 @@ class Board:
                 parts.append(part)
             self.seq += 1
         flush()
-        return self._joined(parts)
+        return Messages.joined(parts)
 
     def _plan(self, changes: Iterable[Any], only: str) -> list[tuple[Any, str]]:
         """Return each change with what it does; refuse all of them if one can't be."""
         places: dict[Any, float | None] = {}
         plan = []
-        for given in changes:
-            change = Change(*given)
+        for row in changes:
+            change = Change(*row)
             if change.id not in places:
                 slot = self._slots.get(change.id)
                 places[change.id] = None if slot is None else self.objects.of(slot)[0]
@@ -245,7 +235,7 @@ class Board:
             known = place is not None
             for value, name in ((change.y, "y"), (change.x, "x")):
                 if value is not None:
-                    _number(value, name)
+                    given.number(value, name)
             if not known and (change.x is None or change.y is None):
                 raise UsageError(
                     f"no object {change.id!r}: {near(str(change.id), [*map(str, self._slots)])}\n"
@@ -266,19 +256,19 @@ class Board:
             plan.append((change, kind))
         return plan
 
-    def _slot_of(self, id: Any) -> int:  # noqa: A002
-        if id not in self._slots:
-            raise UsageError(f"no object {id!r}: {near(str(id), [*map(str, self._slots)])}")
-        return self._slots[id]
+    def _slot_of(self, name: Any) -> int:
+        if name not in self._slots:
+            raise UsageError(f"no object {name!r}: {near(str(name), [*map(str, self._slots)])}")
+        return self._slots[name]
 
-    def _add(self, id: Any, x: float, arrival: int | None) -> int:  # noqa: A002
+    def _add(self, name: Any, x: float, arrival: int | None) -> int:
         slot = self.objects.add(float(x), math.inf, arrival)
         if self._before is not None:
             self._before.add(float(x), math.inf, arrival)
         if slot == len(self._ids):
-            self._ids.append(id)
-        self._ids[slot] = id
-        self._slots[id] = slot
+            self._ids.append(name)
+        self._ids[slot] = name
+        self._slots[name] = slot
         return slot
 
     def _remove(self, slot: int) -> None:
@@ -340,20 +330,6 @@ class Board:
     ) -> Messages:
         objects = [self._ids[s] for s in slot.tolist()]
         return Messages(event + self.seq, position, objects, slot, arrival, x, y, tile)
-
-    def _joined(self, parts: list[Messages]) -> Messages:
-        if len(parts) == 1:
-            return parts[0]
-        return Messages(
-            np.concatenate([part.seq for part in parts]),
-            np.concatenate([part.position for part in parts]),
-            [name for part in parts for name in part.objects],
-            np.concatenate([part.slot for part in parts]),
-            np.concatenate([part.arrival for part in parts]),
-            np.concatenate([part.x for part in parts]),
-            np.concatenate([part.y for part in parts]),
-            np.concatenate([part.tile for part in parts]),
-        )
 
     # Changes, a batch at a time.
 
@@ -452,58 +428,3 @@ class Board:
     def work(self) -> Work:
         """Calls of each kind so far."""
         return Work(*self._work.tolist())
-
-
-def groups_of(epsilon: float | None, k: int) -> int:
-    """Return into how many groups tiles are joined at most: 1 / epsilon, but not more than k."""
-    if epsilon is None:
-        return k
-    if not 0 < epsilon <= 1:
-        raise UsageError(f"epsilon is above 0 and at most 1; given: {epsilon!r}")
-    return min(k, math.ceil(1 / epsilon - 1e-9))
-
-
-def _columns(
-    given: Any, names: Sequence[str], what: str, optional: str = ""
-) -> dict[str, list[Any]]:
-    """Return columns of an Arrow table or a dict of columns as lists."""
-    if given is None:
-        return {name: [] for name in names}
-    table = given if isinstance(given, Mapping) else {n: given[n] for n in given.column_names}
-    missing = [name for name in names if name not in table]
-    unknown = [name for name in table if name not in (*names, optional)]
-    if missing or unknown:
-        raise UsageError(
-            f"{what} have the columns {', '.join(names)}; "
-            + (f"missing: {missing[0]!r}" if missing else f"unknown: {unknown[0]!r}")
-        )
-    columns = {
-        name: column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-        for name, column in table.items()
-    }
-    if len({len(column) for column in columns.values()}) > 1:
-        raise UsageError(f"the columns of {what} are not equally long")
-    return columns
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise UsageError(f"{what} is a number; given: {value!r}")
-    if not math.isfinite(value):
-        raise UsageError(f"{what} is a finite number; given: {value!r}")
-    return float(value) + 0.0
-
-
-def _finite(values: list[Any], what: str) -> Floats:
-    try:
-        numbers = np.array(values, np.float64).reshape(-1) + 0.0
-    except (TypeError, ValueError):
-        raise UsageError(f"{what} is a number, and never missing") from None
-    if not np.isfinite(numbers).all():
-        bad = values[int(np.flatnonzero(~np.isfinite(numbers))[0])]
-        raise UsageError(f"{what} is a finite number; given: {bad!r}")
-    return numbers
-
-
-def _bounds(values: list[Any], missing: float) -> Floats:
-    return _finite([missing if value is None else value for value in values], "a bound")

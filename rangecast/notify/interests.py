@@ -38,8 +38,8 @@ from rangecast.notify.tree_edits import (
 class Interests:
     """Interests by row: a small number that is given anew after an interest left."""
 
-    def __init__(self, l: npt.ArrayLike = (), r: npt.ArrayLike = ()):  # noqa: E741
-        left, right = np.asarray(l, np.float64), np.asarray(r, np.float64)
+    def __init__(self, lo: npt.ArrayLike = (), hi: npt.ArrayLike = ()):
+        left, right = np.asarray(lo, np.float64), np.asarray(hi, np.float64)
         self._start(left, left, right, right)
 
     def _start(self, low_l: Floats, high_l: Floats, low_r: Floats, high_r: Floats) -> None:
@@ -112,7 +112,7 @@ class Interests:
         )
         self.arrays = tuple(self.tree)
 
-    def add(self, l: float, r: float) -> int:  # noqa: E741
+    def add(self, lo: float, hi: float) -> int:
         """Put in an interest and return its row."""
         row = self._free.pop() if self._free else self.count
         if row >= len(self._keep.home):
@@ -122,7 +122,7 @@ class Interests:
         self._room(1)
         self.count += 1
         deepest = math.ceil(math.log(max(self.count / LEAF, 1.0), 1 / LOPSIDED)) + 1
-        above = insert(self.tree, self._keep, row, l, l, r, r, deepest, self._path)
+        above = insert(self.tree, self._keep, row, lo, lo, hi, hi, deepest, self._path)
         if above >= 0:
             self._rebuild(int(self._path[above]), above)
         return row

@@ -38,9 +38,9 @@ class Message(NamedTuple):
     right_outer: float
     arrival: int
 
-    def reaches(self, l: float, r: float) -> bool:  # noqa: E741
-        """Whether it goes to the interest [l, r]."""
-        return self.left_outer < l <= self.left_inner and self.right_inner <= r < self.right_outer
+    def reaches(self, lo: float, hi: float) -> bool:
+        """Whether it goes to the interest [lo, hi]."""
+        return self.left_outer < lo <= self.left_inner and self.right_inner <= hi < self.right_outer
 
 
 class Outbox(NamedTuple):
@@ -120,6 +120,22 @@ class Messages:
     y: Floats
     tile: Floats
     """left_outer, left_inner, right_inner, right_outer"""
+
+    @classmethod
+    def joined(cls, parts: list[Messages]) -> Messages:
+        """Return messages that were sent one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.seq for part in parts]),
+            np.concatenate([part.position for part in parts]),
+            [name for part in parts for name in part.objects],
+            np.concatenate([part.slot for part in parts]),
+            np.concatenate([part.arrival for part in parts]),
+            np.concatenate([part.x for part in parts]),
+            np.concatenate([part.y for part in parts]),
+            np.concatenate([part.tile for part in parts]),
+        )
 
     def __len__(self) -> int:
         return len(self.seq)

@@ -36,19 +36,19 @@ class Entry(NamedTuple):
 
 
 class Interest:
-    """One subscription [l, r] and its list of the k best objects there."""
+    """One subscription [lo, hi] and its list of the k best objects there."""
 
     def __init__(
         self,
-        l: float,  # noqa: E741
-        r: float,
+        lo: float,
+        hi: float,
         k: int,
         *,
         keeps: int | None = None,
         entries: Iterable[Entry] = (),
         seq: int = -1,
     ):
-        self.l, self.r, self.k = l, r, k
+        self.lo, self.hi, self.k = lo, hi, k
         self.keeps = max(k, keeps or k)
         self.entries = sorted(entries)[: self.keeps]
         self._applied = (seq, -1 if seq < 0 else 1 << 62)
@@ -59,7 +59,7 @@ class Interest:
         One that is not meant for this interest, or was applied before, does nothing.
         """
         number = (message.seq, message.position)
-        if number <= self._applied or not message.reaches(self.l, self.r):
+        if number <= self._applied or not message.reaches(self.lo, self.hi):
             return False
         self._applied = number
         shown = self.best
