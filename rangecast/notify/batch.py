@@ -32,7 +32,7 @@ from rangecast.kernels.jit import jit
 from rangecast.notify.dense import EVENT, post_tiles
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Counts, Floats, Outbox, Slots
-from rangecast.notify.sparse import LARGEST, LEAST, front_of, post_merged, reach
+from rangecast.notify.sparse import LARGEST, LEAST, front_of, merge_tiles, reach
 from rangecast.notify.staircase import (
     Desk,
     combine,
@@ -87,12 +87,13 @@ def sweep_all(
         look_around(line, x, level_y, arrival, k, desk)
         work[FIRST_K] += 2
         level[LEAST], level[LARGEST] = -np.inf, np.inf
-        nodes = front_of(tree, front, desk, k, x) if aware else 0
+        if aware:
+            front_of(tree, front, desk, k, x)
         while True:
             lo, hi = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
             some = desk.west[k] < x
             if aware and some:
-                some = reach(tree, front, nodes, desk, k, x, level, work)
+                some = reach(tree, front, desk, k, x, level, work)
                 lo, hi = level[LEAST], level[LARGEST]
             work[MIN_Y] += 1
             p = next_best(line, lo, hi, level_y, arrival, ys[i], limit) if some else -1
@@ -178,15 +179,12 @@ def paint_batch(
         count = gather(desk.tiles, count, groups)
         p = after.place[slot]
         arrival, x, y = after.arrival[p], after.x[p], after.y[p]
-        if not aware:
-            n = post_tiles(desk, count, out, n, seq, course, slot, arrival, x, y)
-            continue
-        top = desk.tiles[0, 3]
-        for t in range(1, count):
-            top = max(top, desk.tiles[t, 3])
-        l0, l1 = np.nextafter(desk.tiles[0, 0], np.inf), desk.tiles[count - 1, 1]
-        nodes = advance(tree, l0, l1, x, np.nextafter(top, -np.inf), front)
-        n = post_merged(
-            tree, front, nodes, desk, count, out, n, seq, course, slot, arrival, x, y, level, work
-        )
+        if aware:
+            top = desk.tiles[0, 3]
+            for t in range(1, count):
+                top = max(top, desk.tiles[t, 3])
+            l0, l1 = np.nextafter(desk.tiles[0, 0], np.inf), desk.tiles[count - 1, 1]
+            advance(tree, l0, l1, x, np.nextafter(top, -np.inf), front)
+            count = merge_tiles(tree, front, desk.tiles, count, level, work)
+        n = post_tiles(desk, count, out, n, seq, course, slot, arrival, x, y)
     return n

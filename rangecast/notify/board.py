@@ -63,8 +63,9 @@ class Board:
         self.seq = 0
         """The number of the next update or batch."""
         columns = given.columns(objects, ("id", "x", "y"), "objects")
-        self._ids: list[Any] = columns["id"].to_pylist()
-        self._slots = given.distinct(self._ids, "objects")
+        self._slots = given.distinct(columns["id"].to_pylist(), "objects")
+        self._names = np.array([*self._slots, None], object)
+        """What the user calls the object of each slot."""
         xs = given.numbers(columns["x"], "x of an object")
         self.objects = Objects(xs, given.numbers(columns["y"], "y of an object"))
         self._before: Objects | None = None
@@ -77,7 +78,7 @@ class Board:
         self._front = tuple(Front.empty())
         self._out = Outbox.of(max(_BUFFER, 4 * k + 2 * ROOM))
         self._out_arrays = tuple(self._out)
-        self._course, self._level = np.zeros(5, np.int64), np.zeros(3)
+        self._course, self._level = np.zeros(4, np.int64), np.zeros(5)
         self._work = np.zeros(4, np.int64)
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
 
@@ -153,7 +154,7 @@ class Board:
         entries = []
         for slot in self.objects.best(lo, hi, k or self.k).tolist():
             x, y, arrival = self.objects.of(slot)
-            entries.append(Entry(y, arrival, self._ids[slot], x))
+            entries.append(Entry(y, arrival, self._names[slot], x))
         return entries
 
     @cached_property
@@ -265,9 +266,9 @@ class Board:
         slot = self.objects.add(float(x), math.inf, arrival)
         if self._before is not None:
             self._before.add(float(x), math.inf, arrival)
-        if slot == len(self._ids):
-            self._ids.append(name)
-        self._ids[slot] = name
+        if slot == len(self._names):
+            self._names = np.append(self._names, np.full(slot, None))
+        self._names[slot] = name
         self._slots[name] = slot
         return slot
 
@@ -328,8 +329,8 @@ class Board:
         y: Floats,
         tile: Floats,
     ) -> Messages:
-        objects = [self._ids[s] for s in slot.tolist()]
-        return Messages(event + self.seq, position, objects, slot, arrival, x, y, tile)
+        names = self._names[slot]
+        return Messages(event + self.seq, position, names, slot, arrival, x, y, tile)
 
     # Changes, a batch at a time.
 

@@ -115,20 +115,10 @@ def paint_dense(
                 break
             tiles = tile_gain(desk, k, x, line.x[p])
             tiles = gather(desk.tiles, tiles, groups)
-            n = post_tiles(
-                desk,
-                tiles,
-                out,
-                n,
-                event,
-                course,
-                line.slot[p],
-                line.arrival[p],
-                line.x[p],
-                line.y[p],
-            )
-            pass_by(desk, k, x, line.x[p])
-            level[0], course[ARRIVAL] = line.y[p], line.arrival[p]
+            came, place, value = line.arrival[p], line.x[p], line.y[p]
+            n = post_tiles(desk, tiles, out, n, event, course, line.slot[p], came, place, value)
+            pass_by(desk, k, x, place)
+            level[0], course[ARRIVAL] = value, came
         if not course[SWEEPING]:
             change(line, slot, y)
             course[EVENT] += 1

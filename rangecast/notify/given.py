@@ -55,9 +55,10 @@ def _array(column: Any, name: str) -> pa.Array:
 
 def numbers(column: pa.Array, what: str, missing: float | None = None) -> Floats:
     """Return a column of finite numbers; where there is none, `missing`, or it is refused."""
+    if column.type == pa.null():
+        column = column.cast(pa.float64())
     if missing is not None:
-        column = column.fill_null(missing) if column.type != pa.null() else column
-        column = pa.array([missing] * len(column)) if column.type == pa.null() else column
+        column = column.fill_null(missing)
     kind = column.type
     if column.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise UsageError(f"{what} is a number, and never missing")

@@ -11,15 +11,18 @@ import numpy.typing as npt
 
 from rangecast.notify.tree import (
     LEAF,
+    NONE,
     STACK,
+    Counts,
     Floats,
     Front,
     Rectangle,
     Rows,
     Tree,
     advance,
+    number_reached,
     rows_within,
-    snap,
+    search,
 )
 from rangecast.notify.tree_edits import (
     FILL,
@@ -147,8 +150,8 @@ class Interests:
     def snap(self, l0: float, l1: float, r0: float, r1: float) -> Rectangle | None:
         """Return the smallest rectangle around all interests of [l0, l1] x [r0, r1]."""
         front = Front.empty()
-        n = advance(self.tree, l0, l1, r0, r1, front)
-        found = snap(self.tree, front, n, l0, l1, r0, r1)
+        advance(self.tree, l0, l1, r0, r1, front)
+        found = search(self.tree, front, l0, l1, r0, r1, NONE, False, 0)
         return found if found[0] <= found[1] else None
 
     def within(self, l0: float, l1: float, r0: float, r1: float) -> Rows:
@@ -156,6 +159,12 @@ class Interests:
         rows = np.empty(self.number_within(l0, l1, r0, r1), np.int32)
         rows_within(self.tree, self._keep.row, l0, l1, r0, r1, rows, np.empty(STACK, np.int32))
         return rows
+
+    def reached(self, tiles: Floats) -> Counts:
+        """Return how many interests each of these tiles of messages reaches."""
+        counts = np.zeros(len(tiles), np.int64)
+        number_reached(self.tree, tiles, counts)
+        return counts
 
     def number_within(self, l0: float, l1: float, r0: float, r1: float) -> int:
         """Return how many interests lie in [l0, l1] x [r0, r1]."""

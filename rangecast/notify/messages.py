@@ -112,7 +112,7 @@ class Messages:
 
     seq: Counts
     position: Counts
-    objects: list[Any]
+    objects: npt.NDArray[np.object_]
     """What the user calls the object of each message."""
     slot: Slots
     arrival: Counts
@@ -129,7 +129,7 @@ class Messages:
         return cls(
             np.concatenate([part.seq for part in parts]),
             np.concatenate([part.position for part in parts]),
-            [name for part in parts for name in part.objects],
+            np.concatenate([part.objects for part in parts]),
             np.concatenate([part.slot for part in parts]),
             np.concatenate([part.arrival for part in parts]),
             np.concatenate([part.x for part in parts]),

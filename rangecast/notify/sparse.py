@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING
+from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING, post_tiles
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import (
     FIRST_K,
@@ -31,7 +31,6 @@ from rangecast.notify.messages import (
     Floats,
     Outbox,
     Slots,
-    post,
 )
 from rangecast.notify.staircase import (
     Desk,
@@ -44,49 +43,34 @@ from rangecast.notify.staircase import (
 )
 from rangecast.notify.tree import (
     NONE,
+    ONLY_LARGEST,
+    ONLY_LEAST,
     Front,
     Tree,
     advance,
-    largest_right,
-    least_left,
-    snap,
-    some,
+    search,
 )
 
-FRONT_NODES = 4
-"""Where `course` keeps how many nodes the front has."""
-LEAST, LARGEST = 1, 2
-"""Where `level` keeps how far out the interests of the remaining staircase reach."""
-
-
-@jit
-def _nobody(
-    tree: Tree, front: Front, nodes: int, l0: float, l1: float, r0: float, r1: float, work: Counts
-) -> bool:
-    """Whether no interest lies in a rectangle, which may be empty itself."""
-    if l0 > l1 or r0 > r1:
-        return True
-    work[PROBE] += 1
-    found = some(tree, front, nodes, l0, l1, r0, r1)
-    return bool(found[0] > found[1])
+LEAST, LARGEST, LEAST_RIGHT, LARGEST_LEFT = 1, 2, 3, 4
+"""Where `level` keeps how far out the interests of the remaining staircase reach: the least l and
+the largest r, and the other end of an interest that has it."""
 
 
 @jit
 def merge_tiles(
-    tree: Tree, front: Front, nodes: int, tiles: Floats, count: int, level: Floats, work: Counts
+    tree: Tree, front: Front, tiles: Floats, count: int, level: Floats, work: Counts
 ) -> int:
     """Shrink tiles to their interests and merge them greedily; return how many are left.
 
-    Tiles become closed rectangles in place. All interests of the tiles merged so far lie in the
-    last rectangle, so any other one that the rectangle around it and the next tile would hold is
-    foreign: between the two, above or below either.
+    All interests of the tiles merged so far lie in the last rectangle, so any other one that the
+    rectangle around it and the next tile would hold is foreign: above or below either, or between.
 
     To shrink a large tile is the most of the work, and mostly in vain: around some interests of
     the last tile and some of the next one there often is a foreign one already. So a tile stays
     as wide as it was until a merge needs to know. A tile beyond what `reach` found is empty.
     """
     last, exact = -1, False
-    a = b = c = d = np.inf  # around some interests of the last rectangle, or all
+    a, b, c, d = NONE  # around some interests of the last rectangle, or all
     for t in range(count):
         l0, l1 = np.nextafter(tiles[t, 0], np.inf), tiles[t, 1]
         r0, r1 = tiles[t, 2], np.nextafter(tiles[t, 3], -np.inf)
@@ -94,105 +78,77 @@ def merge_tiles(
         if l1 < level[LEAST] or r0 > level[LARGEST]:
             continue
         e, f, g, h = NONE
-        if (
-            last >= 0 and r0 <= tiles[last, 3] < r1
-        ):  # the higher, the more likely to prevent a merge
-            e, f, g, h = some(tree, front, nodes, l0, l1, np.nextafter(tiles[last, 3], np.inf), r1)
-        if e > f:
-            e, f, g, h = some(tree, front, nodes, l0, l1, r0, r1)
+        for part in range(2):  # what lies higher than the last one prevents more merges
+            if e > f and (part or (last >= 0 and r0 <= tiles[last, 3] < r1)):
+                low = r0 if part else np.nextafter(tiles[last, 3], np.inf)
+                e, f, g, h = search(tree, front, l0, l1, low, r1, NONE, True, 0)
         if e > f:
             continue
-        whole = False
-        if last >= 0:
-            low, high = min(c, g), max(d, h)
-            above, below = np.nextafter(tiles[last, 3], np.inf), np.nextafter(r0, -np.inf)
-            if _nobody(tree, front, nodes, a, tiles[last, 1], above, high, work) and _nobody(
-                tree, front, nodes, l0, f, low, below, work
-            ):
-                if not exact:
-                    a, b, c, d = snap(
-                        tree,
-                        front,
-                        nodes,
-                        tiles[last, 0],
-                        tiles[last, 1],
-                        tiles[last, 2],
-                        tiles[last, 3],
-                    )
-                e, f, g, h = snap(tree, front, nodes, l0, l1, r0, r1)
-                whole = True
+        whole, apart = False, last < 0
+        for side in range(2):
+            if not apart:
                 low, high = min(c, g), max(d, h)
-                if (
-                    _nobody(tree, front, nodes, a, b, np.nextafter(d, np.inf), high, work)
-                    and _nobody(tree, front, nodes, a, b, low, np.nextafter(c, -np.inf), work)
-                    and _nobody(tree, front, nodes, e, f, np.nextafter(h, np.inf), high, work)
-                    and _nobody(tree, front, nodes, e, f, low, np.nextafter(g, -np.inf), work)
-                    and _nobody(
-                        tree,
-                        front,
-                        nodes,
-                        np.nextafter(b, np.inf),
-                        np.nextafter(e, -np.inf),
-                        low,
-                        high,
-                        work,
-                    )
-                ):
-                    b, c, d, exact = f, low, high, True
-                    tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3] = a, b, c, d
-                    continue
-        last += 1
-        a, b, c, d, exact = e, f, g, h, whole
-        tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3] = l0, l1, r0, r1
+                if side:
+                    p, q, low, high = l0, f, low, np.nextafter(r0, -np.inf)
+                else:
+                    p, q, low = a, tiles[last, 1], np.nextafter(tiles[last, 3], np.inf)
+                if p <= q and low <= high:
+                    work[PROBE] += 1
+                    apart = search(tree, front, p, q, low, high, NONE, True, 0)[0] < np.inf
+        if not apart:
+            u, v, w, z = tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3]
+            for which in range(exact, 2):
+                if which:
+                    e, f, g, h = search(tree, front, l0, l1, r0, r1, NONE, False, 0)
+                else:
+                    a, b, c, d = search(tree, front, u, v, w, z, NONE, False, 0)
+            whole = True
+            for side in range(5):
+                low, high = min(c, g), max(d, h)
+                p, q = (a, b) if side < 2 else (e, f)
+                if side == 0:
+                    low = np.nextafter(d, np.inf)
+                elif side == 1:
+                    high = np.nextafter(c, -np.inf)
+                elif side == 2:
+                    low = np.nextafter(h, np.inf)
+                elif side == 3:
+                    high = np.nextafter(g, -np.inf)
+                else:
+                    p, q = np.nextafter(b, np.inf), np.nextafter(e, -np.inf)
+                if not apart and p <= q and low <= high:
+                    work[PROBE] += 1
+                    apart = search(tree, front, p, q, low, high, NONE, True, 0)[0] < np.inf
+        if apart:
+            last += 1
+            a, b, c, d, exact = e, f, g, h, whole
+            tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3] = l0, l1, r0, r1
+        else:
+            b, c, d, exact = f, min(c, g), max(d, h), True
+            tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3] = a, b, c, d
+    for t in range(last + 1):
+        tiles[t, 0] = np.nextafter(tiles[t, 0], -np.inf)
+        tiles[t, 3] = np.nextafter(tiles[t, 3], np.inf)
     return last + 1
 
 
 @jit
-def post_merged(
-    tree: Tree,
-    front: Front,
-    nodes: int,
-    desk: Desk,
-    tiles: int,
-    out: Outbox,
-    n: int,
-    event: int,
-    course: Counts,
-    slot: int,
-    arrival: int,
-    x: float,
-    y: float,
-    level: Floats,
-    work: Counts,
-) -> int:
-    """Send an object to all tiles that hold interests; return how many messages there are now."""
-    merged = merge_tiles(tree, front, nodes, desk.tiles, tiles, level, work)
-    for t in range(merged):
-        tile = desk.tiles[t]
-        post(
-            out,
-            n,
-            event,
-            course[POSITION],
-            slot,
-            arrival,
-            x,
-            y,
-            np.nextafter(tile[0], -np.inf),
-            tile[1],
-            tile[2],
-            np.nextafter(tile[3], np.inf),
-        )
-        course[POSITION] += 1
-        n += 1
-    return n
+def _held(west: Floats, east: Floats, k: int, left: float, right: float) -> bool:
+    """Whether an interest around the object of these lists has it in its list."""
+    better = 0
+    while better < k and west[better + 1] >= left:
+        better += 1
+    z = 1
+    while better < k and east[z] <= right:
+        better += 1
+        z += 1
+    return better < k
 
 
 @jit
 def reach(
     tree: Tree,
     front: Front,
-    nodes: int,
     desk: Desk,
     k: int,
     x: float,
@@ -201,36 +157,45 @@ def reach(
 ) -> bool:
     """Find the least l and the largest r of the interests whose list holds the object at x.
 
-    The region only shrinks during a sweep: strips beyond what was found before stay empty. Returns
-    whether there are any.
+    The region only shrinks during a sweep: what was found stays until that interest is lost, and
+    strips beyond it stay empty. Returns whether there are any.
     """
     west, east = desk.west, desk.east
-    least, largest = np.inf, -np.inf
-    turn = 0
+    least, largest, turn = np.inf, -np.inf, 0
+    if level[LEAST] > -np.inf and _held(west, east, k, level[LEAST], level[LEAST_RIGHT]):
+        least = level[LEAST]
     while least == np.inf and turn < k:
         z = k - turn
         turn += 1
         if west[z] < west[z - 1] and west[z - 1] >= level[LEAST]:
             l0, r1 = np.nextafter(west[z], np.inf), np.nextafter(east[turn], -np.inf)
             work[PROBE] += 1
-            least = least_left(tree, front, nodes, l0, west[z - 1], x, r1)
+            least = search(tree, front, l0, west[z - 1], x, r1, ONLY_LEAST, False, 0)[0]
+            if least < np.inf:
+                found = search(tree, front, least, least, x, r1, NONE, True, 0)
+                level[LEAST_RIGHT] = found[2]
     turn = 0
+    if level[LARGEST] < np.inf and _held(west, east, k, level[LARGEST_LEFT], level[LARGEST]):
+        largest = level[LARGEST]
     while least < np.inf and largest == -np.inf and turn < k:
         z = k - turn
         turn += 1
         if east[z - 1] < east[z] and east[z - 1] <= level[LARGEST]:
             l0, r1 = np.nextafter(west[turn], np.inf), np.nextafter(east[z], -np.inf)
             work[PROBE] += 1
-            largest = largest_right(tree, front, nodes, l0, x, east[z - 1], r1)
+            largest = search(tree, front, l0, x, east[z - 1], r1, ONLY_LARGEST, False, 1)[3]
+            if largest > -np.inf:
+                found = search(tree, front, l0, x, largest, largest, NONE, True, 0)
+                level[LARGEST_LEFT] = found[1]
     level[LEAST], level[LARGEST] = least, largest
     return least < np.inf
 
 
 @jit
-def front_of(tree: Tree, front: Front, desk: Desk, k: int, x: float) -> int:
-    """Fill the front of the region that these lists bound; return how many nodes it has."""
+def front_of(tree: Tree, front: Front, desk: Desk, k: int, x: float) -> None:
+    """Fill the front of the region that these lists bound."""
     l0, r1 = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
-    return advance(tree, l0, x, x, r1, front)
+    advance(tree, l0, x, x, r1, front)
 
 
 @jit_single
@@ -261,37 +226,20 @@ def paint_sparse(
         if not course[SWEEPING] and y != old:
             look_around(line, x, min(y, old), arrival, k, desk)
             work[FIRST_K] += 2
-            nodes = front_of(tree, front, desk, k, x)
-            course[FRONT_NODES] = nodes
+            front_of(tree, front, desk, k, x)
             level[LEAST], level[LARGEST] = -np.inf, np.inf
             steps = steps_of(desk, k, desk.steps)
             tiles = tile_difference(x, desk.steps, steps, desk.other, 0, desk.tiles)
             tiles = gather(desk.tiles, tiles, groups)
-            n = post_merged(
-                tree,
-                front,
-                nodes,
-                desk,
-                tiles,
-                out,
-                n,
-                event,
-                course,
-                slot,
-                arrival,
-                x,
-                y,
-                level,
-                work,
-            )
+            tiles = merge_tiles(tree, front, desk.tiles, tiles, level, work)
+            n = post_tiles(desk, tiles, out, n, event, course, slot, arrival, x, y)
             if y > old:
                 course[SWEEPING], level[0], course[ARRIVAL] = 1, old, arrival
-        nodes = course[FRONT_NODES]
         limit = arrival if y < np.inf else -1
         while course[SWEEPING] and n <= room:
             p = -1
             work[MIN_Y] += 1
-            if reach(tree, front, nodes, desk, k, x, level, work):
+            if reach(tree, front, desk, k, x, level, work):
                 lo, hi = level[LEAST], level[LARGEST]
                 p = next_best(line, lo, hi, level[0], course[ARRIVAL], y, limit)
             if p < 0:
@@ -299,25 +247,11 @@ def paint_sparse(
                 break
             tiles = tile_gain(desk, k, x, line.x[p])
             tiles = gather(desk.tiles, tiles, groups)
-            n = post_merged(
-                tree,
-                front,
-                nodes,
-                desk,
-                tiles,
-                out,
-                n,
-                event,
-                course,
-                line.slot[p],
-                line.arrival[p],
-                line.x[p],
-                line.y[p],
-                level,
-                work,
-            )
-            pass_by(desk, k, x, line.x[p])
-            level[0], course[ARRIVAL] = line.y[p], line.arrival[p]
+            tiles = merge_tiles(tree, front, desk.tiles, tiles, level, work)
+            came, place, value = line.arrival[p], line.x[p], line.y[p]
+            n = post_tiles(desk, tiles, out, n, event, course, line.slot[p], came, place, value)
+            pass_by(desk, k, x, place)
+            level[0], course[ARRIVAL] = value, came
         if not course[SWEEPING]:
             change(line, slot, y)
             course[EVENT] += 1

@@ -9,7 +9,8 @@ can be told apart. Leaves have room for 16. Children come in pairs, so a node kn
 An entry is a point, or a rectangle in a sketch: `low_l` and `high_l` are then two arrays, and
 else one array twice.
 
-    low_l, high_l, low_r, high_r   (16 leaves,)  the entries of leaf f from 16 f on, in any order
+    low_l, high_l, low_r, high_r   (16 leaves,)  the entries of leaf f from 16 f on, in any order,
+                          then NaN, so that all 16 can be compared at once
     bounds   (nodes, 4)   least and largest l, least and largest r of what is below a node
     child    (nodes,)     first of two children; of a leaf ~f
     size     (nodes,)     entries below a node
@@ -28,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba.cpython.unsafe.numbers import trailing_zeros
 
 from rangecast.kernels.jit import jit
 
@@ -38,6 +40,8 @@ Counts = npt.NDArray[np.int64]
 LEAF = 16
 FRONT = 32
 STACK = 256
+_LEAF, _FRONT = np.uint64(LEAF), np.uint64(FRONT)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 class Tree(NamedTuple):
@@ -53,7 +57,10 @@ class Tree(NamedTuple):
 
 
 class Front(NamedTuple):
-    """Nodes that hold all interests of a region, their bounds, and room for a search."""
+    """Nodes that hold all interests of a region, their bounds, and room for a search.
+
+    Bounds are by side, NaN where there is no node: so all can be compared at once.
+    """
 
     node: Rows
     bounds: Floats
@@ -62,7 +69,9 @@ class Front(NamedTuple):
     @classmethod
     def empty(cls) -> Front:
         """Return one with room for the most nodes that there may be."""
-        return cls(np.zeros(FRONT, np.int32), np.zeros((FRONT, 4)), np.zeros(STACK, np.int32))
+        return cls(
+            np.zeros(FRONT, np.int32), np.full((4, FRONT), np.nan), np.zeros(STACK, np.int32)
+        )
 
 
 Rectangle = tuple[float, float, float, float]
@@ -77,8 +86,8 @@ def _apart(bounds: Floats, at: int, l0: float, l1: float, r0: float, r1: float) 
 
 
 @jit
-def advance(tree: Tree, l0: float, l1: float, r0: float, r1: float, front: Front) -> int:
-    """Fill a front for a region and return how many nodes it has; level by level while they fit."""
+def advance(tree: Tree, l0: float, l1: float, r0: float, r1: float, front: Front) -> None:
+    """Fill a front for a region, level by level while the nodes fit."""
     bounds, children, nodes, queue = tree.bounds, tree.child, front.node, front.stack
     queue[0] = 0
     head, tail, n = 0, 1, 0
@@ -102,17 +111,15 @@ def advance(tree: Tree, l0: float, l1: float, r0: float, r1: float, front: Front
     while head < tail:
         nodes[n] = queue[head & (FRONT - 1)]
         head, n = head + 1, n + 1
-    for at in range(n):
-        for side in range(4):
-            front.bounds[at, side] = bounds[nodes[at], side]
-    return n
+    for side in range(4):
+        for at in range(FRONT):
+            front.bounds[side, at] = bounds[nodes[at], side] if at < n else np.nan
 
 
 @jit
 def search(
     tree: Tree,
     front: Front,
-    n: int,
     l0: float,
     l1: float,
     r0: float,
@@ -125,16 +132,28 @@ def search(
 
     A node that can't widen it is passed over: so a side that is infinite from the start doesn't
     count. With `any_will_do` it ends at the first find. `upward` is 1 to look at large ends first.
+    (It is called by its own name everywhere: a function in between, however small, has to count
+    references to all ten arrays, which takes longer than most searches.)
     """
     entries_low_l, entries_high_l = tree.low_l, tree.high_l
     entries_low_r, entries_high_r = tree.low_r, tree.high_r
-    bounds, children, sizes = tree.bounds, tree.child, tree.size
-    nodes, near, stack = front.node, front.bounds, front.stack
+    bounds, children = tree.bounds, tree.child
+    nodes, stack = front.node, front.stack
+    least_l, largest_l = front.bounds[0], front.bounds[1]
+    least_r, largest_r = front.bounds[2], front.bounds[3]
     a, b, c, d = known
-    for at in range(n):
-        if near[at, 0] > l1 or near[at, 1] < l0 or near[at, 2] > r1 or near[at, 3] < r0:
-            continue
-        stack[0] = nodes[at]
+    meeting = _ZERO
+    for at in range(_FRONT):  # without branches, and counting without a sign: many at once
+        meets = (
+            (least_l[at] <= l1)
+            & (largest_l[at] >= l0)
+            & (least_r[at] <= r1)
+            & (largest_r[at] >= r0)
+        )
+        meeting |= np.uint64(meets) << np.uint64(at)
+    while meeting:
+        stack[0] = nodes[np.int64(trailing_zeros(meeting))]
+        meeting &= meeting - _ONE
         depth = 1
         while depth:
             depth -= 1
@@ -152,55 +171,40 @@ def search(
                 a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
                 if any_will_do:
                     return a, b, c, d
-            elif children[node] >= 0:
+                continue
+            if children[node] >= 0:
                 stack[depth] = children[node] + 1 - upward
                 stack[depth + 1] = children[node] + upward
                 depth += 2
-            else:
-                found = False
-                first = LEAF * ~children[node]
-                for e in range(first, first + sizes[node]):
-                    low_l, high_l = max(entries_low_l[e], l0), min(entries_high_l[e], l1)
-                    low_r, high_r = max(entries_low_r[e], r0), min(entries_high_r[e], r1)
-                    if low_l <= high_l and low_r <= high_r:
-                        found = True
-                        a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
-                if found and any_will_do:
-                    return a, b, c, d
+                continue
+            first = np.uint64(LEAF * ~children[node])
+            found = False
+            for j in range(_LEAF):
+                e = first + j
+                found |= (
+                    (entries_low_l[e] <= l1)
+                    & (entries_high_l[e] >= l0)
+                    & (entries_low_r[e] <= r1)
+                    & (entries_high_r[e] >= r0)
+                )
+            if not found:
+                continue
+            for j in range(_LEAF):
+                e = first + j
+                low_l, high_l = max(entries_low_l[e], l0), min(entries_high_l[e], l1)
+                low_r, high_r = max(entries_low_r[e], r0), min(entries_high_r[e], r1)
+                if low_l <= high_l and low_r <= high_r:
+                    a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
+            if any_will_do:
+                return a, b, c, d
     return a, b, c, d
 
 
 NONE: Rectangle = (np.inf, -np.inf, np.inf, -np.inf)
-_ONLY_LEAST: Rectangle = (np.inf, np.inf, -np.inf, np.inf)
-_ONLY_LARGEST: Rectangle = (-np.inf, np.inf, -np.inf, -np.inf)
-
-
-@jit
-def snap(tree: Tree, front: Front, n: int, l0: float, l1: float, r0: float, r1: float) -> Rectangle:
-    """Return the smallest rectangle around all interests of [l0, l1] x [r0, r1]."""
-    return search(tree, front, n, l0, l1, r0, r1, NONE, False, 0)
-
-
-@jit
-def some(tree: Tree, front: Front, n: int, l0: float, l1: float, r0: float, r1: float) -> Rectangle:
-    """Return a rectangle around some interests of [l0, l1] x [r0, r1], if there are any."""
-    return search(tree, front, n, l0, l1, r0, r1, NONE, True, 0)
-
-
-@jit
-def least_left(
-    tree: Tree, front: Front, n: int, l0: float, l1: float, r0: float, r1: float
-) -> float:
-    """Return the least l of the interests of [l0, l1] x [r0, r1]; inf: there are none."""
-    return search(tree, front, n, l0, l1, r0, r1, _ONLY_LEAST, False, 0)[0]
-
-
-@jit
-def largest_right(
-    tree: Tree, front: Front, n: int, l0: float, l1: float, r0: float, r1: float
-) -> float:
-    """Return the largest r of the interests of [l0, l1] x [r0, r1]; -inf: there are none."""
-    return search(tree, front, n, l0, l1, r0, r1, _ONLY_LARGEST, False, 1)[3]
+ONLY_LEAST: Rectangle = (np.inf, np.inf, -np.inf, np.inf)
+"""To find only the least l of a region: inf if it is empty."""
+ONLY_LARGEST: Rectangle = (-np.inf, np.inf, -np.inf, -np.inf)
+"""To find only the largest r of a region: -inf if it is empty."""
 
 
 @jit
@@ -242,3 +246,12 @@ def rows_within(
                         found[n] = row[e]
                     n += 1
     return n
+
+
+@jit
+def number_reached(tree: Tree, tiles: Floats, counts: Counts) -> None:
+    """Write how many interests lie in each tile, as `staircase.py` has them."""
+    none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
+    for t in range(len(tiles)):
+        l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
+        counts[t] = rows_within(tree, none, l0, tiles[t, 1], tiles[t, 2], r1, none, stack)

@@ -82,6 +82,11 @@ def _take(spare: Rows, used: Counts, listed: int, made: int, step: int) -> int:
 
 
 @jit
+def _clear(tree: Tree, e: int) -> None:
+    tree.low_l[e] = tree.high_l[e] = tree.low_r[e] = tree.high_r[e] = np.nan
+
+
+@jit
 def _bound(tree: Tree, node: int) -> None:
     """Work out the bounds of a node from what is right below it."""
     bounds, child = tree.bounds[node], tree.child[node]
@@ -125,6 +130,8 @@ def build(
         if end - begin <= FILL:
             leaf = _take(keep.leaves, keep.used, LEAVES_SPARE, LEAVES, 1)
             tree.child[node] = ~leaf
+            for e in range(LEAF * leaf, LEAF * leaf + LEAF):
+                _clear(tree, e)
             for j in range(begin, end):
                 e, o = LEAF * leaf + j - begin, order[j]
                 tree.low_l[e], tree.high_l[e] = low_l[o], high_l[o]
@@ -215,6 +222,11 @@ def _split(tree: Tree, keep: Upkeep, node: int, depth: int) -> None:
         else:
             _move(tree, keep, LEAF * new + move, e, pair + 1)
             move += 1
+    for e in range(LEAF):
+        if e >= stay:
+            _clear(tree, LEAF * old + e)
+        if e >= move:
+            _clear(tree, LEAF * new + e)
     tree.child[node] = pair
     tree.child[pair], tree.child[pair + 1] = ~old, ~new
     tree.size[pair], tree.size[pair + 1] = stay, move
@@ -282,6 +294,7 @@ def delete(tree: Tree, keep: Upkeep, row: int, path: Rows) -> None:
     last = LEAF * ~tree.child[home] + tree.size[home]
     if e != last:
         _move(tree, keep, e, last, home)
+    _clear(tree, last)
     keep.home[row] = -1
     for turn in range(depth + 1):
         _bound(tree, path[depth - turn])
