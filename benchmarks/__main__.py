@@ -9,6 +9,7 @@ SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
     "spark": "matching on Spark beside its own joins and DuckDB",
+    "notify": "range top-k messages beside unicast over the same indexes",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

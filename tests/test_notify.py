@@ -341,6 +341,16 @@ def test_refusals():
         board.update(1, math.inf)
 
 
+def test_a_board_goes_on_from_its_table():
+    board = make(2, [(i, float(i % 3), 1.0) for i in range(6)], [(0, 9)])
+    board.run([(2, None), (9, 1.0, 2.0), (0, 1.0, 5.0)])
+    again = Board(2, board.table())
+    assert again.best(0, 9, 6) == board.best(0, 9, 6)
+    assert [e.object for e in again.best(0, 9, 6)] == [0, 1, 3, 4, 5, 9]
+    with pytest.raises(UsageError, match="each one once"):
+        Board(1, {"id": [1, 2], "x": [0, 0], "y": [0, 0], "arrival": [3, 3]})
+
+
 def test_memory_of_an_interest():
     ends = np.sort(np.random.default_rng(0).random((50_000, 2)), axis=1)
     assert Interests(ends[:, 0], ends[:, 1]).memory <= 40 * 50_000

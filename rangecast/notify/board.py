@@ -62,12 +62,13 @@ class Board:
         self.groups = given.groups_of(epsilon, k)
         self.seq = 0
         """The number of the next update or batch."""
-        columns = given.columns(objects, ("id", "x", "y"), "objects")
+        columns = given.columns(objects, ("id", "x", "y"), "objects", ["arrival"])
         self._slots = given.distinct(columns["id"].to_pylist(), "objects")
         self._names = np.array([*self._slots, None], object)
         """What the user calls the object of each slot."""
         xs = given.numbers(columns["x"], "x of an object")
-        self.objects = Objects(xs, given.numbers(columns["y"], "y of an object"))
+        ys = given.numbers(columns["y"], "y of an object")
+        self.objects = Objects(xs, ys, given.arrivals(columns.get("arrival")))
         self._before: Objects | None = None
         self._load_interests(interests)
         if sketch is not None and (not self.aware or sketch < 1):
@@ -105,6 +106,12 @@ class Board:
     def has(self, name: Any) -> bool:
         """Whether there is such an object."""
         return name in self._slots
+
+    def table(self) -> pa.Table:
+        """Return all objects, as a board takes them: id, x, y and arrival."""
+        slots, xs, ys, arrivals = self.objects.columns()
+        names = pa.array(self._names[slots].tolist())
+        return pa.table({"id": names, "x": xs, "y": ys, "arrival": arrivals})
 
     # Subscribers.
 

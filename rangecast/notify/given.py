@@ -55,17 +55,32 @@ def _array(column: Any, name: str) -> pa.Array:
 
 def numbers(column: pa.Array, what: str, missing: float | None = None) -> Floats:
     """Return a column of finite numbers; where there is none, `missing`, or it is refused."""
-    if column.type == pa.null():
-        column = column.cast(pa.float64())
+    if column.type == pa.null() or pa.types.is_integer(column.type):
+        column = column.cast(pa.float64(), safe=False)  # to the nearest double
     if missing is not None:
         column = column.fill_null(missing)
-    kind = column.type
-    if column.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    if column.null_count or not pa.types.is_floating(column.type):
         raise UsageError(f"{what} is a number, and never missing")
     found = np.asarray(column.to_numpy(zero_copy_only=False), np.float64) + 0.0
     if not np.isfinite(found).all():
         bad = found[~np.isfinite(found)][0]
         raise UsageError(f"{what} is a finite number; given: {bad}")
+    return found
+
+
+def arrivals(column: pa.Array | None) -> npt.NDArray[np.int64] | None:
+    """Return the order of arrival of objects, if it is given: whole numbers, each one once."""
+    if column is None:
+        return None
+    if (
+        not pa.types.is_integer(column.type)
+        or column.null_count
+        or len(column.unique()) < len(column)
+    ):
+        raise UsageError("arrivals of objects are whole numbers, each one once")
+    found = np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+    if len(found) and found.min() < 0:
+        raise UsageError("arrivals of objects count from 0")
     return found
 
 

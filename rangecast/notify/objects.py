@@ -40,12 +40,18 @@ def _empty(blocks: int, slots: int) -> Line:
 class Objects:
     """The objects of a board, by slot: a small number that is given anew after an object left."""
 
-    def __init__(self, x: npt.ArrayLike = (), y: npt.ArrayLike = ()):
+    def __init__(
+        self,
+        x: npt.ArrayLike = (),
+        y: npt.ArrayLike = (),
+        arrival: npt.ArrayLike | None = None,
+    ):
         xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
         self.count = len(xs)
         self._free: list[int] = []
-        self._arrivals = self.count
-        self._lay_out(np.arange(self.count), xs, ys, np.arange(self.count), self.count)
+        came = np.arange(self.count) if arrival is None else np.asarray(arrival, np.int64)
+        self._arrivals = int(came.max(initial=-1)) + 1
+        self._lay_out(np.arange(self.count), xs, ys, came, self.count)
 
     def _lay_out(self, slot: Any, x: Floats, y: Floats, arrival: Counts, slots: int) -> None:
         blocks = 1
