@@ -215,7 +215,7 @@ Machine: {os.cpu_count()} cores, Python {platform.python_version()}.
 
 ![Updates a second](notify.png)
 """
-    lines = text.splitlines() + [""]
+    lines = [*text.splitlines(), ""]
     for table in found:
         lines += [f"## {table.title}", "", "| " + " | ".join(table.headings) + " |"]
         lines += ["| --- |" + " ---: |" * (len(table.headings) - 1)]
