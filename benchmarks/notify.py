@@ -159,7 +159,7 @@ def checked(quick: bool) -> int:
     wrong = 0
     for option in ({}, {"algorithm": "dense"}, {"epsilon": 1.0}, {"sketch": 500}):
         board = board_of(data, **option)
-        lists = Lists(board.objects, board.interests, K)
+        lists = Lists.now(board.objects, board.interests, K)
         changes = changes_of(data)
         lists.deliver(board.run(changes[: len(changes) // 2]))
         lists.deliver(board.apply(changes[len(changes) // 2 :]))

@@ -163,7 +163,7 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
                 assert told[: len(worse)] == worse
                 assert sorted(told[len(worse) :]) == sorted(others)
                 assert all(m.y == model.objects[m.object][0] for m in mine if m.y < math.inf)
-    assert not len(Lists(board.objects, board.interests, k).wrong(board.objects))
+    assert not len(Lists.now(board.objects, board.interests, k).wrong(board.objects))
 
 
 @settings(max_examples=80)
@@ -236,7 +236,7 @@ def test_hostile_shapes(shape):
     objects = list(zip(range(n), x, y, strict=True))
     for algorithm in ("dense", "sparse"):
         board = make(4, objects, interests, algorithm=algorithm)
-        lists = Lists(board.objects, board.interests, 4)
+        lists = Lists.now(board.objects, board.interests, 4)
         for name in (0, n // 2, n - 1):
             for value in (0.0, 2.0, 1.0, 50.0, 1.0):
                 lists.deliver(board.update(name, value))

@@ -104,7 +104,7 @@ def notify(
             epsilon=epsilon,
             sketch=sketch,
         )
-        lists = Lists(board.objects, board.interests, board.k) if check else None
+        lists = Lists.now(board.objects, board.interests, board.k) if check else None
         schema = tables.message_schema(kind)
         task = bars.add_task("painting updates", total=None)
         with TableWriter(output, schema) as writer:

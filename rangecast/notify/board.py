@@ -84,14 +84,17 @@ class Board:
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
 
     def _load_interests(self, interests: Any) -> None:
+        self._wanted: dict[int, int] = {}
+        if isinstance(interests, Interests):  # they may be shared by several boards
+            self._given_ids, self.interests = pa.array(np.arange(interests.rows)), interests
+            return
         columns = given.columns(interests, ("id", "x_lo", "x_hi"), "interests", ["k"])
         lo = given.numbers(columns["x_lo"], "x_lo of an interest", -MAX)
         hi = given.numbers(columns["x_hi"], "x_hi of an interest", MAX)
         empty = np.flatnonzero(lo > hi)
         if len(empty):
             raise UsageError(f"interest {columns['id'][empty[0]]} is empty: x_lo above x_hi")
-        self._given_ids: pa.Array = columns["id"]
-        self._wanted: dict[int, int] = {}
+        self._given_ids = columns["id"]
         if "k" in columns:
             for row, wanted in enumerate(columns["k"].to_pylist()):
                 if wanted is not None:

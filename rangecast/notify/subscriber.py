@@ -144,31 +144,35 @@ def _look_up(
 class Lists:
     """The lists of all interests, by row."""
 
-    def __init__(self, objects: Objects, interests: Interests, k: int):
+    def __init__(self, interests: Interests, arrivals: Counts, ys: Floats):
         self._interests = interests
-        self.k = k
-        self.arrivals, self.ys = self.recomputed(objects)
-        self.received = np.zeros(len(self.arrivals), np.int64)
+        self.arrivals, self.ys = arrivals, ys
+        self.received = np.zeros(len(arrivals), np.int64)
         """Messages that each list received so far."""
 
-    def recomputed(self, objects: Objects) -> tuple[Counts, Floats]:
-        """Return arrivals and values as the lists should be now."""
-        rows = self._interests.rows
-        arrivals, ys = np.full((rows, self.k), -1, np.int64), np.full((rows, self.k), np.inf)
-        tree, row, nodes = self._interests.entries()
-        _look_up(objects.line, tree, row, nodes, self.k, arrivals, ys)
-        return arrivals, ys
+    @classmethod
+    def now(cls, objects: Objects, interests: Interests, k: int) -> Lists:
+        """Return the lists of k as they should be now."""
+        arrivals = np.full((interests.rows, k), -1, np.int64)
+        ys = np.full((interests.rows, k), np.inf)
+        tree, row, nodes = interests.entries()
+        _look_up(objects.line, tree, row, nodes, k, arrivals, ys)
+        return cls(interests, arrivals, ys)
 
     def deliver(self, messages: Messages) -> None:
         """Apply messages, in order, to all lists that they reach."""
+        self.apply(messages.arrival, messages.y, messages.tile)
+
+    def apply(self, arrival: Counts, y: Floats, tile: Floats) -> None:
+        """Apply messages of which only these columns are known."""
         tree, row, _ = self._interests.entries()
         found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
         _deliver(
             tree,
             row,
-            messages.arrival,
-            messages.y,
-            messages.tile,
+            arrival,
+            y,
+            tile,
             self.arrivals,
             self.ys,
             found,
@@ -178,6 +182,6 @@ class Lists:
 
     def wrong(self, objects: Objects) -> Rows:
         """Return the rows of the lists that differ from a recomputation."""
-        arrivals, ys = self.recomputed(objects)
-        differ = (arrivals != self.arrivals).any(axis=1) | (ys != self.ys).any(axis=1)
+        right = Lists.now(objects, self._interests, self.arrivals.shape[1])
+        differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)
         return np.flatnonzero(differ).astype(np.int32)
