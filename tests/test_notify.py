@@ -287,14 +287,17 @@ def test_interests_come_and_go():
         assert interest.best == board.best(interest.lo, interest.hi, interest.k)
 
 
-def test_unicast_tells_the_same_lists():
+@pytest.mark.parametrize("by_staircase", [False, True])
+def test_unicast_tells_the_same_lists(by_staircase):
     rng = np.random.default_rng(9)
     objects = [(i, float(x), float(y)) for i, (x, y) in enumerate(rng.random((50, 2)))]
     interests = [tuple(sorted(pair)) for pair in rng.random((200, 2)).tolist()]
     slots, ys = rng.integers(0, 50, 60).astype(np.int32), rng.random(60)
     board = make(3, objects, interests, algorithm="dense")
     twin = make(3, objects, interests)
-    told, letters = unicast(twin.objects, twin.interests, slots, ys, 3, room=100_000)
+    told, letters = unicast(
+        twin.objects, twin.interests, slots, ys, 3, by_staircase=by_staircase, room=100_000
+    )
     sent = list(zip(letters.event, letters.row, letters.slot, letters.y, strict=True))
     painted = [
         (m.seq, row, m.object, m.y)

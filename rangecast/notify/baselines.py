@@ -1,15 +1,16 @@
 """What one would do without staircases: the approaches that section V of paper 001 compares with.
 
     Unicast    the server finds the interests that may be affected, asks for each of them whether
-               it is and which object replaces the changed one, and writes to each of them alone
+               it is and which object replaces the changed one, and writes to each of them alone;
+               `by_staircase`: it knows from the lists of the changed object which are affected
     CN-Relax   an object goes to all interests that hold its place, which rank for themselves
     Online     a batch one change at a time
     Coalesce   a batch one object at a time, from its first value to its last
 
 Unicast uses the same indexes as ours: the region is bounded by the lists of the changed object.
-Which object replaces it is found by asking for the next best object of the interest again and
-again, since the server doesn't keep anybody's list. The last two are here as `coalesced`; a board
-does the rest.
+How it ranks with an interest, and which object replaces it, is found by asking for the next best
+object of the interest again and again, since the server doesn't keep anybody's list. The last two
+are here as `coalesced`; a board does the rest.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def _ask_each(
     k: int,
     desk: Desk,
     letters: Letters,
+    by_staircase: bool,
     keep: bool,
     stack: Rows,
     work: Counts,
@@ -97,12 +99,22 @@ def _ask_each(
                     continue
                 looked_at += 1
                 rank = 1
-                while rank <= k and west[rank] >= left:
-                    rank += 1
-                z = 1
-                while z <= k and rank <= k and east[z] <= right:
-                    z += 1
-                    rank += 1
+                if by_staircase:
+                    while rank <= k and west[rank] >= left:
+                        rank += 1
+                    z = 1
+                    while z <= k and rank <= k and east[z] <= right:
+                        z += 1
+                        rank += 1
+                else:
+                    level, came = -np.inf, -1
+                    while rank <= k:
+                        work[MIN_Y] += 1
+                        p = next_best(line, left, right, level, came, min(y, old), arrival)
+                        if p < 0:
+                            break
+                        level, came = line.y[p], line.arrival[p]
+                        rank += 1
                 if rank > k:
                     continue
                 affected += 1
@@ -140,7 +152,14 @@ def _letters(room: int) -> Letters:
 
 
 def unicast(
-    objects: Objects, interests: Interests, slots: Slots, ys: Floats, k: int, *, room: int = 0
+    objects: Objects,
+    interests: Interests,
+    slots: Slots,
+    ys: Floats,
+    k: int,
+    *,
+    by_staircase: bool = False,
+    room: int = 0,
 ) -> tuple[Told, Letters]:
     """Apply changes and write to each affected interest; keep at most `room` letters, 0: none.
 
@@ -159,6 +178,7 @@ def unicast(
         k,
         Desk.of(k),
         letters,
+        by_staircase,
         bool(room),
         stack,
         work,

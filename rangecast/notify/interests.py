@@ -38,6 +38,14 @@ from rangecast.notify.tree_edits import (
 )
 
 
+def _lines(shape: tuple[int, ...]) -> Floats:
+    """Return zeros that begin with a cache line: so a leaf fills two, a pair's bounds one."""
+    count = math.prod(shape)
+    room = np.zeros(count + 8)
+    first = -room.ctypes.data % 64 // 8
+    return room[first : first + count].reshape(shape)
+
+
 class Interests:
     """Interests by row: a small number that is given anew after an interest left."""
 
@@ -56,15 +64,15 @@ class Interests:
     def _lay_out(
         self, low_l: Floats, high_l: Floats, low_r: Floats, high_r: Floats, row: Rows, rows: int
     ) -> None:
-        leaves = len(row) // FILL + 2
-        low = np.zeros(LEAF * leaves), np.zeros(LEAF * leaves)
-        high = low if self._points else (np.zeros(LEAF * leaves), np.zeros(LEAF * leaves))
+        leaves = len(row) // FILL + 3
+        low = _lines((LEAF * leaves,)), _lines((LEAF * leaves,))
+        high = low if self._points else (_lines((LEAF * leaves,)), _lines((LEAF * leaves,)))
         self.tree = Tree(
             low[0],
             high[0],
             low[1],
             high[1],
-            np.zeros((2 * leaves, 4)),
+            _lines((2 * leaves, 4)),
             np.zeros(2 * leaves, np.int32),
             np.zeros(2 * leaves, np.int32),
         )
@@ -73,7 +81,7 @@ class Interests:
             np.zeros(2 * leaves),
             np.zeros(2 * leaves, np.int32),
             np.full(rows, -1, np.int32),
-            np.array([1, 0, 0, 0]),
+            np.array([2, 0, 0, 0]),  # the root has no brother, but pairs begin at even numbers
             np.zeros(leaves, np.int32),
             np.zeros(leaves, np.int32),
         )
@@ -91,7 +99,9 @@ class Interests:
         to = max(needed, have + have // 4) + 1
 
         def wider(array: Any, times: int) -> Any:
-            more = np.zeros((times * to, *array.shape[1:]), array.dtype)
+            shape = (times * to, *array.shape[1:])
+            floats = array.dtype == np.float64
+            more = _lines(shape) if floats else np.zeros(shape, array.dtype)
             more[: len(array)] = array
             return more
 
