@@ -357,3 +357,11 @@ def test_a_board_goes_on_from_its_table():
 def test_memory_of_an_interest():
     ends = np.sort(np.random.default_rng(0).random((50_000, 2)), axis=1)
     assert Interests(ends[:, 0], ends[:, 1]).memory <= 40 * 50_000
+
+
+def test_what_the_package_offers():
+    from rangecast import notify
+
+    assert notify.__all__ == ["Board", "Change", "Interest", "Message", "Messages"]
+    assert notify.Board is Board
+    assert all(hasattr(notify, name) for name in dir(notify))
