@@ -10,6 +10,7 @@ SUITES = {
     "match": "matching beside the peers, live sets, updates",
     "spark": "matching on Spark beside its own joins and DuckDB",
     "merge": "insertion, removal, matching by summary, the Hilbert curve",
+    "notify": "range top-k messages beside unicast over the same indexes",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

@@ -14,6 +14,7 @@ from rangecast.cli import (
     generate,
     match,
     merge,
+    notify,
     pipeline,
     rank,
     report,
@@ -52,6 +53,7 @@ app.command("generate")(generate.generate)
 app.command("match")(match.match)
 app.command("rank")(rank.rank)
 app.command("merge")(merge.merge)
+app.command("notify")(notify.notify)
 app.command("why")(why.why)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
