@@ -119,6 +119,34 @@ def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
 
 
 @_intrinsic
+def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
+    """Bit i says whether codes[lo + i] <= above and below <= codes[hi + i], for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        low = _load(builder, given[0], given[1], _BYTES)
+        high = _load(builder, given[0], given[2], _BYTES)
+        begun = builder.icmp_unsigned("<=", low, _in_all_lanes(builder, given[3]))
+        going = builder.icmp_unsigned("<=", _in_all_lanes(builder, given[4]), high)
+        return builder.bitcast(builder.and_(begun, going), _WORD)
+
+    return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
+
+
+@_intrinsic
+def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
+    """Bit i says whether codes[lo + i] is above or codes[hi + i] is below, for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        low = _load(builder, given[0], given[1], _BYTES)
+        high = _load(builder, given[0], given[2], _BYTES)
+        first = builder.icmp_unsigned("==", low, _in_all_lanes(builder, given[3]))
+        last = builder.icmp_unsigned("==", _in_all_lanes(builder, given[4]), high)
+        return builder.bitcast(builder.or_(first, last), _WORD)
+
+    return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
+
+
+@_intrinsic
 def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any) -> Any:
     """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
 

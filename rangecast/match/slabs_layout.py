@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.bits import PADDING, bits_set
-from rangecast.kernels.grid import MAX, Floats, cell_of, edges_of_bounds, ends_cell, starts_cell
+from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, Bytes, encode_bounds
+from rangecast.kernels.grid import Floats, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, frozen
 
-Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
@@ -39,14 +39,6 @@ _WASTE = 1.5
 """Slots in a shared run at most, for each one that is mentioned."""
 _SAMPLE = 512
 """Boxes looked at to decide where to halve."""
-
-# Codes. An event has 1 .. 252 or MISSING; the codes between are bounds that no event touches,
-# so that a side without a finite bound is never in doubt.
-SLABS = 253
-FREE_LO = 0
-KNOWN = 253
-MISSING = 254
-FREE_HI = 255
 
 # Columns of `runs`.
 SLOT, FIRST_BLOCK, HULL, CODE = 0, 1, 2, 3
@@ -73,40 +65,6 @@ class Layout(NamedTuple):
     """(boxes,) the subscription of each box, and PADDING."""
     earlier: Rows
     """(boxes,) the box before it of the same subscription, or -1; empty if none has several."""
-
-
-@jit
-def _encode(
-    lo: Floats,
-    hi: Floats,
-    edges: Floats,
-    first_edge: Ints,
-    lo_codes: Bytes,
-    hi_codes: Bytes,
-    rough: Bytes,
-) -> None:
-    """Write the codes of all bounds, and which attributes have no bound inside a slab."""
-    for j in range(lo.shape[1]):
-        mine = edges[first_edge[j] : first_edge[j + 1]]
-        rough[j] = 0
-        for i in range(len(lo)):
-            low, high = lo[i, j], hi[i, j]
-            if low <= -MAX:
-                lo_codes[i, j] = FREE_LO
-            elif low == np.inf:
-                lo_codes[i, j] = KNOWN
-            else:
-                lo_codes[i, j] = cell_of(mine, low) + 1
-                rough[j] |= not starts_cell(mine, low)
-            if high == np.inf:
-                hi_codes[i, j] = FREE_HI
-            elif high >= MAX:
-                hi_codes[i, j] = KNOWN
-            elif high == -np.inf:
-                hi_codes[i, j] = FREE_LO
-            else:
-                hi_codes[i, j] = cell_of(mine, high) + 1
-                rough[j] |= not ends_cell(mine, high)
 
 
 @jit
@@ -307,7 +265,7 @@ def lay_out(boxes: Boxes) -> Layout:
     flat_edges = np.concatenate(edges)
     lo_codes, hi_codes = np.empty((n, d), np.uint8), np.empty((n, d), np.uint8)
     rough = np.empty(d, np.uint8)
-    _encode(boxes.lo, boxes.hi, flat_edges, first_edge, lo_codes, hi_codes, rough)
+    encode_bounds(boxes.lo, boxes.hi, flat_edges, first_edge, lo_codes, hi_codes, rough)
 
     packed = np.packbits(mentioned, axis=1)
     packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
