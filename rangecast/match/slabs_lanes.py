@@ -31,6 +31,7 @@ from rangecast.kernels.bits import (
     pointer,
     words_in_use,
 )
+from rangecast.kernels.codes import Bytes
 from rangecast.kernels.grid import Floats
 from rangecast.kernels.jit import jit
 from rangecast.match.slabs_layout import (
@@ -39,7 +40,6 @@ from rangecast.match.slabs_layout import (
     FIRST_BLOCK,
     HULL,
     SLOT,
-    Bytes,
     Ints,
     Layout,
     Rows,
