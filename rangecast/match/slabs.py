@@ -32,6 +32,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.bits import LANES, PADDING
+from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import Floats
 from rangecast.match.result import BUFFER, Counts, Matches, Rows, collect, stream
@@ -43,7 +44,7 @@ from rangecast.match.slabs_lanes import (
     sort_by_event,
     tabulate,
 )
-from rangecast.match.slabs_layout import BLOCK, lay_out
+from rangecast.match.slabs_layout import lay_out
 from rangecast.match.slabs_search import search_each, search_one
 from rangecast.model.boxes import Boxes
 

@@ -22,11 +22,11 @@ from rangecast.kernels.bits import (
     touching,
     within,
 )
+from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import Bytes, encode_points
 from rangecast.kernels.grid import Floats
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.slabs_layout import (
-    BLOCK,
     CODE,
     FIRST_BLOCK,
     HULL,

@@ -18,7 +18,7 @@ the value go into the heap at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,13 +48,13 @@ class Cursor(NamedTuple):
 
 
 @jit
-def worth(source: Source, axis: int, box: int) -> float:
-    """Return the score of a box on an attribute."""
+def worth(source: Any, axis: int, box: int) -> float:
+    """Return the score of a box on an attribute; of a `Source` or a `Pool` that is edited."""
     return float(source.worth[source.by_row * source.owner[box] + source.by_axis * axis])
 
 
 @jit
-def before(source: Source, axis: int, a: int, b: int) -> bool:
+def before(source: Any, axis: int, a: int, b: int) -> bool:
     """Whether box a comes before box b: by score, then arrival, then number."""
     mine, other = worth(source, axis, a), worth(source, axis, b)
     if mine != other:

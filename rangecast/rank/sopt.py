@@ -89,7 +89,7 @@ def _after(bits: Words, tiers: Longs, cell: int, cells: int) -> int:
     while tier > 0:
         tier -= 1
         place = (place << 6) + lowest_bit(bits[tiers[tier] + place])
-    return place
+    return int(place)
 
 
 @jit

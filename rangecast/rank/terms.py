@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, Floats, Rows, frozen
 from rangecast.rank.result import Longs
 
 
 class Terms(NamedTuple):
-    """Box b mentions the attributes axis[t], t from first[b] to before first[b + 1], ascending."""
+    """Box b mentions the attributes axis[t], t from first[b] to before last[b], ascending."""
 
     first: Longs
+    last: Longs
     axis: Rows
     lo: Floats
     hi: Floats
@@ -24,19 +24,12 @@ def terms_of(boxes: Boxes) -> Terms:
     """Return the terms of all boxes."""
     mentioned = boxes.mentioned
     box, axis = np.nonzero(mentioned)
+    counts = mentioned.sum(axis=1)
+    ends = np.cumsum(counts)
     return Terms(
-        frozen(np.concatenate([[0], np.cumsum(mentioned.sum(axis=1))]), np.int64),
+        frozen(ends - counts, np.int64),
+        frozen(ends, np.int64),
         frozen(axis, np.int32),
         frozen(boxes.lo[box, axis], np.float64),
         frozen(boxes.hi[box, axis], np.float64),
     )
-
-
-@jit
-def holds(terms: Terms, box: int, above: Floats, below: Floats) -> bool:
-    """Whether a box holds an event: lo <= above and below <= hi on all it mentions."""
-    for term in range(terms.first[box], terms.first[box + 1]):
-        axis = terms.axis[term]
-        if not ((terms.lo[term] <= above[axis]) & (below[axis] <= terms.hi[term])):
-            return False
-    return True

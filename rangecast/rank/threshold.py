@@ -27,6 +27,7 @@ from rangecast.rank.life import Life, lives
 from rangecast.rank.result import TESTED, Best, Counters, Longs, Work, new_best, new_counters
 from rangecast.rank.source import Source
 from rangecast.rank.terms import Terms
+from rangecast.rank.top import insert
 
 Combine = Callable[[Floats], Floats]
 """(boxes, d) weights of the attributes that hold, 0 for the others -> (boxes,) scores."""
@@ -35,6 +36,17 @@ _SLACK = 1.0 + 1e-9
 """The bound is summed in another order than scores are: it must not come out lower."""
 _ROUNDS = 8
 """Rounds before another combination than the sum is looked at; then twice as many, and so on."""
+
+
+class Lookup(NamedTuple):
+    """How to look a subscription up as a whole."""
+
+    terms: Terms
+    first_box: Longs
+    last_box: Longs
+    """(rows,) its boxes."""
+    most: int
+    """Attributes that a box mentions at most."""
 
 
 class Seen(NamedTuple):
@@ -99,16 +111,15 @@ def _round(
 
 
 @jit
-def _score(
-    source: Source, terms: Terms, first_box: Longs, row: int, point: Floats, counters: Counters
-) -> float:
+def _score(source: Source, lookup: Lookup, row: int, point: Floats, counters: Counters) -> float:
     """Return the score of a subscription's best box, at least one term of which holds."""
     best = -1.0
-    for box in range(first_box[row], first_box[row + 1]):
+    terms = lookup.terms
+    for box in range(lookup.first_box[row], lookup.last_box[row]):
         counters[TESTED] += 1
         total = 0.0
         held = False
-        for term in range(terms.first[box], terms.first[box + 1]):
+        for term in range(terms.first[box], terms.last[box]):
             axis = terms.axis[term]
             if terms.lo[term] <= point[axis] and point[axis] <= terms.hi[term]:
                 total += worth(source, axis, box)
@@ -143,32 +154,9 @@ def bound(heads: Floats, most: int, largest: Floats) -> float:
 
 
 @jit
-def insert(rows: Rows, scores: Floats, filled: int, row: int, score: float) -> int:
-    """Put a row where it belongs in a list by score, then row; return how many the list has.
-
-    A full list loses its last, or doesn't take the row.
-    """
-    k = len(rows)
-    if filled == k:
-        if scores[k - 1] > score or (scores[k - 1] == score and rows[k - 1] < row):
-            return k
-        filled -= 1
-    place = filled
-    while place and (
-        scores[place - 1] < score or (scores[place - 1] == score and rows[place - 1] > row)
-    ):
-        rows[place], scores[place] = rows[place - 1], scores[place - 1]
-        place -= 1
-    rows[place], scores[place] = row, score
-    return filled + 1
-
-
-@jit
 def best_relaxed(
     source: Source,
-    terms: Terms,
-    first_box: Longs,
-    most: int,
+    lookup: Lookup,
     points: Floats,
     life: Life,
     cursor: Cursor,
@@ -181,7 +169,7 @@ def best_relaxed(
     """Write the best by the sum of the weights that hold, as many as there is room."""
     d = points.shape[1]
     found = np.empty(d, np.int32)
-    largest = np.empty(most + 1)
+    largest = np.empty(lookup.most + 1)
     k = rows.shape[1]
     for event in range(len(points)):
         point = points[event]
@@ -192,9 +180,9 @@ def best_relaxed(
             fresh, going = _round(source, point, event, seen, cursor, found, 0, counters)
             for i in range(fresh):
                 if lives(life, found[i]):
-                    score = _score(source, terms, first_box, found[i], point, counters)
+                    score = _score(source, lookup, found[i], point, counters)
                     filled = insert(rows[event], scores[event], filled, found[i], score)
-            if filled == k and scores[event, k - 1] > bound(seen.heads, most, largest):
+            if filled == k and scores[event, k - 1] > bound(seen.heads, lookup.most, largest):
                 break
         counts[event] = filled
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes, Floats, frozen
 from rangecast.rank.cursor import Shape, Walk
 from rangecast.rank.exact import best_exact
 from rangecast.rank.life import ALL, Life
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.source import Source
 from rangecast.rank.terms import terms_of
-from rangecast.rank.threshold import Combine, best_combined, best_relaxed, new_seen
+from rangecast.rank.threshold import Combine, Lookup, best_combined, best_relaxed, new_seen
 
 Build = Callable[..., Source]
 
@@ -31,16 +31,14 @@ class Trees:
         self.relaxed = relaxed
         self.source = build(boxes, relaxed=relaxed, **options)
         self._shape = Shape.of(self.source)
-        if relaxed:
-            self._terms, self._first = terms_of(boxes), boxes.first
-            self._first.flags.writeable = False
-            self._most = int(np.diff(self._terms.first).max(initial=1))
+        self._lookup = lookup_of(boxes) if relaxed else None
 
     @property
     def memory(self) -> int:
         """Bytes of the trees and, to look boxes up by, of the terms; the boxes aren't counted."""
         held: list[Any] = [*self.source[: Source._fields.index("owner")]]
-        held += [*self._terms, self._first] if self.relaxed else []
+        if self._lookup is not None:
+            held += [*self._lookup.terms, self._lookup.first_box, self._lookup.last_box]
         return int(sum(array.nbytes for array in held))
 
     def walk(self, axis: int, value: float) -> Walk:
@@ -53,36 +51,45 @@ class Trees:
         """Return the k best of each event; `combine` is another combination than the sum."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
-        cursor = self._shape.cursor(self.boxes.dimensions)
         if combine is not None:
             if not self.relaxed:
                 raise UsageError("weights are combined in relaxed ranking only; give relaxed=True")
+            cursor = self._shape.cursor(self.boxes.dimensions)
             return best_combined(self.source, self.boxes, events, k, combine, cursor)
-        rows, scores, counts = new_best(len(events), k)
-        counters = new_counters()
-        if self.relaxed:
-            seen = new_seen(self.boxes.rows, self.boxes.dimensions)
-            best_relaxed(
-                self.source,
-                self._terms,
-                self._first,
-                self._most,
-                events,
-                life,
-                cursor,
-                seen,
-                rows,
-                scores,
-                counts,
-                counters,
-            )
-        else:
-            best_exact(self.source, events, life, cursor, rows, scores, counts, counters)
-        return Best(rows, scores, counts, Work.of(counters))
+        return ranked(self.source, self._shape, self._lookup, self.boxes.rows, events, k, life)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for part in (state["source"], state.get("_terms", ()), [state.get("_first")]):
+        lookup = self._lookup or ()
+        for part in (self.source, lookup, *lookup[:1]):
             for array in part:
                 if isinstance(array, np.ndarray):
                     array.flags.writeable = False
+
+
+def lookup_of(boxes: Boxes) -> Lookup:
+    """Return how to look the subscriptions of some boxes up."""
+    terms = terms_of(boxes)
+    first, last = frozen(boxes.first[:-1], np.int64), frozen(boxes.first[1:], np.int64)
+    return Lookup(terms, first, last, int((terms.last - terms.first).max(initial=1)))
+
+
+def ranked(
+    source: Source,
+    shape: Shape,
+    lookup: Lookup | None,
+    size: int,
+    events: Floats,
+    k: int,
+    life: Life,
+) -> Best:
+    """Return the k best of each event; relaxed if there is something to look rows up in."""
+    rows, scores, counts = new_best(len(events), k)
+    counters = new_counters()
+    cursor = shape.cursor(events.shape[1])
+    if lookup is None:
+        best_exact(source, events, life, cursor, rows, scores, counts, counters)
+    else:
+        seen = new_seen(size, events.shape[1])
+        best_relaxed(source, lookup, events, life, cursor, seen, rows, scores, counts, counters)
+    return Best(rows, scores, counts, Work.of(counters))
