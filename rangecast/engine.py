@@ -23,7 +23,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ from rangecast.model.rows import boxes_of as boxes_of_rows
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.rank.choose import check_index as check_rank_index
+from rangecast.rank.live import (
+    RankedPart,
+    Rankings,
+    best_of_all,
+    best_part,
+    best_recent,
+    ranked_part,
+)
+from rangecast.rank.result import Best
+from rangecast.rank.result import checked as checked_points
 
 RECENT = 512
 """New rows that are compared one by one; more become a part."""
@@ -66,6 +77,8 @@ class _Part:
     """The set's row of each of its own rows."""
     start: int
     end: int
+    rankings: dict[bool, RankedPart] = field(default_factory=dict)
+    """Structures that rank its rows, relaxed or not: built when they are first asked."""
 
     @property
     def is_whole(self) -> bool:
@@ -119,10 +132,12 @@ class Answers:
 class Engine:
     """One live set of subscriptions over a space."""
 
-    def __init__(self, space: Space, *, index: str = "auto"):
+    def __init__(self, space: Space, *, index: str = "auto", rank_index: str = "auto"):
         check_index(index)
+        check_rank_index(rank_index)
         self.space = space
         self.index = index
+        self.rank_index = rank_index
         self._edits = threading.RLock()
         self._store = RowStore(len(space))
         self._row_of: dict[Id, int] = {}
@@ -171,6 +186,31 @@ class Engine:
         with self._edits:
             old = self._row(subscription)
             self._row_of[subscription] = add(int(self._store.columns.arrival[old]))
+            self._publish([old])
+
+    def rescore(
+        self,
+        subscription: Id,
+        score: float | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Give a subscription another score or other weights; what isn't given stays."""
+        with self._edits:
+            old = self._row(subscription)
+            columns = self._store.columns
+            boxes = boxes_of_rows(columns, np.array([old]), len(self.space))
+            changed = boxes.weights
+            if weights is not None:
+                changed = np.ones((1, len(self.space))) if changed is None else changed.copy()
+                for name, weight in weights.items():
+                    changed[0, self.space.axis(name)] = weight
+            scores = boxes.scores if score is None else [score]
+            boxes = Boxes.of(
+                boxes.lo, boxes.hi, owner=boxes.owner, ids=boxes.ids, scores=scores, weights=changed
+            )
+            self._store.append(boxes, columns.arrival[[old]])
+            self._row_of[subscription] = self._store.count - 1
             self._publish([old])
 
     def unsubscribe(self, subscription: Id) -> None:
@@ -327,6 +367,47 @@ class Engine:
         assert found is not None
         return found
 
+    # ---- ranking
+
+    def best(
+        self, event: Mapping[str, Any], k: int = 10, *, relaxed: bool = False
+    ) -> list[tuple[Id, float]]:
+        """Return the k best subscriptions of one event and their scores, best first.
+
+        Relaxed, one attribute is enough, and the score is the sum of the weights that hold.
+        """
+        state = self._state
+        points = encode_event(self.space, event)[None]
+        return Rankings(self._best(state, points, k, relaxed), None, state.columns.ids).of(0)
+
+    def best_many(self, events: Any, k: int = 10, *, relaxed: bool = False) -> Rankings:
+        """Return the k best of each event of a table, DataFrame or list of dicts."""
+        state = self._state
+        encoded = encode_events(self.space, events)
+        best = self._best(state, encoded.points, k, relaxed)
+        return Rankings(best, encoded.ids, state.columns.ids)
+
+    def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:
+        """Return the k best of each point, (events, d): events already encoded."""
+        state = self._state
+        return Rankings(self._best(state, points, k, relaxed), None, state.columns.ids)
+
+    def _best(self, state: _State, points: Floats, k: int, relaxed: bool) -> Best:
+        events = checked_points(points, len(self.space), k)
+        columns, edit = state.columns, state.edit
+        found = []
+        for part in state.parts:
+            if relaxed not in part.rankings:
+                part.rankings[relaxed] = ranked_part(
+                    columns, part.names, len(self.space), self.rank_index, relaxed=relaxed
+                )
+            ranking = part.rankings[relaxed]
+            found.append(best_part(ranking, part.names, columns, edit, events, k))
+        if state.indexed < state.count or not found:
+            span = state.indexed, state.count
+            found.append(best_recent(columns, edit, *span, events, k, relaxed=relaxed))
+        return best_of_all(found, columns, k) if len(found) > 1 else found[0]
+
     # ---- keeping fast
 
     def _grown(self, parts: tuple[_Part, ...], edit: int) -> tuple[_Part, ...]:
@@ -380,6 +461,10 @@ class Engine:
             store.append(boxes, begun.columns.arrival[live])
             names = np.arange(len(live), dtype=np.int32)
             base = _Part(build(boxes, self.index), names, 0, len(live))
+            for relaxed in {kind for part in begun.parts for kind in part.rankings}:
+                base.rankings[relaxed] = ranked_part(
+                    store.columns, names, len(self.space), self.rank_index, relaxed=relaxed
+                )
             row_of: dict[Id, int] = {}
             ids = begun.columns.ids[live].tolist()
             for first in range(0, len(ids), _DICT_PIECE):  # in pieces: others may run between
@@ -410,7 +495,7 @@ class Engine:
         for row in tail[died[tail] > now.edit].tolist():
             row_of[now.columns.ids[row]] = row + shift
         later = [
-            _Part(p.index, p.names + np.int32(shift), p.start + shift, p.end + shift)
+            _Part(p.index, p.names + np.int32(shift), p.start + shift, p.end + shift, p.rankings)
             for p in now.parts
             if p.start >= begun.count
         ]
@@ -432,7 +517,9 @@ class Engine:
     def memory(self) -> int:
         """Bytes of the columns and of all structures."""
         state = self._state
-        return self._store.memory + sum(p.index.memory + p.names.nbytes for p in state.parts)
+        parts = sum(p.index.memory + p.names.nbytes for p in state.parts)
+        ranking = sum(r.structure.memory for p in state.parts for r in p.rankings.values())
+        return self._store.memory + parts + ranking
 
     # ---- snapshots
 

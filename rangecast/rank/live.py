@@ -1,0 +1,166 @@
+"""Ranking of a live set: its parts, its newest rows, and what the caller gets.
+
+A part of a live set (see `engine`) gets a ranking structure when it is first ranked. Within it rows
+go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows, too
+few to index, are compared one by one. Dead rows take no place: every kernel is told who lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.kernels.jit import jit_single
+from rangecast.model.boxes import Floats, Rows
+from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
+from rangecast.rank.choose import Index, build
+from rangecast.rank.life import Life
+from rangecast.rank.merged import merged, renamed
+from rangecast.rank.result import TESTED, Best, Counters, Work, new_best, new_counters
+from rangecast.rank.top import insert
+
+Id = str | int
+
+
+class RankedPart(NamedTuple):
+    """A ranking structure over some rows of a live set."""
+
+    structure: Index
+    order: Longs
+    """Its rows, as places in the rows that it was built from: by arrival."""
+
+
+def ranked_part(
+    columns: Columns, rows: Rows, dimensions: int, index: str, *, relaxed: bool
+) -> RankedPart:
+    """Build the ranking structure of some rows."""
+    order = np.argsort(columns.arrival[rows], kind="stable")
+    boxes = boxes_of(columns, rows[order].astype(np.int64), dimensions)
+    return RankedPart(build(boxes, index, relaxed=relaxed), order)
+
+
+@jit_single
+def _best_recent(
+    bounds: Bounds,
+    order: Longs,
+    died: Longs,
+    edit: int,
+    relaxed: bool,
+    worth: Floats,
+    points: Floats,
+    places: Rows,
+    scores: Floats,
+    counts: Longs,
+    counters: Counters,
+) -> None:
+    """Write the best of some rows by comparing each with each event, as places in `order`.
+
+    worth    (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
+    """
+    for event in range(len(points)):
+        filled = 0
+        for place in range(len(order)):
+            row = order[place]
+            if died[row] <= edit:
+                continue
+            counters[TESTED] += 1
+            best, found = 0.0, False
+            for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
+                total, all_hold, some_hold = 0.0, True, False
+                for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                    axis = bounds.axis[term]
+                    value = points[event, axis]
+                    if bounds.lo[term] <= value and value <= bounds.hi[term]:
+                        some_hold = True
+                        if relaxed:
+                            total += worth[row, axis] if worth.shape[1] else 1.0
+                    else:
+                        all_hold = False
+                        if not relaxed:
+                            break
+                if some_hold if relaxed else all_hold:
+                    score = total if relaxed else worth[row, 0]
+                    best = max(best, score) if found else score
+                    found = True
+            if found:
+                filled = insert(places[event], scores[event], filled, place, best)
+        counts[event] = filled
+
+
+def best_recent(
+    columns: Columns, edit: int, start: int, end: int, points: Floats, k: int, *, relaxed: bool
+) -> Best:
+    """Return the k best among the rows from `start` to before `end`."""
+    order = start + np.argsort(columns.arrival[start:end], kind="stable")
+    places, scores, counts = new_best(len(points), min(k, len(order)))
+    counters = new_counters()
+    if not relaxed:
+        worth = columns.scores[:, None]
+    elif columns.weights is None:
+        worth = np.empty((len(columns.scores), 0))
+    else:
+        worth = columns.weights
+    _best_recent(
+        columns.bounds,
+        order,
+        columns.died,
+        edit,
+        relaxed,
+        worth,
+        points,
+        places,
+        scores,
+        counts,
+        counters,
+    )
+    best = Best(places, scores, counts, Work.of(counters))
+    return renamed(best, order.astype(np.int32))
+
+
+def best_part(
+    part: RankedPart, names: Rows, columns: Columns, edit: int, points: Floats, k: int
+) -> Best:
+    """Return the k best of a part at an edit, in the set's own rows."""
+    rows = names[part.order]
+    died = columns.died.view()
+    rows.flags.writeable = died.flags.writeable = False
+    return renamed(part.structure.best(points, k, life=Life(rows, died, edit)), rows)
+
+
+def best_of_all(found: Sequence[Best], columns: Columns, k: int) -> Best:
+    """Return the k best of all parts."""
+    return merged(found, columns.arrival, k)
+
+
+@dataclass(frozen=True, slots=True)
+class Rankings:
+    """The best subscriptions of events, best first."""
+
+    best: Best
+    event_ids: pa.Array | None
+    """Of the batch; `None`: its events are numbered from 0."""
+    _ids: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.best.counts)
+
+    def of(self, event: int) -> list[tuple[Id, float]]:
+        """Return the best subscriptions of an event and their scores, by its place in the batch."""
+        rows, scores = self.best.of(event)
+        return list(zip(self._ids[rows].tolist(), scores.tolist(), strict=True))
+
+    def table(self) -> pa.Table:
+        """Return all of them, with columns event, rank, subscription and score."""
+        event, rank, rows, scores = self.best.pairs()
+        events = pa.array(event)
+        if self.event_ids is not None:
+            events = self.event_ids.take(events)
+        kind = pa.int64() if self._ids.dtype == np.int64 else pa.large_string()
+        columns = {"event": events, "rank": pa.array(rank)}
+        columns["subscription"] = pa.array(self._ids[rows], kind)
+        return pa.table(columns | {"score": pa.array(scores)})
