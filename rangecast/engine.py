@@ -47,15 +47,18 @@ from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import (
+    Asked,
     RankedPart,
     Rankings,
     best_of_all,
     best_part,
     best_recent,
     ranked_part,
+    split_spans,
 )
 from rangecast.rank.result import Best
-from rangecast.rank.result import checked as checked_points
+from rangecast.rank.shed import seconds_of, shed
+from rangecast.rank.slabs import How
 
 RECENT = 512
 """New rows that are compared one by one; more become a part."""
@@ -370,30 +373,57 @@ class Engine:
     # ---- ranking
 
     def best(
-        self, event: Mapping[str, Any], k: int = 10, *, relaxed: bool = False
+        self,
+        event: Mapping[str, Any],
+        k: int = 10,
+        *,
+        relaxed: bool = False,
+        how: How | None = None,
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of one event and their scores, best first.
 
-        Relaxed, one attribute is enough, and the score is the sum of the weights that hold.
+        relaxed   one attribute is enough, and the score is the sum of the weights that hold
+        how       values may be spans, pairs (first, last), which a subscription must `overlap`
+                  or `contain`
         """
         state = self._state
-        points = encode_event(self.space, event)[None]
-        return Rankings(self._best(state, points, k, relaxed), None, state.columns.ids).of(0)
+        ends = split_spans(event) if how is not None else (event, event)
+        spans = tuple(encode_event(self.space, one)[None] for one in ends)
+        best = self._best(state, spans, k, relaxed, how)
+        return Rankings(best, None, state.columns.ids).of(0)
 
-    def best_many(self, events: Any, k: int = 10, *, relaxed: bool = False) -> Rankings:
-        """Return the k best of each event of a table, DataFrame or list of dicts."""
+    def best_many(
+        self,
+        events: Any,
+        k: int = 10,
+        *,
+        relaxed: bool = False,
+        budget: int | None = None,
+        clock: str | None = None,
+    ) -> Rankings:
+        """Return the k best of each event of a table, DataFrame or list of dicts.
+
+        budget    at most so many notifications an event; with `clock`, a timestamp, so many in
+                  each of its seconds, the best ones
+        """
         state = self._state
         encoded = encode_events(self.space, events)
-        best = self._best(state, encoded.points, k, relaxed)
+        k = k if budget is None else min(k, budget)
+        best = self._best(state, (encoded.points, encoded.points), k, relaxed, None)
+        if budget is not None and clock is not None:
+            best = shed(best, seconds_of(encoded.points[:, self.space.axis(clock)]), budget)
         return Rankings(best, encoded.ids, state.columns.ids)
 
     def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:
         """Return the k best of each point, (events, d): events already encoded."""
         state = self._state
-        return Rankings(self._best(state, points, k, relaxed), None, state.columns.ids)
+        best = self._best(state, (points, points), k, relaxed, None)
+        return Rankings(best, None, state.columns.ids)
 
-    def _best(self, state: _State, points: Floats, k: int, relaxed: bool) -> Best:
-        events = checked_points(points, len(self.space), k)
+    def _best(
+        self, state: _State, spans: tuple[Floats, ...], k: int, relaxed: bool, how: How | None
+    ) -> Best:
+        asked = Asked.of(spans, len(self.space), k, how, relaxed=relaxed)
         columns, edit = state.columns, state.edit
         found = []
         for part in state.parts:
@@ -401,11 +431,10 @@ class Engine:
                 part.rankings[relaxed] = ranked_part(
                     columns, part.names, len(self.space), self.rank_index, relaxed=relaxed
                 )
-            ranking = part.rankings[relaxed]
-            found.append(best_part(ranking, part.names, columns, edit, events, k))
+            found.append(best_part(part.rankings[relaxed], part.names, columns, edit, asked))
         if state.indexed < state.count or not found:
             span = state.indexed, state.count
-            found.append(best_recent(columns, edit, *span, events, k, relaxed=relaxed))
+            found.append(best_recent(columns, edit, *span, asked, relaxed=relaxed))
         return best_of_all(found, columns, k) if len(found) > 1 else found[0]
 
     # ---- keeping fast

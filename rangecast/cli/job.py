@@ -41,7 +41,7 @@ class Job:
     quiet: bool
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
+    def run(self, columns: list[str], start: Callable[[Boxes, Space], Answer]) -> None:
         """Write the answer to every event; `start` makes the answerer from the subscriptions."""
         self._check_output()
         try:
@@ -49,7 +49,7 @@ class Job:
         except BrokenPipeError:  # the reader of our output went away, as `head` does: no fault
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    def _run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
+    def _run(self, columns: list[str], start: Callable[[Boxes, Space], Answer]) -> None:
         space = Space.load(self.space)
         began = time.perf_counter()
         count = 0
@@ -71,7 +71,7 @@ class Job:
                 progress=lambda rows: bars.advance(reading, rows),
             )
             bars.remove_task(reading)
-            answer = start(boxes)
+            answer = start(boxes, space)
             types = {
                 "event": id_type,
                 "subscription": boxes.ids.type,

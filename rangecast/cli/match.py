@@ -52,12 +52,13 @@ def match(
     from rangecast.match.choose import build, check_index, choose
     from rangecast.match.ordered import stream_ordered
     from rangecast.model.boxes import Boxes, Floats
+    from rangecast.model.space import Space
 
     check_index(index)
     workers = threads or os.cpu_count() or 1
     facts: dict[str, object] = {"threads": workers}
 
-    def start(boxes: Boxes) -> Answer:
+    def start(boxes: Boxes, _space: Space) -> Answer:
         plan = choose(boxes, index)
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:

@@ -28,6 +28,27 @@ def rank(
         bool,
         typer.Option("--relaxed", help="One attribute is enough; rank by the weights that hold."),
     ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            help="At most so many notifications, best first: 5 an event, or 5000/s a second.",
+        ),
+    ] = None,
+    clock: Annotated[
+        str | None,
+        typer.Option("--clock", help="The timestamp that a budget per second goes by."),
+    ] = None,
+    index: Annotated[
+        str,
+        typer.Option(
+            "--index",
+            help="auto, scan, segment, interval, interval-ends, rtree, ir, sopt or slabs.",
+        ),
+    ] = "auto",
+    explain_plan: Annotated[
+        bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
+    ] = False,
     output: Output = "-",
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -38,21 +59,41 @@ def rank(
     """Write the k best subscriptions of each event: event, rank, subscription, score."""
     from collections.abc import Iterator
 
-    import numpy as np
     import pyarrow as pa
 
     from rangecast.cli.job import Answer, Job
+    from rangecast.cli.output import console
+    from rangecast.cli.shedding import per_second, read_budget
+    from rangecast.kernels.jit import is_cold
     from rangecast.model.boxes import Boxes, Floats
-    from rangecast.rank.scan import Scan
+    from rangecast.model.space import Space
+    from rangecast.rank.choose import Index, build, check_index, choose
 
-    def start(boxes: Boxes) -> Answer:
-        index = Scan(boxes)
+    check_index(index)
+    limit, by_second = read_budget(budget)
+    k = k if limit is None else min(k, limit)
+    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
+
+    def start(boxes: Boxes, where: Space) -> Answer:
+        plan = choose(boxes, index, relaxed=relaxed)
+        facts["index"], facts["plan"] = plan.name, plan.why
+        if explain_plan and not as_json:
+            console.print(f"plan: {plan.name}: {plan.why}", markup=False)
+        if is_cold("rank") and not (quiet or as_json):
+            console.print("compiling kernels: only the first time, for some seconds")
+        ranker: Index = build(boxes, plan.name, relaxed=relaxed)
+        cut = None
+        if limit is not None and by_second:
+            cut = per_second(limit, clock, where, job, lambda p: ranker.best(p, k))
 
         def answer(points: Floats) -> Iterator[list[pa.Array]]:
-            for event, best in enumerate(index.rank(points, k, relaxed=relaxed)):
-                places = np.full(len(best.rows), event)
-                ranks = np.arange(1, len(best.rows) + 1)
-                yield [pa.array(column) for column in (places, ranks, best.rows, best.scores)]
+            for first in range(0, len(points), _PIECE):
+                some = points[first : first + _PIECE]
+                best = ranker.best(some, k)
+                if cut is not None:
+                    best = cut(best, some)
+                event, rank, rows, scores = best.pairs()
+                yield [pa.array(column) for column in (event + first, rank, rows, scores)]
 
         return answer
 
@@ -66,6 +107,10 @@ def rank(
         nan_is_missing,
         as_json,
         quiet,
-        {"k": k, "relaxed": relaxed},
+        facts,
     )
     job.run(["event", "rank", "subscription", "score"], start)
+
+
+_PIECE = 10_000
+"""Events that are answered at a time."""

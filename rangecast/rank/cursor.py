@@ -13,6 +13,7 @@ the value go into the heap at once.
              something, then page and next slot for each of them
     heap     (d, room, 2)   box, and the list that it came from
     sizes    (d,)           places of the heap in use
+    taken    (d,)           1 if the first of the heap was handed out already
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Cursor(NamedTuple):
     steps: Longs
     heap: npt.NDArray[np.int64]
     sizes: Longs
+    taken: Longs
 
 
 @jit
@@ -139,7 +141,7 @@ def _gather(
 @jit
 def begin(source: Source, axis: int, value: float, cursor: Cursor, counters: Counters) -> None:
     """Start a walk: the boxes of an attribute that hold a value."""
-    cursor.sizes[axis] = 0
+    cursor.sizes[axis] = cursor.taken[axis] = 0
     node = source.top[axis]
     by_ends = len(source.ends) > 0
     place = axis * (len(cursor.steps) // len(cursor.sizes))
@@ -167,20 +169,19 @@ def begin(source: Source, axis: int, value: float, cursor: Cursor, counters: Cou
 def getnext(source: Source, axis: int, value: float, cursor: Cursor, counters: Counters) -> int:
     """Return the next best box of an attribute that holds the value, -1 when there is none."""
     counters[CALLS] += 1
-    size = cursor.sizes[axis]
-    if size == 0:
-        return -1
     heap = cursor.heap[axis]
-    best, origin = heap[0, 0], heap[0, 1]
-    follower = _walk(source, value, cursor, origin, counters) if origin >= 0 else -1
-    if follower >= 0:
-        heap[0, 0] = follower
-    else:
-        heap[0, 0], heap[0, 1] = heap[size - 1, 0], heap[size - 1, 1]
-        cursor.sizes[axis] = size - 1
-    if cursor.sizes[axis] > 1:
-        _sink(source, axis, cursor, 0)
-    return int(best)
+    if cursor.taken[axis]:  # only now: the last call would have looked further than it was asked
+        size, origin = cursor.sizes[axis], heap[0, 1]
+        follower = _walk(source, value, cursor, origin, counters) if origin >= 0 else -1
+        if follower >= 0:
+            heap[0, 0] = follower
+        else:
+            heap[0, 0], heap[0, 1] = heap[size - 1, 0], heap[size - 1, 1]
+            cursor.sizes[axis] = size - 1
+        if cursor.sizes[axis] > 1:
+            _sink(source, axis, cursor, 0)
+    cursor.taken[axis] = cursor.sizes[axis] > 0
+    return int(heap[0, 0]) if cursor.sizes[axis] else -1
 
 
 @jit
@@ -233,6 +234,7 @@ class Shape(NamedTuple):
         return Cursor(
             np.zeros((dimensions * self.depth, STACK + 2 * self.levels), np.int64),
             np.empty((dimensions, self.room, 2), np.int64),
+            np.zeros(dimensions, np.int64),
             np.zeros(dimensions, np.int64),
         )
 

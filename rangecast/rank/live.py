@@ -7,7 +7,7 @@ few to index, are compared one by one. Dead rows take no place: every kernel is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,16 +15,55 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.errors import UsageError
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import Floats, Rows
 from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
 from rangecast.rank.merged import merged, renamed
-from rangecast.rank.result import TESTED, Best, Counters, Work, new_best, new_counters
+from rangecast.rank.result import TESTED, Best, Counters, Work, checked, new_best, new_counters
+from rangecast.rank.slabs import How, Slabs
 from rangecast.rank.top import insert
 
 Id = str | int
+
+
+class Asked(NamedTuple):
+    """Events that are to be ranked: points, or spans from lo to hi."""
+
+    lo: Floats
+    hi: Floats
+    k: int
+    how: How | None
+    """`None`: points."""
+
+    @classmethod
+    def of(
+        cls, spans: tuple[Floats, ...], dimensions: int, k: int, how: How | None, *, relaxed: bool
+    ) -> Asked:
+        """Check what was given."""
+        if how not in (None, "overlap", "contain"):
+            raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
+        if how is not None and relaxed:
+            raise UsageError("events with spans are ranked exactly; give relaxed=False")
+        lo, hi = (checked(ends, dimensions, k) for ends in spans)
+        if not (lo <= hi).all():
+            raise UsageError("a span begins where it ends or before, and no value is NaN")
+        return cls(lo, hi, k, how)
+
+
+def split_spans(event: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the beginnings and the ends of an event whose values may be pairs."""
+    pairs = {
+        name: value if isinstance(value, tuple | list) else (value, value)
+        for name, value in event.items()
+    }
+    for name, pair in pairs.items():
+        if len(pair) != 2:
+            raise UsageError(f"a span is a pair, (first, last); given for {name!r}: {pair!r}")
+    firsts, lasts = ({name: pair[end] for name, pair in pairs.items()} for end in (0, 1))
+    return firsts, lasts
 
 
 class RankedPart(NamedTuple):
@@ -52,7 +91,8 @@ def _best_recent(
     edit: int,
     relaxed: bool,
     worth: Floats,
-    points: Floats,
+    above: Floats,
+    below: Floats,
     places: Rows,
     scores: Floats,
     counts: Longs,
@@ -60,9 +100,10 @@ def _best_recent(
 ) -> None:
     """Write the best of some rows by comparing each with each event, as places in `order`.
 
-    worth    (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
+    worth          (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
+    above, below   (events, d) a range holds an event if lo <= above and below <= hi
     """
-    for event in range(len(points)):
+    for event in range(len(above)):
         filled = 0
         for place in range(len(order)):
             row = order[place]
@@ -74,8 +115,10 @@ def _best_recent(
                 total, all_hold, some_hold = 0.0, True, False
                 for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
                     axis = bounds.axis[term]
-                    value = points[event, axis]
-                    if bounds.lo[term] <= value and value <= bounds.hi[term]:
+                    if (
+                        bounds.lo[term] <= above[event, axis]
+                        and below[event, axis] <= bounds.hi[term]
+                    ):
                         some_hold = True
                         if relaxed:
                             total += worth[row, axis] if worth.shape[1] else 1.0
@@ -93,11 +136,11 @@ def _best_recent(
 
 
 def best_recent(
-    columns: Columns, edit: int, start: int, end: int, points: Floats, k: int, *, relaxed: bool
+    columns: Columns, edit: int, start: int, end: int, asked: Asked, *, relaxed: bool
 ) -> Best:
     """Return the k best among the rows from `start` to before `end`."""
     order = start + np.argsort(columns.arrival[start:end], kind="stable")
-    places, scores, counts = new_best(len(points), min(k, len(order)))
+    places, scores, counts = new_best(len(asked.lo), min(asked.k, len(order)))
     counters = new_counters()
     if not relaxed:
         worth = columns.scores[:, None]
@@ -105,6 +148,7 @@ def best_recent(
         worth = np.empty((len(columns.scores), 0))
     else:
         worth = columns.weights
+    above, below = (asked.lo, asked.hi) if asked.how == "contain" else (asked.hi, asked.lo)
     _best_recent(
         columns.bounds,
         order,
@@ -112,7 +156,8 @@ def best_recent(
         edit,
         relaxed,
         worth,
-        points,
+        above,
+        below,
         places,
         scores,
         counts,
@@ -122,14 +167,20 @@ def best_recent(
     return renamed(best, order.astype(np.int32))
 
 
-def best_part(
-    part: RankedPart, names: Rows, columns: Columns, edit: int, points: Floats, k: int
-) -> Best:
+def best_part(part: RankedPart, names: Rows, columns: Columns, edit: int, asked: Asked) -> Best:
     """Return the k best of a part at an edit, in the set's own rows."""
     rows = names[part.order]
     died = columns.died.view()
     rows.flags.writeable = died.flags.writeable = False
-    return renamed(part.structure.best(points, k, life=Life(rows, died, edit)), rows)
+    life = Life(rows, died, edit)
+    if asked.how is None:
+        return renamed(part.structure.best(asked.lo, asked.k, life=life), rows)
+    if not isinstance(part.structure, Slabs):
+        raise UsageError(
+            f"events with spans take the ranking index 'slabs'; this is {part.structure.name!r}"
+        )
+    found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
+    return renamed(found, rows)
 
 
 def best_of_all(found: Sequence[Best], columns: Columns, k: int) -> Best:
