@@ -8,6 +8,7 @@ import importlib
 SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
+    "rank": "the k best beside the peers, score updates",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

@@ -431,7 +431,7 @@ class Engine:
                 part.rankings[relaxed] = ranked_part(
                     columns, part.names, len(self.space), self.rank_index, relaxed=relaxed
                 )
-            found.append(best_part(part.rankings[relaxed], part.names, columns, edit, asked))
+            found.append(best_part(part.rankings[relaxed], columns, edit, asked))
         if state.indexed < state.count or not found:
             span = state.indexed, state.count
             found.append(best_recent(columns, edit, *span, asked, relaxed=relaxed))
@@ -524,7 +524,13 @@ class Engine:
         for row in tail[died[tail] > now.edit].tolist():
             row_of[now.columns.ids[row]] = row + shift
         later = [
-            _Part(p.index, p.names + np.int32(shift), p.start + shift, p.end + shift, p.rankings)
+            _Part(
+                p.index,
+                p.names + np.int32(shift),
+                p.start + shift,
+                p.end + shift,
+                {relaxed: one.shifted(shift) for relaxed, one in p.rankings.items()},
+            )
             for p in now.parts
             if p.start >= begun.count
         ]

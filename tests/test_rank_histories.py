@@ -269,6 +269,15 @@ def test_a_replacement_keeps_its_place_in_ties():
         engine.rescore("first", INF)
 
 
+def test_a_set_grows_row_by_row_past_what_it_was_filled_with():
+    some = np.zeros((2000, D))
+    engine = Engine(plane())
+    engine.subscribe_many(Boxes.of(some, some + 1))
+    for row in range(40):
+        engine.rescore(row, float(row))
+    assert engine.best({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
+
+
 def test_rankings_name_events_and_subscriptions():
     engine = Engine(plane())
     engine.subscribe("a", "a0 < 5", score=1)

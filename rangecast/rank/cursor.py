@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.rank.result import (
     CALLS,
@@ -49,9 +50,79 @@ class Cursor(NamedTuple):
     taken: Longs
 
 
+class Walks(NamedTuple):
+    """A source, a cursor and counters as pointers: see `kernels.bits.pointer` for why."""
+
+    top: Any
+    split: Any
+    left: Any
+    right: Any
+    root: Any
+    first: Any
+    filled: Any
+    level: Any
+    item: Any
+    lo: Any
+    hi: Any
+    ends: Any
+    ends_hi: Any
+    owner: Any
+    worth: Any
+    by_row: int
+    by_axis: int
+    by_construction: bool
+    """Whether all boxes of a list hold what comes there."""
+    by_ends: bool
+    steps: Any
+    width: int
+    """Places of a list in `steps`."""
+    depth: int
+    """Lists of an attribute in `steps`."""
+    heap: Any
+    room: int
+    """Places of an attribute in `heap`."""
+    sizes: Any
+    taken: Any
+    counters: Any
+
+
+@jit
+def walks_of(source: Source, cursor: Cursor, counters: Counters) -> Walks:
+    """Return the pointers; the caller holds the arrays meanwhile."""
+    return Walks(
+        pointer(source.top, 0),
+        pointer(source.split, 0),
+        pointer(source.left, 0),
+        pointer(source.right, 0),
+        pointer(source.root, 0),
+        pointer(source.first, 0),
+        pointer(source.filled, 0),
+        pointer(source.level, 0),
+        pointer(source.item, 0),
+        pointer(source.lo, 0),
+        pointer(source.hi, 0),
+        pointer(source.ends, 0),
+        pointer(source.ends_hi, 0),
+        pointer(source.owner, 0),
+        pointer(source.worth, 0),
+        source.by_row,
+        source.by_axis,
+        len(source.lo) == 0,
+        len(source.ends) > 0,
+        pointer(cursor.steps, 0),
+        cursor.steps.shape[1],
+        len(cursor.steps) // len(cursor.sizes),
+        pointer(cursor.heap, 0),
+        cursor.heap.shape[1],
+        pointer(cursor.sizes, 0),
+        pointer(cursor.taken, 0),
+        pointer(counters, 0),
+    )
+
+
 @jit
 def worth(source: Any, axis: int, box: int) -> float:
-    """Return the score of a box on an attribute; of a `Source` or a `Pool` that is edited."""
+    """Return the score of a box on an attribute; of a source or what has its fields."""
     return float(source.worth[source.by_row * source.owner[box] + source.by_axis * axis])
 
 
@@ -67,121 +138,124 @@ def before(source: Any, axis: int, a: int, b: int) -> bool:
 
 
 @jit
-def _walk(source: Source, value: float, cursor: Cursor, place: int, counters: Counters) -> int:
+def _walk(walks: Walks, value: float, place: int) -> int:
     """Return the next box of a list that holds the value, -1 if there is none."""
-    stack = cursor.steps[place]
-    depth = stack[DEPTH]
-    by_construction = len(source.lo) == 0
+    steps, stack = walks.steps, place * walks.width
+    lo, hi = walks.lo, walks.hi
+    depth = steps[stack + DEPTH]
     while depth > 0:
-        top = STACK + 2 * (depth - 1)
-        page = stack[top]
-        begin, end = source.first[page], source.first[page] + source.filled[page]
-        at = begin + stack[top + 1]
-        leaf = source.level[page] == 0
+        top = stack + STACK + 2 * (depth - 1)
+        page = steps[top]
+        begin, end = walks.first[page], walks.first[page] + walks.filled[page]
+        at = begin + steps[top + 1]
+        leaf = walks.level[page] == 0
         start = at
-        while at < end and not (
-            by_construction or (source.lo[at] <= value and value <= source.hi[at])
-        ):
-            at += 1
+        if not walks.by_construction:
+            while at < end and not ((lo[at] <= value) & (value <= hi[at])):
+                at += 1
         if leaf:
-            counters[EXAMINED] += at - start + (at < end)
+            walks.counters[EXAMINED] += at - start + (at < end)
         if at == end:
-            counters[HOLES] += leaf and not stack[FOUND]
+            walks.counters[HOLES] += leaf and not steps[stack + FOUND]
             depth -= 1
             continue
-        stack[top + 1] = at + 1 - begin
+        steps[top + 1] = at + 1 - begin
         if leaf:
-            stack[FOUND] = 1
-            stack[DEPTH] = depth
-            return int(source.item[at])
-        page = source.item[at]
-        stack[top + 2], stack[top + 3] = page, 0
-        stack[FOUND] = 0
+            steps[stack + FOUND] = 1
+            steps[stack + DEPTH] = depth
+            return int(walks.item[at])
+        page = walks.item[at]
+        steps[top + 2], steps[top + 3] = page, 0
+        steps[stack + FOUND] = 0
         depth += 1
-        counters[LEVEL + source.level[page]] += 1
-    stack[DEPTH] = 0
+        walks.counters[LEVEL + walks.level[page]] += 1
+    steps[stack + DEPTH] = 0
     return -1
 
 
 @jit
-def _sink(source: Source, axis: int, cursor: Cursor, place: int) -> None:
+def _sink(walks: Walks, axis: int, place: int) -> None:
     """Move an item of the heap down to where it belongs."""
-    heap, size = cursor.heap[axis], cursor.sizes[axis]
-    box, origin = heap[place, 0], heap[place, 1]
+    heap, base, size = walks.heap, 2 * axis * walks.room, walks.sizes[axis]
+    box, origin = heap[base + 2 * place], heap[base + 2 * place + 1]
     while 2 * place + 1 < size:
         child = 2 * place + 1
-        if child + 1 < size and before(source, axis, heap[child + 1, 0], heap[child, 0]):
+        if child + 1 < size and before(
+            walks, axis, heap[base + 2 * child + 2], heap[base + 2 * child]
+        ):
             child += 1
-        if not before(source, axis, heap[child, 0], box):
+        if not before(walks, axis, heap[base + 2 * child], box):
             break
-        heap[place, 0], heap[place, 1] = heap[child, 0], heap[child, 1]
+        heap[base + 2 * place] = heap[base + 2 * child]
+        heap[base + 2 * place + 1] = heap[base + 2 * child + 1]
         place = child
-    heap[place, 0], heap[place, 1] = box, origin
+    heap[base + 2 * place], heap[base + 2 * place + 1] = box, origin
 
 
 @jit
-def _gather(
-    source: Source, axis: int, page: int, value: float, below: bool, cursor: Cursor, work: Counters
-) -> None:
+def _wait(walks: Walks, axis: int, box: int, origin: int) -> None:
+    """Put a box at the end of the heap, wherever it belongs."""
+    at = 2 * (axis * walks.room + walks.sizes[axis])
+    walks.heap[at], walks.heap[at + 1] = box, origin
+    walks.sizes[axis] += 1
+
+
+@jit
+def _gather(walks: Walks, axis: int, page: int, value: float, below: bool) -> None:
     """Put all boxes of an endpoint-sorted list that hold the value into the heap, in any order."""
-    begin, end = source.first[page], source.first[page] + source.filled[page]
-    work[LEVEL] += 1
-    size = cursor.sizes[axis]
+    begin, end = walks.first[page], walks.first[page] + walks.filled[page]
+    walks.counters[LEVEL] += 1
     at = begin
-    while at < end and (source.lo[at] <= value if below else value <= source.ends_hi[at]):
-        cursor.heap[axis, size, 0] = source.item[at] if below else source.ends[at]
-        cursor.heap[axis, size, 1] = -1
-        size += 1
+    while at < end and (walks.lo[at] <= value if below else value <= walks.ends_hi[at]):
+        _wait(walks, axis, walks.item[at] if below else walks.ends[at], -1)
         at += 1
-    work[EXAMINED] += at - begin + (at < end)
-    work[HOLES] += at == begin
-    cursor.sizes[axis] = size
+    walks.counters[EXAMINED] += at - begin + (at < end)
+    walks.counters[HOLES] += at == begin
 
 
 @jit
-def begin(source: Source, axis: int, value: float, cursor: Cursor, counters: Counters) -> None:
+def begin(walks: Walks, axis: int, value: float) -> None:
     """Start a walk: the boxes of an attribute that hold a value."""
-    cursor.sizes[axis] = cursor.taken[axis] = 0
-    node = source.top[axis]
-    by_ends = len(source.ends) > 0
-    place = axis * (len(cursor.steps) // len(cursor.sizes))
+    walks.sizes[axis] = walks.taken[axis] = 0
+    node = walks.top[axis]
+    place = axis * walks.depth
     while node >= 0:
-        page = source.root[node]
-        below = value < source.split[node]
-        if page >= 0 and by_ends:
-            _gather(source, axis, page, value, below, cursor, counters)
+        page = walks.root[node]
+        below = value < walks.split[node]
+        if page >= 0 and walks.by_ends:
+            _gather(walks, axis, page, value, below)
         elif page >= 0:
-            stack = cursor.steps[place]
-            stack[DEPTH], stack[FOUND], stack[STACK], stack[STACK + 1] = 1, 0, page, 0
-            counters[LEVEL + source.level[page]] += 1
-            box = _walk(source, value, cursor, place, counters)
+            stack = place * walks.width
+            walks.steps[stack + DEPTH], walks.steps[stack + FOUND] = 1, 0
+            walks.steps[stack + STACK], walks.steps[stack + STACK + 1] = page, 0
+            walks.counters[LEVEL + walks.level[page]] += 1
+            box = _walk(walks, value, place)
             if box >= 0:
-                size = cursor.sizes[axis]
-                cursor.heap[axis, size, 0], cursor.heap[axis, size, 1] = box, place
-                cursor.sizes[axis] = size + 1
+                _wait(walks, axis, box, place)
                 place += 1
-        node = source.left[node] if below else source.right[node]
-    for item in range(cursor.sizes[axis] // 2 - 1, -1, -1):
-        _sink(source, axis, cursor, item)
+        node = walks.left[node] if below else walks.right[node]
+    for item in range(walks.sizes[axis] // 2 - 1, -1, -1):
+        _sink(walks, axis, item)
 
 
 @jit
-def getnext(source: Source, axis: int, value: float, cursor: Cursor, counters: Counters) -> int:
+def getnext(walks: Walks, axis: int, value: float) -> int:
     """Return the next best box of an attribute that holds the value, -1 when there is none."""
-    counters[CALLS] += 1
-    heap = cursor.heap[axis]
-    if cursor.taken[axis]:  # only now: the last call would have looked further than it was asked
-        size, origin = cursor.sizes[axis], heap[0, 1]
-        follower = _walk(source, value, cursor, origin, counters) if origin >= 0 else -1
+    walks.counters[CALLS] += 1
+    base = 2 * axis * walks.room
+    if walks.taken[axis]:  # only now: the last call would have looked further than it was asked
+        origin = walks.heap[base + 1]
+        follower = _walk(walks, value, origin) if origin >= 0 else -1
         if follower >= 0:
-            heap[0, 0] = follower
+            walks.heap[base] = follower
         else:
-            heap[0, 0], heap[0, 1] = heap[size - 1, 0], heap[size - 1, 1]
-            cursor.sizes[axis] = size - 1
-        if cursor.sizes[axis] > 1:
-            _sink(source, axis, cursor, 0)
-    cursor.taken[axis] = cursor.sizes[axis] > 0
-    return int(heap[0, 0]) if cursor.sizes[axis] else -1
+            walks.sizes[axis] -= 1
+            last = base + 2 * walks.sizes[axis]
+            walks.heap[base], walks.heap[base + 1] = walks.heap[last], walks.heap[last + 1]
+        if walks.sizes[axis] > 1:
+            _sink(walks, axis, 0)
+    walks.taken[axis] = walks.sizes[axis] > 0
+    return int(walks.heap[base]) if walks.sizes[axis] else -1
 
 
 @jit
@@ -205,13 +279,13 @@ def _depth(source: Source, stack: Longs, depths: Longs) -> int:
 
 
 @jit_single
-def _begin_one(source: Source, axis: int, value: float, cursor: Cursor, counters: Counters) -> None:
-    begin(source, axis, value, cursor, counters)
+def _begin_one(source: Source, cursor: Cursor, counters: Counters, axis: int, value: float) -> None:
+    begin(walks_of(source, cursor, counters), axis, value)
 
 
 @jit_single
-def _next_one(source: Source, axis: int, value: float, cursor: Cursor, counters: Counters) -> int:
-    return getnext(source, axis, value, cursor, counters)
+def _next_one(source: Source, cursor: Cursor, counters: Counters, axis: int, value: float) -> int:
+    return getnext(walks_of(source, cursor, counters), axis, value)
 
 
 class Shape(NamedTuple):
@@ -243,13 +317,13 @@ class Walk:
     """An iterator over the boxes of one attribute that hold a value, best first."""
 
     def __init__(self, source: Source, shape: Shape, axis: int, value: float):
-        self._place = source, axis, float(value), shape.cursor(len(source.top))
         self._counters = new_counters()
-        _begin_one(*self._place, self._counters)
+        self._place = source, shape.cursor(len(source.top)), self._counters, axis, float(value)
+        _begin_one(*self._place)
 
     def getnext(self) -> int | None:
         """Return the next box, `None` when there is none."""
-        box = _next_one(*self._place, self._counters)
+        box = _next_one(*self._place)
         return None if box < 0 else box
 
     def __iter__(self) -> Iterator[int]:
@@ -260,6 +334,3 @@ class Walk:
     def work(self) -> Work:
         """What was done so far."""
         return Work.of(self._counters)
-
-
-__all__ = ["Cursor", "Shape", "Walk", "before", "begin", "getnext", "worth"]

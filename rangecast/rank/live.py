@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.jit import jit_single
-from rangecast.model.boxes import Floats, Rows
+from rangecast.model.boxes import Floats, Rows, frozen
 from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
@@ -70,17 +70,21 @@ class RankedPart(NamedTuple):
     """A ranking structure over some rows of a live set."""
 
     structure: Index
-    order: Longs
-    """Its rows, as places in the rows that it was built from: by arrival."""
+    names: Rows
+    """The set's row of each of its own rows, which go by arrival; read-only."""
+
+    def shifted(self, shift: int) -> RankedPart:
+        """Return it for a set whose rows have other numbers."""
+        return RankedPart(self.structure, frozen(self.names + np.int32(shift), np.int32))
 
 
 def ranked_part(
     columns: Columns, rows: Rows, dimensions: int, index: str, *, relaxed: bool
 ) -> RankedPart:
     """Build the ranking structure of some rows."""
-    order = np.argsort(columns.arrival[rows], kind="stable")
-    boxes = boxes_of(columns, rows[order].astype(np.int64), dimensions)
-    return RankedPart(build(boxes, index, relaxed=relaxed), order)
+    names = frozen(rows[np.argsort(columns.arrival[rows], kind="stable")], np.int32)
+    boxes = boxes_of(columns, names.astype(np.int64), dimensions)
+    return RankedPart(build(boxes, index, relaxed=relaxed), names)
 
 
 @jit_single
@@ -167,20 +171,19 @@ def best_recent(
     return renamed(best, order.astype(np.int32))
 
 
-def best_part(part: RankedPart, names: Rows, columns: Columns, edit: int, asked: Asked) -> Best:
+def best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Best:
     """Return the k best of a part at an edit, in the set's own rows."""
-    rows = names[part.order]
     died = columns.died.view()
-    rows.flags.writeable = died.flags.writeable = False
-    life = Life(rows, died, edit)
+    died.flags.writeable = False
+    life = Life(part.names, died, edit)
     if asked.how is None:
-        return renamed(part.structure.best(asked.lo, asked.k, life=life), rows)
+        return renamed(part.structure.best(asked.lo, asked.k, life=life), part.names)
     if not isinstance(part.structure, Slabs):
         raise UsageError(
             f"events with spans take the ranking index 'slabs'; this is {part.structure.name!r}"
         )
     found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
-    return renamed(found, rows)
+    return renamed(found, part.names)
 
 
 def best_of_all(found: Sequence[Best], columns: Columns, k: int) -> Best:

@@ -22,7 +22,7 @@ import numpy as np
 
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, Floats, Rows
-from rangecast.rank.cursor import Cursor, begin, getnext, worth
+from rangecast.rank.cursor import Cursor, Walks, begin, getnext, walks_of, worth
 from rangecast.rank.life import Life, lives
 from rangecast.rank.result import TESTED, Best, Counters, Longs, Work, new_best, new_counters
 from rangecast.rank.source import Source
@@ -66,26 +66,17 @@ def new_seen(rows: int, dimensions: int) -> Seen:
 
 
 @jit
-def _begin_all(
-    source: Source, point: Floats, seen: Seen, cursor: Cursor, counters: Counters
-) -> None:
+def _begin_all(walks: Walks, point: Floats, seen: Seen) -> None:
     for axis in range(len(point)):
-        seen.going[axis] = source.top[axis] >= 0
+        seen.going[axis] = walks.top[axis] >= 0
         seen.heads[axis] = 0.0
         if seen.going[axis]:
-            begin(source, axis, point[axis], cursor, counters)
+            begin(walks, axis, point[axis])
 
 
 @jit
 def _round(
-    source: Source,
-    point: Floats,
-    event: int,
-    seen: Seen,
-    cursor: Cursor,
-    found: Rows,
-    filled: int,
-    counters: Counters,
+    walks: Walks, point: Floats, event: int, seen: Seen, found: Rows, filled: int
 ) -> tuple[int, bool]:
     """Take the next box of each attribute; append rows not seen before to `found`.
 
@@ -95,14 +86,14 @@ def _round(
     for axis in range(len(point)):
         if not seen.going[axis]:
             continue
-        box = getnext(source, axis, point[axis], cursor, counters)
+        box = getnext(walks, axis, point[axis])
         if box < 0:
             seen.going[axis] = 0
             seen.heads[axis] = 0.0
             continue
         some = True
-        seen.heads[axis] = worth(source, axis, box)
-        row = source.owner[box]
+        seen.heads[axis] = worth(walks, axis, box)
+        row = walks.owner[box]
         if seen.marks[row] != event:
             seen.marks[row] = event
             found[filled] = row
@@ -111,18 +102,18 @@ def _round(
 
 
 @jit
-def _score(source: Source, lookup: Lookup, row: int, point: Floats, counters: Counters) -> float:
+def _score(walks: Walks, lookup: Lookup, row: int, point: Floats) -> float:
     """Return the score of a subscription's best box, at least one term of which holds."""
     best = -1.0
     terms = lookup.terms
     for box in range(lookup.first_box[row], lookup.last_box[row]):
-        counters[TESTED] += 1
+        walks.counters[TESTED] += 1
         total = 0.0
         held = False
         for term in range(terms.first[box], terms.last[box]):
             axis = terms.axis[term]
             if terms.lo[term] <= point[axis] and point[axis] <= terms.hi[term]:
-                total += worth(source, axis, box)
+                total += worth(walks, axis, box)
                 held = True
         if held:
             best = max(best, total)
@@ -168,19 +159,20 @@ def best_relaxed(
 ) -> None:
     """Write the best by the sum of the weights that hold, as many as there is room."""
     d = points.shape[1]
+    walks = walks_of(source, cursor, counters)
     found = np.empty(d, np.int32)
     largest = np.empty(lookup.most + 1)
     k = rows.shape[1]
     for event in range(len(points)):
         point = points[event]
-        _begin_all(source, point, seen, cursor, counters)
+        _begin_all(walks, point, seen)
         filled = 0
         going = k > 0
         while going:
-            fresh, going = _round(source, point, event, seen, cursor, found, 0, counters)
+            fresh, going = _round(walks, point, event, seen, found, 0)
             for i in range(fresh):
                 if lives(life, found[i]):
-                    score = _score(source, lookup, found[i], point, counters)
+                    score = _score(walks, lookup, found[i], point)
                     filled = insert(rows[event], scores[event], filled, found[i], score)
             if filled == k and scores[event, k - 1] > bound(seen.heads, lookup.most, largest):
                 break
@@ -190,18 +182,22 @@ def best_relaxed(
 @jit
 def _rounds(
     source: Source,
+    cursor: Cursor,
+    counters: Counters,
     point: Floats,
     event: int,
     rounds: int,
     seen: Seen,
-    cursor: Cursor,
     found: Rows,
-    counters: Counters,
+    fresh: bool,
 ) -> tuple[int, bool]:
-    """Do some rounds; return how many rows were found, and whether some walk goes on."""
+    """Do some rounds, the first of an event if `fresh`; return as `_round` does."""
+    walks = walks_of(source, cursor, counters)
+    if fresh:
+        _begin_all(walks, point, seen)
     filled, going = 0, True
     while rounds and going:
-        filled, going = _round(source, point, event, seen, cursor, found, filled, counters)
+        filled, going = _round(walks, point, event, seen, found, filled)
         rounds -= 1
     return filled, going
 
@@ -221,13 +217,15 @@ def best_combined(
     rows, scores, counts = new_best(len(points), k)
     seen, counters = new_seen(boxes.rows, d), new_counters()
     for event, point in enumerate(points):
-        _begin_all(source, point, seen, cursor, counters)
         best: list[tuple[float, int]] = []
         rounds, going = _ROUNDS, True
         while going:
             found = np.empty(rounds * d, np.int32)
-            fresh, going = _rounds(source, point, event, rounds, seen, cursor, found, counters)
-            for row in found[:fresh].tolist():
+            begun = rounds == _ROUNDS
+            filled, going = _rounds(
+                source, cursor, counters, point, event, rounds, seen, found, begun
+            )
+            for row in found[:filled].tolist():
                 some = slice(first_box[row], first_box[row + 1])
                 held = (boxes.lo[some] <= point) & (point <= boxes.hi[some]) & mentioned[some]
                 held = held[held.any(axis=1)]
