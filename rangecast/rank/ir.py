@@ -297,7 +297,9 @@ def _room(array: Array, used: int, more: int, least: int = 1) -> Array:
     """Return an array with room for more behind what is used, and that can be written."""
     if used + more <= len(array) and array.flags.writeable:
         return array
-    size = max(used + more, 2 * used, least)
+    size = max(used + more, least)
+    if array.flags.writeable:  # what was just built isn't: it may never be edited
+        size = max(size, 2 * used)
     larger = np.zeros((size - size % least, *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
     return larger
