@@ -50,12 +50,12 @@ from rangecast.rank.live import (
     Asked,
     RankedPart,
     Rankings,
-    best_of_all,
     best_part,
     best_recent,
     ranked_part,
     split_spans,
 )
+from rangecast.rank.merged import merged as merged_best
 from rangecast.rank.result import Best
 from rangecast.rank.shed import seconds_of, shed
 from rangecast.rank.slabs import How
@@ -435,7 +435,7 @@ class Engine:
         if state.indexed < state.count or not found:
             span = state.indexed, state.count
             found.append(best_recent(columns, edit, *span, asked, relaxed=relaxed))
-        return best_of_all(found, columns, k) if len(found) > 1 else found[0]
+        return merged_best(found, columns.arrival, k)
 
     # ---- keeping fast
 

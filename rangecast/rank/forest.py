@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.model.boxes import Boxes, Floats, Rows
+from rangecast.model.boxes import Boxes, Floats, Rows, frozen
 from rangecast.model.rows import NEVER
 from rangecast.rank.choose import Index, Kind
 from rangecast.rank.life import Life
-from rangecast.rank.merged import merged, renamed
+from rangecast.rank.merged import Named, merged
 from rangecast.rank.result import Best, Longs, Work, checked, new_best
 from rangecast.rank.scan import Scan
 
@@ -45,13 +45,11 @@ class _Part:
         self.died: Longs = np.full(len(names), NEVER)
         self.alive = len(names)
 
-    def best(self, points: Floats, k: int) -> Best:
+    def best(self, points: Floats, k: int) -> Named:
         died = self.died.view()
         died.flags.writeable = False
-        none = self.names[:0]
-        none.flags.writeable = False
-        found = self.index.best(points, k, life=Life(none, died, 0))
-        return renamed(found, self.names)
+        found = self.index.best(points, k, life=Life(self.names[:0], died, 0))
+        return Named(found, self.names)
 
 
 class Forest:
@@ -131,7 +129,7 @@ class Forest:
         if not rows:
             return
         rows = sorted(rows)
-        part = _Part(self.kind, self._boxes(rows), np.array(rows, np.int32), relaxed=self.relaxed)
+        part = _Part(self.kind, self._boxes(rows), frozen(rows, np.int32), relaxed=self.relaxed)
         self._parts.append(part)
         self._part_of.update(dict.fromkeys(rows, part))
 
@@ -159,7 +157,7 @@ class Forest:
         if self._waiting:
             rows = sorted(self._waiting)
             scan = Scan(self._boxes(rows), relaxed=self.relaxed)
-            found.append(renamed(scan.best(events, k), np.array(rows, np.int32)))
+            found.append(Named(scan.best(events, k), frozen(rows, np.int32)))
         if not found:
             return Best(*new_best(len(events), 0), Work())
         return merged(found, None, min(k, len(self._rows)))

@@ -7,7 +7,7 @@ few to index, are compared one by one. Dead rows take no place: every kernel is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from rangecast.model.boxes import Floats, Rows, frozen
 from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
-from rangecast.rank.merged import merged, renamed
+from rangecast.rank.merged import Named
 from rangecast.rank.result import TESTED, Best, Counters, Work, checked, new_best, new_counters
 from rangecast.rank.slabs import How, Slabs
 from rangecast.rank.top import insert
@@ -141,7 +141,7 @@ def _best_recent(
 
 def best_recent(
     columns: Columns, edit: int, start: int, end: int, asked: Asked, *, relaxed: bool
-) -> Best:
+) -> Named:
     """Return the k best among the rows from `start` to before `end`."""
     order = start + np.argsort(columns.arrival[start:end], kind="stable")
     places, scores, counts = new_best(len(asked.lo), min(asked.k, len(order)))
@@ -167,28 +167,22 @@ def best_recent(
         counts,
         counters,
     )
-    best = Best(places, scores, counts, Work.of(counters))
-    return renamed(best, order.astype(np.int32))
+    return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
 
 
-def best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Best:
-    """Return the k best of a part at an edit, in the set's own rows."""
+def best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Named:
+    """Return the k best of a part at an edit."""
     died = columns.died.view()
     died.flags.writeable = False
     life = Life(part.names, died, edit)
     if asked.how is None:
-        return renamed(part.structure.best(asked.lo, asked.k, life=life), part.names)
+        return Named(part.structure.best(asked.lo, asked.k, life=life), part.names)
     if not isinstance(part.structure, Slabs):
         raise UsageError(
             f"events with spans take the ranking index 'slabs'; this is {part.structure.name!r}"
         )
     found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
-    return renamed(found, part.names)
-
-
-def best_of_all(found: Sequence[Best], columns: Columns, k: int) -> Best:
-    """Return the k best of all parts."""
-    return merged(found, columns.arrival, k)
+    return Named(found, part.names)
 
 
 @dataclass(frozen=True, slots=True)

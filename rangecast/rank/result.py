@@ -39,9 +39,10 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, counters: Counters) -> Work:
         """Read what kernels have counted."""
-        levels = counters[LEVEL:]
-        used = int(np.flatnonzero(levels)[-1]) + 1 if levels.any() else 0
-        return cls._make((*counters[:LEVEL].tolist(), tuple(levels[:used].tolist())))
+        counts = counters.tolist()
+        while len(counts) > LEVEL and not counts[-1]:
+            counts.pop()
+        return cls._make((*counts[:LEVEL], tuple(counts[LEVEL:])))
 
     def plus(self, other: Work) -> Work:
         """Return the sum."""
