@@ -9,6 +9,7 @@ SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
     "rank": "the k best beside the peers, score updates",
+    "spark": "matching on Spark beside its own joins and DuckDB",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

@@ -61,9 +61,9 @@ def rank(
 
     import pyarrow as pa
 
-    from rangecast.cli.job import Answer, Job
+    from rangecast.cli.job import Answer, AnswerAll, Job
     from rangecast.cli.output import console
-    from rangecast.cli.shedding import per_second, read_budget
+    from rangecast.cli.shedding import clock_of, per_second, read_budget
     from rangecast.kernels.jit import is_cold
     from rangecast.model.boxes import Boxes, Floats
     from rangecast.model.space import Space
@@ -74,28 +74,30 @@ def rank(
     k = k if limit is None else min(k, limit)
     facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
 
-    def start(boxes: Boxes, where: Space) -> Answer:
+    def built(boxes: Boxes) -> Index:
         plan = choose(boxes, index, relaxed=relaxed)
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:
             console.print(f"plan: {plan.name}: {plan.why}", markup=False)
         if is_cold("rank") and not (quiet or as_json):
             console.print("compiling kernels: only the first time, for some seconds")
-        ranker: Index = build(boxes, plan.name, relaxed=relaxed)
-        cut = None
-        if limit is not None and by_second:
-            cut = per_second(limit, clock, where, job, lambda p: ranker.best(p, k))
+        return build(boxes, plan.name, relaxed=relaxed)
+
+    def start(boxes: Boxes) -> Answer:
+        ranker = built(boxes)
 
         def answer(points: Floats) -> Iterator[list[pa.Array]]:
             for first in range(0, len(points), _PIECE):
-                some = points[first : first + _PIECE]
-                best = ranker.best(some, k)
-                if cut is not None:
-                    best = cut(best, some)
-                event, rank, rows, scores = best.pairs()
-                yield [pa.array(column) for column in (event + first, rank, rows, scores)]
+                event, *others = ranker.best(points[first : first + _PIECE], k).pairs()
+                yield [pa.array(column) for column in (event + first, *others)]
 
         return answer
+
+    def start_all(boxes: Boxes) -> AnswerAll:
+        ranker = built(boxes)
+        assert limit is not None
+        axis = clock_of(Space.load(space), clock)
+        return lambda batches: per_second(batches, axis, limit, lambda p: ranker.best(p, k))
 
     job = Job(
         events,
@@ -109,7 +111,11 @@ def rank(
         quiet,
         facts,
     )
-    job.run(["event", "rank", "subscription", "score"], start)
+    columns = ["event", "rank", "subscription", "score"]
+    if by_second:
+        job.run_all(columns, start_all)
+    else:
+        job.run(columns, start)
 
 
 _PIECE = 10_000

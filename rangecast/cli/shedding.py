@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
-from rangecast.cli.job import Job
+import pyarrow as pa
+
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import Timestamp
-from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Floats
-from rangecast.model.events import EventFile
+from rangecast.model.events import Events
 from rangecast.model.space import Space
 from rangecast.rank.result import Best
 from rangecast.rank.shed import Budget, seconds_of
@@ -27,7 +25,7 @@ def read_budget(given: str | None) -> tuple[int | None, bool]:
     return int(number), bool(slash)
 
 
-def _clock(space: Space, given: str | None) -> int:
+def clock_of(space: Space, given: str | None) -> int:
     """Return the place of the timestamp that seconds are taken from."""
     times = [one.name for one in space if isinstance(one, Timestamp)]
     if given is None and len(times) == 1:
@@ -42,34 +40,20 @@ def _clock(space: Space, given: str | None) -> int:
 
 
 def per_second(
-    budget: int, clock: str | None, space: Space, job: Job, rank: Callable[[Floats], Best]
-) -> Callable[[Best, Floats], Best]:
-    """Read all events once to find what a second has room for; return what cuts the answers.
+    batches: Iterator[Events], axis: int, budget: int, rank: Callable[[Floats], Best]
+) -> Iterator[list[pa.Array]]:
+    """Rank all events, then yield what each second has room for, the best of it.
 
-    The answers must come in the order of the file.
+    All answers are held meanwhile: the last event may be of the first second, and better.
     """
-    axis = _clock(space, clock)
     cutting = Budget(budget)
-    with tempfile.TemporaryDirectory() as folder:
-        # Bad rows are told when the events are read for good.
-        aside = Path(folder, "bad.jsonl") if job.bad_rows is not None else None
-        with BadRows(aside) as bad:
-            first = 0
-            for _, points in EventFile(
-                job.events,
-                space,
-                bad_rows=bad,
-                nan_is_missing=job.nan_is_missing,
-                ignore_unknown=job.ignore_unknown,
-            ):
-                cutting.note(rank(points), seconds_of(points[:, axis]), first)
-                first += len(points)
-    done = 0
-
-    def cut(best: Best, points: Floats) -> Best:
-        nonlocal done
-        left = cutting.cut(best, seconds_of(points[:, axis]), done)
-        done += len(points)
-        return left
-
-    return cut
+    answers = []
+    first = 0
+    for ids, points in batches:
+        best, seconds = rank(points), seconds_of(points[:, axis])
+        cutting.note(best, seconds, first)
+        answers.append((ids, best, seconds, first))
+        first += len(points)
+    for ids, best, seconds, place in answers:
+        event, *others = cutting.cut(best, seconds, place).pairs()
+        yield [ids.take(pa.array(event)), *map(pa.array, others)]
