@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rangecast.spark.matching import prepare as prepare
     from rangecast.spark.pinned import Pinned as Pinned
     from rangecast.spark.pipeline import Pipeline as Pipeline
+    from rangecast.spark.ranking import prepare_ranking as prepare_ranking
+    from rangecast.spark.ranking import rank as rank
     from rangecast.spark.session import running as running
     from rangecast.spark.session import start as start
     from rangecast.spark.sinks import Folder as Folder
@@ -35,6 +37,8 @@ _HOMES = {
     "files_of": "sources",
     "match": "matching",
     "prepare": "matching",
+    "prepare_ranking": "ranking",
+    "rank": "ranking",
     "read_committed": "commits",
     "run_stream": "stream",
     "running": "session",
