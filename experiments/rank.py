@@ -58,7 +58,7 @@ QUICK = Size((10_000, 20_000), 20_000, 5_000, 60, (1, 20, 200))
 FULL = Size(
     (100_000, 200_000, 500_000, 1_000_000),
     1_000_000,
-    100_000,
+    50_000,
     300,
     (1, 5, 20, 100, 500, 2_000),
 )
@@ -97,10 +97,10 @@ def built(name: str, boxes: Boxes, *, relaxed: bool = True) -> Index | None:
 
 
 def measured(index: Index, points: Floats, k: int) -> Measured:
-    """Rank all events three times; the fastest counts, in seconds of a core."""
+    """Rank all events twice; the faster run counts, in seconds of a core."""
     index.best(points[:2], k)
     least = np.inf
-    for _ in range(3):
+    for _ in range(2):
         began = time.process_time()
         best = index.best(points, k)
         least = min(least, time.process_time() - began)
@@ -216,7 +216,7 @@ def dimensions(size: Size) -> list[str]:
     rows = []
     times: dict[str, list[float]] = {name: [] for name in names}
     for d in numbers:
-        boxes, points = made(size.in_dimensions, max(20, size.events // 4), d)
+        boxes, points = made(size.in_dimensions, max(20, size.events // 10), d)
         results: dict[str, Measured | None] = {}
         for name in names:
             index = built(name, boxes)
@@ -270,7 +270,7 @@ def overlap(size: Size) -> list[str]:
     rows = []
     times: dict[str, list[float]] = {name: [] for name in names}
     for skew in skews:
-        boxes, points = made(size.in_dimensions, max(20, size.events // 4), 4, skew_length=skew)
+        boxes, points = made(size.in_dimensions, max(20, size.events // 10), 4, skew_length=skew)
         for name in names:
             index = built(name, boxes)
             assert index is not None

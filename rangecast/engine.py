@@ -50,12 +50,10 @@ from rangecast.rank.live import (
     Asked,
     RankedPart,
     Rankings,
-    best_part,
-    best_recent,
+    best_live,
     ranked_part,
     split_spans,
 )
-from rangecast.rank.merged import merged as merged_best
 from rangecast.rank.result import Best
 from rangecast.rank.shed import seconds_of, shed
 from rangecast.rank.slabs import How
@@ -424,18 +422,8 @@ class Engine:
         self, state: _State, spans: tuple[Floats, ...], k: int, relaxed: bool, how: How | None
     ) -> Best:
         asked = Asked.of(spans, len(self.space), k, how, relaxed=relaxed)
-        columns, edit = state.columns, state.edit
-        found = []
-        for part in state.parts:
-            if relaxed not in part.rankings:
-                part.rankings[relaxed] = ranked_part(
-                    columns, part.names, len(self.space), self.rank_index, relaxed=relaxed
-                )
-            found.append(best_part(part.rankings[relaxed], columns, edit, asked))
-        if state.indexed < state.count or not found:
-            span = state.indexed, state.count
-            found.append(best_recent(columns, edit, *span, asked, relaxed=relaxed))
-        return merged_best(found, columns.arrival, k)
+        recent = state.indexed, state.count
+        return best_live(state.parts, recent, state.columns, state.edit, asked, self.rank_index)
 
     # ---- keeping fast
 

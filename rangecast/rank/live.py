@@ -7,9 +7,9 @@ few to index, are compared one by one. Dead rows take no place: every kernel is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from rangecast.model.boxes import Floats, Rows, frozen
 from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
-from rangecast.rank.merged import Named
+from rangecast.rank.merged import Named, merged
 from rangecast.rank.result import TESTED, Best, Counters, Work, checked, new_best, new_counters
 from rangecast.rank.slabs import How, Slabs
 from rangecast.rank.top import insert
@@ -37,6 +37,7 @@ class Asked(NamedTuple):
     k: int
     how: How | None
     """`None`: points."""
+    relaxed: bool
 
     @classmethod
     def of(
@@ -50,7 +51,7 @@ class Asked(NamedTuple):
         lo, hi = (checked(ends, dimensions, k) for ends in spans)
         if not (lo <= hi).all():
             raise UsageError("a span begins where it ends or before, and no value is NaN")
-        return cls(lo, hi, k, how)
+        return cls(lo, hi, k, how, relaxed)
 
 
 def split_spans(event: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,7 +89,7 @@ def ranked_part(
 
 
 @jit_single
-def _best_recent(
+def _compare(
     bounds: Bounds,
     order: Longs,
     died: Longs,
@@ -139,26 +140,24 @@ def _best_recent(
         counts[event] = filled
 
 
-def best_recent(
-    columns: Columns, edit: int, start: int, end: int, asked: Asked, *, relaxed: bool
-) -> Named:
+def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked) -> Named:
     """Return the k best among the rows from `start` to before `end`."""
     order = start + np.argsort(columns.arrival[start:end], kind="stable")
     places, scores, counts = new_best(len(asked.lo), min(asked.k, len(order)))
     counters = new_counters()
-    if not relaxed:
+    if not asked.relaxed:
         worth = columns.scores[:, None]
     elif columns.weights is None:
         worth = np.empty((len(columns.scores), 0))
     else:
         worth = columns.weights
     above, below = (asked.lo, asked.hi) if asked.how == "contain" else (asked.hi, asked.lo)
-    _best_recent(
+    _compare(
         columns.bounds,
         order,
         columns.died,
         edit,
-        relaxed,
+        asked.relaxed,
         worth,
         above,
         below,
@@ -170,7 +169,7 @@ def best_recent(
     return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
 
 
-def best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Named:
+def _best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Named:
     """Return the k best of a part at an edit."""
     died = columns.died.view()
     died.flags.writeable = False
@@ -183,6 +182,38 @@ def best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Na
         )
     found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
     return Named(found, part.names)
+
+
+class LivePart(Protocol):
+    """What a part of a live set shows to be ranked."""
+
+    @property
+    def names(self) -> Rows:
+        """The set's row of each of its rows."""
+
+    @property
+    def rankings(self) -> dict[bool, RankedPart]:
+        """Its ranking structures, relaxed or not: made here when they are first asked."""
+
+
+def best_live(
+    parts: Sequence[LivePart],
+    recent: tuple[int, int],
+    columns: Columns,
+    edit: int,
+    asked: Asked,
+    index: str,
+) -> Best:
+    """Return the k best of a live set at an edit; `recent` rows are in no part."""
+    relaxed, d = asked.relaxed, asked.lo.shape[1]
+    found = []
+    for part in parts:
+        if relaxed not in part.rankings:
+            part.rankings[relaxed] = ranked_part(columns, part.names, d, index, relaxed=relaxed)
+        found.append(_best_part(part.rankings[relaxed], columns, edit, asked))
+    if recent[0] < recent[1] or not found:
+        found.append(_best_recent(columns, edit, *recent, asked))
+    return merged(found, columns.arrival, asked.k)
 
 
 @dataclass(frozen=True, slots=True)
