@@ -133,15 +133,12 @@ def memory(size: Size) -> list[str]:
         )
     share = by_name["segment"][-1] / by_name["interval"][-1]
     rows[0][-2] = f"{share:.1f}"
-    with plot(
-        FOLDER / "rank-memory.png",
-        title="Memory of one attribute",
-        x="intervals",
-        y="bytes an interval (log)",
-    ) as axes:
+    with figure(FOLDER / "rank-memory.png") as axes:
         for name, values in by_name.items():
-            axes.plot(size.memory, values, marker="o", label=name)
-        axes.set(xscale="log", yscale="log")
+            axes[0, 0].plot(size.memory, values, marker="o", label=name)
+        axes[0, 0].set(title="Memory of one attribute", xlabel="intervals", xscale="log")
+        axes[0, 0].set(ylabel="bytes an interval", ylim=(0, None))
+        axes[0, 0].legend(loc="center left")
     heads = ["structure", *(f"n = {n:,}" for n in size.memory)]
     heads += ["paper", "times the interval tree", "paper"]
     return [
@@ -206,6 +203,12 @@ def getnext(size: Size) -> list[str]:
         "Paper: the interval tree is the slowest, the R-tree falls behind as k grows because of",
         "its holes, segment and IR are about equal, and SOPT-R is the fastest, up to 2 times.",
         "",
+        "Here: the interval tree is the slowest, and the R-tree opens more and more pages, some",
+        "of them in vain. Up to k = 100 SOPT-R opens fewer pages than the R-tree and the IR-",
+        "tree, and none in vain; in time it leads from k = 100 on. For a smaller k the R-tree",
+        "and the IR-tree are faster. A likely reason: all events begin in the same few of their",
+        "pages, which stay in the cache, while those of SOPT-R lie apart.",
+        "",
     ]
 
 
@@ -260,6 +263,11 @@ def dimensions(size: Size) -> list[str]:
         "hold are then fetched; up to 4 attributes SOPT-R leads by 1.5 to 16 times; the segment",
         "tree ran out of memory at 8.",
         "",
+        "Here: they converge as well, and sooner. The Threshold Algorithm makes the same calls",
+        "and looks up the same subscriptions whatever the structure, so what differs is a small",
+        "part of the work; SOPT-R leads up to 3 attributes. Slabs need no lists: they look at",
+        "blocks in the order of what a subscription can get at most.",
+        "",
     ]
 
 
@@ -304,6 +312,10 @@ def overlap(size: Size) -> list[str]:
         "",
         "Paper: all become faster as intervals become shorter, except the scored R-tree, which",
         "degrades because of its holes.",
+        "",
+        "Here: the holes of the R-tree grow with the skew as the paper says, those of SOPT-R to",
+        "a quarter of that, and the IR-tree has none. In time this hardly shows, for the reason",
+        "of experiment 3.",
         "",
     ]
 
