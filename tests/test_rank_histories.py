@@ -145,6 +145,14 @@ def test_edits_of_an_ir_tree_reuse_its_room():
     assert live.memory <= 2.1 * before
 
 
+def test_rows_in_order_of_their_values_leave_no_long_path():
+    live = IrTrees(Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
+    for row in range(600):
+        live.insert(row, np.array([[2.0 * row]]), np.array([[2.0 * row + 1]]))
+    assert live.best(np.array([[900.5]]), 3).of(0)[0].tolist() == [450]
+    assert live.best(np.array([[900.5]]), 3).work.opened[0] <= 64
+
+
 def plane():
     return Space([Number(f"a{j}") for j in range(D)])
 

@@ -72,7 +72,7 @@ def many(n, d, free=0.1, several=False, seed=0):
 
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("name", RANKERS)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(case=strategies.boxes_and_points(), k=st.integers(1, 12))
 def test_every_structure_ranks_as_the_oracle_does(name, relaxed, case, k):
     boxes, points = case
@@ -129,7 +129,7 @@ def test_dead_rows_take_no_place(name, relaxed):
 
 
 @pytest.mark.parametrize("name", TREES)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(case=strategies.boxes_and_points(dimensions=st.integers(1, 2)))
 def test_iterators_yield_by_score_then_arrival_and_count_what_they_look_at(name, case):
     boxes, points = case
@@ -211,6 +211,15 @@ def test_little_is_looked_at_where_hulls_exclude():
     boxes = Boxes.of(lo, lo + 0.05, scores=rng.random(40_000))
     work = Slabs(boxes).best(rng.random((50, 4)), 5).work
     assert work.words / 50 < 40_000 * 4 / 64 / 4
+
+
+def test_one_attribute_is_looked_up_in_lists():
+    boxes = Boxes.of(np.zeros((3000, 1)), np.ones((3000, 1)))
+    slabs = Slabs(boxes)
+    few, more = (slabs.best(np.array([[0.5], [1.0]]), k) for k in (20, 100))
+    assert few.rows.tolist() == [list(range(20))] * 2
+    assert few.work.words == 0 < more.work.words
+    assert slabs.best(np.array([[2.0]]), 20).counts.tolist() == [0]
 
 
 def test_k_and_the_shape_of_events_are_checked():

@@ -3,8 +3,9 @@
 All boxes of a list hold the node's split, so in its pages there are no holes, and the k best take
 (k + log n) b log_b n. It is the one structure of the paper that takes edits: a box is added to and
 taken from the list of its node in b log_b n (`ir_pages`); a new score is both. Nodes are never
-rebalanced; when as many edits were made as there were boxes, the whole is built anew, which costs
-log n an edit. 20 bytes a box and an attribute, and a few for the pages above.
+rebalanced; when as many edits were made as there were boxes, or a path has become long, the whole
+is built anew, which costs log n an edit. 20 bytes a box and an attribute, and a few for the pages
+above.
 
 Rows are numbers that the caller gives: the lower one wins a tie.
 """
@@ -29,7 +30,9 @@ from rangecast.rank.threshold import Lookup
 from rangecast.rank.trees import ranked
 
 _BUILT_ANEW = 1000
-"""Edits that are never worth building anew for."""
+"""Edits that are never worth building anew for,"""
+_DEEP = 64
+"""unless a path has more lists than this, which rows in order of their values can bring about."""
 
 
 def _tree(axis: Axis, branching: int) -> Tree | None:
@@ -176,7 +179,8 @@ class IrTrees:
             depth, levels = add(self._pool, axis, box, lo, hi, self.branching, self._path)
             self._depth, self._levels = max(self._depth, depth), max(self._levels, levels)
         self._edits += 1
-        if self._edits > max(_BUILT_ANEW, self._built):
+        deep = self._depth > _DEEP and self._edits > self._built // _DEEP
+        if deep or self._edits > max(_BUILT_ANEW, self._built):
             self._rebuild()
 
     def _take_down(self, row: int) -> None:

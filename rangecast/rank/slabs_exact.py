@@ -21,7 +21,7 @@ from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Floats, Rows
 from rangecast.rank.life import Life, lives
 from rangecast.rank.result import TESTED, WORDS, Counters, Longs
-from rangecast.rank.slabs_layout import SLOT_BYTES, Layout
+from rangecast.rank.slabs_layout import LIST, SLOT_BYTES, Layout
 
 
 @jit
@@ -129,6 +129,7 @@ def search_exact(
     below: Floats,
     above_codes: Bytes,
     below_codes: Bytes,
+    cells: Rows,
     life: Life,
     rows: Rows,
     scores: Floats,
@@ -139,6 +140,7 @@ def search_exact(
 
     above, below   (events, d) a box holds an event if lo <= above and below <= hi
     codes          (events, d) of these
+    cells          (events,) where to look an event up in the lists; none: nowhere
 
     It is one long function over pointers: handing this many arrays on for every band costs more
     than to search it.
@@ -167,7 +169,15 @@ def search_exact(
     to_doubtful, to_ranks = pointer(doubtful, 0), pointer(ranks, 0)
     words = tested = 0
     one = np.uint64(1)
+    listed, ranked = pointer(layout.lists.counts, 0), pointer(layout.lists.ranks, 0)
     for e in range(len(above)):
+        if len(cells) and listed[cells[e]] >= k:
+            begin = cells[e] * LIST
+            for i in range(k):
+                to_rows[e * k + i] = owner[ranked[begin + i]]
+                to_scores[e * k + i] = worth[ranked[begin + i]]
+            counts[e] = k
+            continue
         event = e * d
         filled, last = 0, -1
         band = 0

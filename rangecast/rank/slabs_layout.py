@@ -30,7 +30,7 @@ import numpy.typing as npt
 from rangecast.kernels.bits import PADDING, Words
 from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, Bytes, encode_bounds
-from rangecast.kernels.grid import edges_of_bounds
+from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, Floats, Rows, frozen
 from rangecast.rank.result import Longs
@@ -38,6 +38,10 @@ from rangecast.rank.result import Longs
 FIRST_BAND = 8
 """Blocks of the first band."""
 SLOT_BYTES = 2 * BLOCK
+LIST = 64
+"""Boxes of a list at most: for a larger k it isn't of use."""
+_LISTED = 1024
+"""The best boxes, which lists are made of."""
 _FEW_SLOTS = 2
 """Slots a block up to which comparing bounds is faster than codes, which leave some in doubt."""
 
@@ -50,6 +54,19 @@ class Slots(NamedTuple):
     attributes: Rows
     codes: Bytes
     """(slots * SLOT_BYTES,) and PADDING; begins at a cache line."""
+
+
+class Lists(NamedTuple):
+    """With a single attribute: the best boxes of each cell between their bounds, written down.
+
+    What they hold they hold wholly, so nothing is compared. Without lists all three are empty.
+    """
+
+    edges: Floats
+    counts: Rows
+    """(cells,) boxes in each list; those of the best ones that hold the cell."""
+    ranks: Rows
+    """(cells * LIST,)"""
 
 
 class Layout(NamedTuple):
@@ -66,6 +83,7 @@ class Layout(NamedTuple):
     blocks: Slots
     head: Floats
     """(slots of the first band * SLOT_BYTES,) its bounds, laid out as the codes are; or none."""
+    lists: Lists
     rank: Rows
     """(places,) the rank of the box at each place; the places of a whole number of blocks."""
     owner: Rows
@@ -123,6 +141,28 @@ def _fill_head(
                     head[at + BLOCK + i] = hi[box, attributes[slot]]
                 else:
                     head[at + i], head[at + BLOCK + i] = np.inf, -np.inf
+
+
+@jit
+def _fill_lists(low: Rows, high: Rows, counts: Rows, ranks: Rows) -> None:
+    """Write the lists; low and high are the first and last cell of each box, by rank."""
+    for rank in range(len(low)):
+        for cell in range(low[rank], high[rank] + 1):
+            if counts[cell] < LIST:
+                ranks[cell * LIST + counts[cell]] = rank
+                counts[cell] += 1
+
+
+def _lists(lo: Floats, hi: Floats) -> Lists:
+    """Return the lists of boxes on one attribute, best first."""
+    edges = frozen(edges_of_bounds(lo, hi, 2 * len(lo) + 2), np.float64)
+    low, high = np.empty(len(lo), np.int32), np.empty(len(lo), np.int32)
+    cells_of(edges, frozen(lo, np.float64), low)
+    cells_of(edges, frozen(hi, np.float64), high)
+    cells = len(edges) + 2
+    counts, ranks = np.zeros(cells, np.int32), np.zeros(cells * LIST, np.int32)
+    _fill_lists(low, high, counts, ranks)
+    return Lists(edges, frozen(counts, np.int32), frozen(ranks, np.int32))
 
 
 @jit
@@ -213,6 +253,11 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
         in_head = 0
     head = np.empty(first[in_head] * SLOT_BYTES)
     _fill_head(lo, hi, first, attributes, in_head, head)
+    listed = _LISTED if d == 1 and n == boxes.rows and not relaxed else 0
+    best = by_rank[:listed]
+    lists = Lists(frozen([], np.float64), frozen([], np.int32), frozen([], np.int32))
+    if listed:
+        lists = _lists(boxes.lo[best, 0], boxes.hi[best, 0])
     in_bands = np.zeros((max(len(bands) - 1, 0), d), np.int64)
     if len(bands) > 1 and not relaxed:
         in_bands = np.add.reduceat(counts, bands[:-1], axis=0)
@@ -232,6 +277,7 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
         _read_only(*hulls),
         _read_only(*slots),
         frozen(head, np.float64),
+        lists,
         frozen(np.pad(rank, (0, blocks * BLOCK - n)), np.int32),
         frozen(boxes.owner[by_rank], np.int32),
         frozen(worth[by_rank], np.float64),
