@@ -8,6 +8,7 @@ import importlib
 SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
+    "rank": "the k best beside the peers, score updates",
     "spark": "matching on Spark beside its own joins and DuckDB",
     "merge": "insertion, removal, matching by summary, the Hilbert curve",
     "notify": "range top-k messages beside unicast over the same indexes",

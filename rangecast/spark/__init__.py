@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rangecast.spark.merging import merge as merge
     from rangecast.spark.pinned import Pinned as Pinned
     from rangecast.spark.pipeline import Pipeline as Pipeline
+    from rangecast.spark.ranking import prepare_ranking as prepare_ranking
+    from rangecast.spark.ranking import rank as rank
     from rangecast.spark.session import running as running
     from rangecast.spark.session import start as start
     from rangecast.spark.sinks import Folder as Folder
@@ -37,6 +39,8 @@ _HOMES = {
     "match": "matching",
     "merge": "merging",
     "prepare": "matching",
+    "prepare_ranking": "ranking",
+    "rank": "ranking",
     "read_committed": "commits",
     "run_stream": "stream",
     "running": "session",
