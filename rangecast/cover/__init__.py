@@ -1,0 +1,1 @@
+"""cover: which subscriptions are redundant, one by one?"""
