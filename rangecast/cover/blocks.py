@@ -64,13 +64,13 @@ def _order(index: BlockState, down: bool) -> int:
     wanted, order = index.wanted, index.order
     used = 0
     for j in range(index.notes[COLUMNS]):
-        code = np.int64(wanted[j])
+        code = int(wanted[j])
         most = index.edge_count[j] + 1
         if code == (most if down else 0):
             continue
         at = used
         while at > 0:
-            other = np.int64(wanted[order[at - 1]])
+            other = int(wanted[order[at - 1]])
             if (other <= code) if down else (other >= code):
                 break
             order[at] = order[at - 1]
@@ -122,25 +122,22 @@ def _search(
             tile = group * WIDE + lowest_bit(some_tiles)
             some_tiles &= some_tiles - one
             visited += 1
-            leaves = bits_up_to(np.int64(index.leaves[tile]))
+            leaves = bits_up_to(int(index.leaves[tile]))
             leaves = _may_hold(hulls, tile * width * WIDE, wanted, order, used, down, leaves)
             while leaves:
-                leaf = np.int64(index.leaf[tile * WIDE + lowest_bit(leaves)])
+                leaf = int(index.leaf[tile * WIDE + lowest_bit(leaves)])
                 leaves &= leaves - one
                 if want.earliest and filled and index.early[leaf] > store.arrival[out[0]]:
                     continue
                 visited += 1
-                left = bits_up_to(np.int64(index.count[leaf]))
+                left = bits_up_to(int(index.sizes[leaf]))
                 left = _may_hold(codes, leaf * width * WIDE, wanted, order, used, down, left)
                 while left:
                     other = index.boxes[leaf * WIDE + lowest_bit(left)]
                     left &= left - one
                     compared += 1
-                    if down:
-                        found = dominates(store, box, other)
-                    else:
-                        found = dominates(store, other, box)
-                    if found:
+                    large, small = (box, other) if down else (other, box)
+                    if dominates(store, large, small):
                         filled = consider(store, want, other, out, filled)
                         if is_enough(want, filled):
                             return filled, visited, compared
@@ -184,7 +181,7 @@ class Blocks:
             edge_count=np.zeros(self.width, np.int64),
             codes=no_bytes,
             boxes=none,
-            count=none,
+            sizes=none,
             early=np.empty(0, np.int64),
             seat=none,
             axis=none,
@@ -208,7 +205,7 @@ class Blocks:
         """Begin with one empty leaf, in a tile of its own."""
         state = self.state
         state.place[:] = NONE
-        state.count[:] = state.leaves[:] = 0
+        state.sizes[:] = state.leaves[:] = 0
         state.early[:] = np.iinfo(np.int64).max
         for high, low in ((state.high, state.low), (state.top_high, state.top_low)):
             high[:], low[:] = 0, 255
@@ -228,12 +225,12 @@ class Blocks:
         splits = min(inserts, leaves) + inserts // LEAST + 1
         leaves += splits
         tiles += min(splits, tiles) + splits // (WIDE // 2) + 1
-        count, held = longer(state.count, leaves), longer(state.leaves, tiles)
-        leaves, tiles = len(count), len(held)
+        sizes, held = longer(state.sizes, leaves), longer(state.leaves, tiles)
+        leaves, tiles = len(sizes), len(held)
         larger = {
             "codes": longer(state.codes, leaves * width * WIDE),
             "boxes": longer(state.boxes, leaves * WIDE),
-            "count": count,
+            "sizes": sizes,
             "early": longer(state.early, leaves, np.iinfo(np.int64).max),
             "seat": longer(state.seat, leaves),
             "axis": longer(state.axis, leaves),

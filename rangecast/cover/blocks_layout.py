@@ -22,12 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.cover.store import NONE, WIDTH, Bytes, Ints, Longs, Store
+from rangecast.cover.store import NONE, WIDTH, Bytes, Column, Longs, Store
 from rangecast.cover.store import opened as opened_store
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Floats
 
 WIDE = 64
 LEAST = WIDE // 4
@@ -45,38 +44,38 @@ LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROO
 class BlockState(NamedTuple):
     """The arrays. A child is a node, or the complement of a leaf."""
 
-    edges: Floats
+    edges: Column
     """(2d, TABLE) where cells begin, padded by +inf."""
-    edge_count: Longs
+    edge_count: Column
     """(2d,)"""
-    codes: Bytes
+    codes: Column
     """(leaves * 2d * 64)"""
-    boxes: Ints
+    boxes: Column
     """(leaves * 64)"""
-    count: Ints
-    early: Longs
+    sizes: Column
+    early: Column
     """(leaves,) no box of a leaf arrived before this."""
-    seat: Ints
+    seat: Column
     """(leaves,) tile * 64 + place in the tile."""
-    axis: Ints
-    split: Ints
+    axis: Column
+    split: Column
     """(nodes,) the highest code that goes to the first side."""
-    child: Ints
+    child: Column
     """(nodes, 2)"""
-    high: Bytes
-    low: Bytes
+    high: Column
+    low: Column
     """(tiles * 2d * 64) of leaves."""
-    leaf: Ints
+    leaf: Column
     """(tiles * 64)"""
-    leaves: Ints
+    leaves: Column
     """(tiles,) how many leaves."""
-    top_high: Bytes
-    top_low: Bytes
+    top_high: Column
+    top_low: Column
     """(groups * 2d * 64) of tiles."""
-    place: Ints
+    place: Column
     """(boxes,) leaf * 64 + place in the leaf, NONE if a box isn't held."""
-    wanted: Bytes
-    order: Ints
+    wanted: Column
+    order: Column
     """(2d,) each: for one search or insert."""
     notes: Longs
 
@@ -89,7 +88,7 @@ def opened(index: BlockState) -> BlockState:
         pointer(index.edge_count, 0),
         pointer(index.codes, 0),
         pointer(index.boxes, 0),
-        pointer(index.count, 0),
+        pointer(index.sizes, 0),
         pointer(index.early, 0),
         pointer(index.seat, 0),
         pointer(index.axis, 0),
@@ -143,7 +142,7 @@ def _take_hull(index: BlockState, leaf: int) -> None:
     begin = leaf * width * WIDE
     for _ in range(width):
         high, low = np.uint8(0), np.uint8(255)
-        for i in range(begin, begin + index.count[leaf]):
+        for i in range(begin, begin + index.sizes[leaf]):
             high, low = max(high, index.codes[i]), min(low, index.codes[i])
         index.high[here], index.low[here] = high, low
         here += WIDE
@@ -210,7 +209,7 @@ def _best_split(index: BlockState, leaf: int) -> tuple[int, int]:
     for j in range(index.notes[COLUMNS]):
         total = squares = 0
         for i in range(begin, begin + WIDE):
-            code = np.int64(index.codes[i])
+            code = int(index.codes[i])
             total += code
             squares += code * code
         spread = WIDE * squares - total * total
@@ -264,7 +263,7 @@ def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
             index.boxes[leaf * WIDE + stay] = box
             index.place[box] = leaf * WIDE + stay
             stay += 1
-    index.count[leaf], index.count[new] = stay, move
+    index.sizes[leaf], index.sizes[new] = stay, move
     index.early[new] = index.early[leaf]
     index.axis[node], index.split[node] = axis, split
     index.child[2 * node + 0], index.child[2 * node + 1] = ~leaf, ~new
@@ -292,17 +291,17 @@ def insert(index: BlockState, store: Store, box: int) -> None:
                 bits >>= 1
             else:
                 side = int(index.wanted[axis] > index.split[here])
-            parent, here = here, np.int64(index.child[2 * here + side])
+            parent, here = here, int(index.child[2 * here + side])
         leaf = ~here
-        if index.count[leaf] < WIDE:
+        if index.sizes[leaf] < WIDE:
             break
         _split(index, leaf, parent, side)
-    at = index.count[leaf]
+    at = index.sizes[leaf]
     for j in range(width):
         index.codes[(leaf * width + j) * WIDE + at] = index.wanted[j]
     index.boxes[leaf * WIDE + at] = box
     index.place[box] = leaf * WIDE + at
-    index.count[leaf] += 1
+    index.sizes[leaf] += 1
     index.early[leaf] = min(index.early[leaf], store.arrival[store.owner[box]])
     _widen(index, leaf)
     notes[HELD] += 1
@@ -310,12 +309,12 @@ def insert(index: BlockState, store: Store, box: int) -> None:
 
 
 @jit
-def drop(index: BlockState, store: Store, box: int) -> None:
+def drop(index: BlockState, box: int) -> None:
     """Hold a box no longer."""
     width = index.notes[COLUMNS]
     leaf, at = index.place[box] // WIDE, index.place[box] % WIDE
-    index.count[leaf] -= 1
-    last = index.count[leaf]
+    index.sizes[leaf] -= 1
+    last = index.sizes[leaf]
     moved = index.boxes[leaf * WIDE + last]
     for j in range(width):
         begin = (leaf * width + j) * WIDE

@@ -14,6 +14,7 @@ from rangecast.cover.blocks import Blocks
 from rangecast.cover.index import Index
 from rangecast.cover.kdtree import KdTree
 from rangecast.cover.scan import Scan
+from rangecast.cover.zcurve import ZCurve
 from rangecast.errors import UsageError, near
 
 
@@ -29,11 +30,12 @@ class Plan(NamedTuple):
 INDEXES: dict[str, Plan] = {
     "scan": Plan("scan", Scan, False),
     "kdtree": Plan("kdtree", KdTree, False),
+    "zcurve": Plan("zcurve", ZCurve, False),
     "blocks": Plan("blocks", Blocks, True),
 }
 
 
-def choose(index: str, dimensions: int) -> Plan:
+def choose(index: str) -> Plan:
     """Return the index of this name."""
     if index == "auto":
         return INDEXES["blocks"]

@@ -23,36 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.cover.choose import choose
-from rangecast.cover.index import Index
-from rangecast.cover.relations import (
-    EVERY,
-    IS_STALE,
-    NEEDS_EDGES,
-    NEEDS_LOG,
-    NEEDS_ROOM,
-    POSET,
-    Commands,
-    Log,
-    covers_row,
-    run,
-    run_one,
-)
-from rangecast.cover.store import (
-    NEXT_IN,
-    NONE,
-    SOURCE,
-    USED_EDGES,
-    Bytes,
-    Ints,
-    Longs,
-    empty,
-    grown,
-    longer,
-    points_of,
-)
+from rangecast.cover.live import Live
+from rangecast.cover.relations import EVERY, POSET, covers_row
+from rangecast.cover.store import NEXT_IN, NONE, SOURCE, Bytes, Ints, Longs, longer
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.filters import Filter, boxes_of, parse
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -108,20 +84,14 @@ class Graph:
 
     def __init__(self, space: Space, index: str = "auto", k: int | str = 1):
         self.space = space
-        self._k = _checked_k(k)
         self.k = k
-        plan = choose(index, len(space))
-        self._index: Index = plan.build(len(space))
-        self._roots_only = plan.roots_only and self._k == 1
-        self._store = empty(len(space))
-        self._log = Log(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+        number = _checked_k(k)
+        plan = choose(index)
+        self._live = Live(
+            plan.build(len(space)), len(space), number, roots_only=plan.roots_only and number == 1
+        )
         self._row_of: dict[Id, int] = {}
         self._ids: npt.NDArray[Any] = np.empty(0, object)
-        self._live = np.empty(0, np.bool_)
-        self._free_rows: list[int] = []
-        self._free_boxes: list[int] = []
-        self._rows = self._boxes = 0  # rows and boxes ever used
-        self._arrivals = 0
 
     def __len__(self) -> int:
         return len(self._row_of)
@@ -136,10 +106,9 @@ class Graph:
         _check_id(subscription)
         if subscription in self._row_of:
             raise UsageError(f"subscription {subscription!r} is there already; remove it first")
-        lo, hi = self._bounds(box)
-        row = self._new_rows(lo, hi, np.zeros(len(lo), np.int32), [subscription])[0]
-        self._row_of[subscription] = int(row)
-        return len(self._do(np.array([row], np.int32), np.ones(1, np.uint8)).ids) == 1
+        rows = self._new_rows(self._boxes_of(box), [subscription])
+        self._row_of[subscription] = int(rows[0])
+        return len(self._do(rows, np.ones(1, np.uint8)).ids) == 1
 
     def remove(self, subscription: Id) -> Removal:
         """Remove a subscription; return what to forward: first what it exposes, then itself."""
@@ -154,7 +123,7 @@ class Graph:
         boxes = self._many(subscriptions)
         ids = boxes.ids.to_pylist()
         self._check_new(ids)
-        rows = self._new_rows(boxes.lo, boxes.hi, boxes.owner, ids)
+        rows = self._new_rows(boxes, ids)
         self._row_of.update(zip(ids, rows.tolist(), strict=True))
         told = self._do(rows, np.ones(len(rows), np.uint8))
         forwarded = np.zeros(len(rows), np.bool_)
@@ -194,7 +163,7 @@ class Graph:
         wanted = commands.filter(pa.array(comes)).drop_columns(dropped)
         boxes = self._many(wanted.append_column("id", pa.array(np.arange(len(wanted)))))
         named = [one for one, new in zip(ids, comes, strict=True) if new]
-        fresh = iter(self._new_rows(boxes.lo, boxes.hi, boxes.owner, named).tolist())
+        fresh = iter(self._new_rows(boxes, named).tolist())
         rows = np.empty(len(ids), np.int32)
         for at, (one, new) in enumerate(zip(ids, comes.tolist(), strict=True)):
             if new:
@@ -207,63 +176,59 @@ class Graph:
 
     def covers(self, subscription: Id, other: Id) -> bool:
         """Whether each box of `other` lies inside a single box of `subscription`."""
-        return covers_row(self._store, self._row(subscription), self._row(other))
+        return covers_row(self._live.store, self._row(subscription), self._row(other))
 
     def covered_by(self, subscription: Id) -> list[Any]:
         """Return the coverers that the graph knows of, in order of arrival; none: it is a root."""
-        rows = []
-        edge = int(self._store.inward[self._row(subscription)])
+        store, rows = self._live.store, []
+        edge = int(store.inward[self._row(subscription)])
         while edge != NONE:
-            rows.append(int(self._store.edges[edge, SOURCE]))
-            edge = int(self._store.edges[edge, NEXT_IN])
-        return self._named(np.array(rows, np.int64))
+            rows.append(int(store.edges[edge, SOURCE]))
+            edge = int(store.edges[edge, NEXT_IN])
+        return self._named(self._live.by_arrival(np.array(rows, np.int64)))
 
     def roots(self) -> list[Any]:
         """Return the subscriptions to be kept, in order of arrival: nothing live covers them."""
-        used = slice(self._rows)
-        return self._named(np.flatnonzero(self._live[used] & (self._store.coverers[used] == 0)))
+        return self._named(self._live.roots())
 
     def forwarded(self) -> list[Any]:
-        """Return what neighbours were told of, in order of arrival."""
-        used = slice(self._rows)
-        return self._named(np.flatnonzero(self._live[used] & (self._store.forwarded[used] == 1)))
+        """Return the live subscriptions that neighbours were told of, in order of arrival."""
+        rows = np.fromiter(self._row_of.values(), np.int64, len(self))
+        return self._named(self._live.by_arrival(rows[self._live.store.forwarded[rows] == 1]))
 
     def edges(self) -> list[tuple[Any, Any]]:
-        """Return all edges, (coverer, covered), by arrival of the covered one."""
-        return [(by, one) for one in self._in_order() for by in self.covered_by(one)]
+        """Return all edges, (coverer, covered), in order of arrival of both."""
+        rows = self._live.by_arrival(np.fromiter(self._row_of.values(), np.int64, len(self)))
+        return [(above, one) for one in self._named(rows) for above in self.covered_by(one)]
 
     @property
     def index(self) -> str:
         """The name of the covering index."""
-        return self._index.name
+        return self._live.index.name
 
     @property
     def work(self) -> Work:
         """What the index was asked so far, and what that took."""
-        return Work(*(Cost(*row) for row in self._store.work.tolist()))
+        return Work(*(Cost(*row) for row in self._live.store.work.tolist()))
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays; ids are not counted."""
-        return sum(array.nbytes for array in self._store) + self._index.memory
+        return self._live.memory
 
     # ---- inside
 
-    def _in_order(self) -> list[Any]:
-        return self._named(np.flatnonzero(self._live[: self._rows]))
-
-    def _named(self, rows: Longs) -> list[Any]:
-        order = np.argsort(self._store.arrival[rows], kind="stable")
-        found: list[Any] = self._ids[rows[order]].tolist()
+    def _named(self, rows: npt.NDArray[np.integer]) -> list[Any]:
+        found: list[Any] = self._ids[rows].tolist()
         return found
 
-    def _bounds(self, box: Box) -> tuple[Floats, Floats]:
+    def _boxes_of(self, box: Box) -> Boxes:
         if isinstance(box, str):
             box = parse(self.space, box)
         if not isinstance(box, Filter):
             box = Filter.from_boxes(self.space, *box)
-        lo, hi, _ = boxes_of(self.space, [box])
-        return lo, hi
+        lo, hi, owner = boxes_of(self.space, [box])
+        return Boxes.of(lo, hi, owner=owner)
 
     def _many(self, given: Boxes | pa.Table) -> Boxes:
         boxes = given if isinstance(given, Boxes) else encode_subscriptions(self.space, given)
@@ -297,88 +262,17 @@ class Graph:
             hint = near(str(subscription), [str(one) for one in self._row_of])
             raise UsageError(f"no subscription {subscription!r}: {hint}") from None
 
-    def _new_rows(self, lo: Floats, hi: Floats, owner: Ints, ids: Sequence[Id]) -> Ints:
-        """Store boxes as new rows, which are not live yet; `owner` is the place in `ids`."""
-        rows = _taken(self._free_rows, self._rows, len(ids))
-        boxes = _taken(self._free_boxes, self._boxes, len(lo))
-        self._rows = max(self._rows, int(rows.max(initial=-1)) + 1)
-        self._boxes = max(self._boxes, int(boxes.max(initial=-1)) + 1)
-        self._grow(self._rows, self._boxes, 0)
-        store = self._store
-        store.points[boxes] = points_of(lo, hi)
-        store.owner[boxes] = rows[owner]
-        last = np.diff(owner, append=len(ids)) != 0
-        store.following[boxes] = np.where(last, NONE, np.roll(boxes, -1))
-        first = np.diff(owner, prepend=-1) != 0
-        store.first[rows] = boxes[first]
-        store.arrival[rows] = np.arange(self._arrivals, self._arrivals + len(ids))
-        store.forwarded[rows] = store.coverers[rows] = 0
-        store.inward[rows] = store.outward[rows] = NONE
-        self._arrivals += len(ids)
+    def _new_rows(self, boxes: Boxes, ids: Sequence[Id]) -> Ints:
+        """Store subscriptions as new rows, which are not live yet."""
+        rows = self._live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
+        self._ids = longer(self._ids, self._live.rows)
         self._ids[rows] = ids
         return rows
 
-    def _grow(self, rows: int, boxes: int, edges: int) -> None:
-        self._store = grown(self._store, rows=rows, boxes=boxes, edges=edges)
-        self._index.reserve(len(self._store.owner))
-        self._ids = longer(self._ids, rows)
-        self._live = longer(self._live, rows)
-
     def _do(self, rows: Ints, comes: Bytes) -> Messages:
         """Do commands; the boxes of rows that come are stored already."""
-        commands = Commands(rows, comes)
-        kernel = run_one if len(rows) == 1 else run
-        if len(self._log.row) < len(rows):
-            self._lengthen_log(len(rows))
-        told = []
-        at = 0
-        while at < len(rows):
-            at, logged, reason, lacking = kernel(
-                self._index.state, self._store, commands, at, self._k, self._roots_only, self._log
-            )
-            told.append([column[:logged].copy() for column in self._log])
-            if reason == NEEDS_EDGES:
-                used = int(self._store.notes[USED_EDGES])
-                self._grow(self._rows, self._boxes, used + lacking)
-            elif reason == NEEDS_ROOM:
-                self._index.make_room(lacking)
-            elif reason == IS_STALE:
-                self._index.rebuild(self._store)
-            elif reason == NEEDS_LOG and lacking > len(self._log.row):
-                self._lengthen_log(lacking)
-        messages = self._messages(told)
-        self._live[rows] = comes == 1
-        self._free(rows[comes == 0])
-        return messages
-
-    def _lengthen_log(self, size: int) -> None:
-        self._log = Log(*(longer(column, size) for column in self._log))
-
-    def _messages(self, told: list[list[Any]]) -> Messages:
-        command, row, withdraws = (np.concatenate(column) for column in zip(*told, strict=True))
-        if len(row) > 1:
-            order = np.lexsort((self._store.arrival[row], withdraws, command))
-            command, row, withdraws = command[order], row[order], withdraws[order]
-        return Messages(command, self._ids[row].tolist(), withdraws == 1)
-
-    def _free(self, rows: Ints) -> None:
-        """Let rows that left, and their boxes, be used again."""
-        self._live[rows] = False
-        self._ids[rows] = None
-        self._free_rows += rows.tolist()
-        boxes = self._store.first[rows]
-        while len(boxes):
-            self._free_boxes += boxes.tolist()
-            boxes = self._store.following[boxes]
-            boxes = boxes[boxes != NONE]
-
-
-def _taken(free: list[int], used: int, count: int) -> Ints:
-    """Return numbers to use: free ones first, those that were freed last; then new ones."""
-    reused = min(len(free), count)
-    numbers = free[len(free) - reused :]
-    del free[len(free) - reused :]
-    return np.array([*numbers, *range(used, used + count - reused)], np.int32)
+        told = self._live.do(rows, comes)
+        return Messages(told.command, self._ids[told.row].tolist(), told.withdraws)
 
 
 def _checked_k(k: int | str) -> int:

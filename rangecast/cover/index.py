@@ -8,6 +8,8 @@ in their place when it compiles, by the type of the tuple: `register` says which
 the store, they take pointers, which `pointers` makes.
 """
 
+# ruff: noqa: ARG001 - an overload is given the types of all its arguments, needed or not
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -72,7 +74,7 @@ def insert(index: Any, store: Store, box: int) -> None:
     raise NotImplementedError
 
 
-def drop(index: Any, store: Store, box: int) -> None:
+def drop(index: Any, box: int) -> None:
     """Hold a box no longer."""
     raise NotImplementedError
 
@@ -117,9 +119,9 @@ def register(
 
         return call if is_kind(index) else None
 
-    def for_drop(index: Any, store: Any, box: Any) -> Any:
-        def call(index: Any, store: Any, box: Any) -> Any:
-            return drops(index, store, box)
+    def for_drop(index: Any, box: Any) -> Any:
+        def call(index: Any, box: Any) -> Any:
+            return drops(index, box)
 
         return call if is_kind(index) else None
 

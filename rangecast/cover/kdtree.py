@@ -24,10 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.cover.index import STALE, Want, consider, is_enough, register
-from rangecast.cover.store import WIDTH, NONE, Ints, Longs, Store, dominates, longer, opened
+from rangecast.cover.store import NONE, WIDTH, Column, Ints, Longs, Store, dominates, longer, opened
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Floats
 
 OVERFLOW, UNDERFLOW = 32, 8
 _SAMPLE = 64
@@ -43,20 +42,20 @@ OVER, UNDER, USED, FREE_PAIR, FREE_PAIRS, HELD, NEW, IS_DEEP, NODE_ROOM = range(
 class KdState(NamedTuple):
     """The arrays; node 0 is the root."""
 
-    axis: Ints
+    axis: Column
     """(nodes,) the coordinate that a node splits by, NONE for a leaf."""
-    value: Floats
-    child: Ints
+    value: Column
+    child: Column
     """(nodes,) the left child, or the first box of a leaf."""
-    parent: Ints
-    count: Ints
+    parent: Column
+    sizes: Column
     """(nodes,) boxes of a leaf."""
-    limit: Ints
+    limit: Column
     """(nodes,) boxes past which a leaf is split."""
-    leaf: Ints
+    leaf: Column
     """(boxes,) the leaf that holds a box, NONE if it isn't held."""
-    after: Ints
-    before: Ints
+    after: Column
+    before: Column
     notes: Longs
 
 
@@ -67,7 +66,7 @@ def _opened(index: KdState) -> KdState:
         pointer(index.value, 0),
         pointer(index.child, 0),
         pointer(index.parent, 0),
-        pointer(index.count, 0),
+        pointer(index.sizes, 0),
         pointer(index.limit, 0),
         pointer(index.leaf, 0),
         pointer(index.after, 0),
@@ -83,13 +82,13 @@ def _put(index: KdState, leaf: int, box: int) -> None:
     if first != NONE:
         index.before[first] = box
     index.child[leaf] = box
-    index.count[leaf] += 1
+    index.sizes[leaf] += 1
 
 
 @jit
 def _begin_leaf(index: KdState, node: int, parent: int) -> None:
     index.axis[node], index.child[node], index.parent[node] = NONE, NONE, parent
-    index.count[node], index.limit[node] = 0, index.notes[OVER]
+    index.sizes[node], index.limit[node] = 0, index.notes[OVER]
 
 
 @jit
@@ -122,7 +121,7 @@ def _best_split(index: KdState, store: Store, leaf: int) -> tuple[int, float]:
 def _split(index: KdState, store: Store, leaf: int) -> None:
     axis, value = _best_split(index, store, leaf)
     if axis == NONE:
-        index.limit[leaf] = 2 * index.count[leaf]
+        index.limit[leaf] = 2 * index.sizes[leaf]
         return
     notes = index.notes
     left = notes[FREE_PAIR]
@@ -153,14 +152,14 @@ def _insert(index: KdState, store: Store, box: int) -> None:
     notes = index.notes
     notes[HELD] += 1
     notes[NEW] += 1
-    if index.count[node] > index.limit[node]:
+    if index.sizes[node] > index.limit[node]:
         _split(index, store, node)
         if depth > _DEEP * (8 + np.log2(notes[HELD])):
             notes[IS_DEEP] = 1
 
 
 @jit
-def _drop(index: KdState, store: Store, box: int) -> None:
+def _drop(index: KdState, box: int) -> None:
     leaf, notes = index.leaf[box], index.notes
     after, before = index.after[box], index.before[box]
     if before == NONE:
@@ -170,12 +169,12 @@ def _drop(index: KdState, store: Store, box: int) -> None:
     if after != NONE:
         index.before[after] = before
     index.leaf[box] = NONE
-    index.count[leaf] -= 1
+    index.sizes[leaf] -= 1
     notes[HELD] -= 1
-    while leaf and index.count[leaf] < notes[UNDER]:
+    while leaf and index.sizes[leaf] < notes[UNDER]:
         parent = index.parent[leaf]
         left = index.child[parent]
-        total = index.count[left] + index.count[left + 1]
+        total = index.sizes[left] + index.sizes[left + 1]
         if index.axis[left] != NONE or index.axis[left + 1] != NONE or total > notes[OVER]:
             return
         _begin_leaf(index, parent, index.parent[parent])
@@ -230,7 +229,7 @@ def _room(index: KdState) -> int:
     notes = index.notes
     if notes[IS_DEEP] and 8 * notes[NEW] > notes[HELD]:
         return STALE
-    return (notes[NODE_ROOM] - notes[USED]) // 2 + notes[FREE_PAIRS]
+    return int((notes[NODE_ROOM] - notes[USED]) // 2 + notes[FREE_PAIRS])
 
 
 @jit
@@ -261,7 +260,7 @@ class KdTree:
         notes[USED], notes[FREE_PAIR], notes[FREE_PAIRS] = 1, NONE, 0
         notes[HELD] = notes[NEW] = notes[IS_DEEP] = 0
         self.state.axis[0] = self.state.child[0] = self.state.parent[0] = NONE
-        self.state.count[0], self.state.limit[0] = 0, notes[OVER]
+        self.state.sizes[0], self.state.limit[0] = 0, notes[OVER]
 
     def reserve(self, boxes: int) -> None:
         names = ("leaf", "after", "before")
@@ -270,7 +269,7 @@ class KdTree:
 
     def make_room(self, inserts: int) -> None:
         nodes = int(self.state.notes[USED]) + 2 * inserts + 1
-        names = ("axis", "value", "child", "parent", "count", "limit")
+        names = ("axis", "value", "child", "parent", "sizes", "limit")
         larger = {name: longer(getattr(self.state, name), nodes) for name in names}
         self.state = self.state._replace(**larger)
         self.state.notes[NODE_ROOM] = len(self.state.axis)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-
 from rangecast.cover.index import STALE, Want, drop, insert, pointers, room, search_all
 from rangecast.cover.store import (
     EDGE,
@@ -87,7 +86,7 @@ def _insert_row(index: Any, store: Store, row: int) -> None:
 def _drop_row(index: Any, store: Store, row: int) -> None:
     box = store.first[row]
     while box != NONE:
-        drop(index, store, box)
+        drop(index, box)
         box = store.following[box]
 
 
@@ -103,7 +102,8 @@ def _boxes(store: Store, row: int) -> int:
 @jit
 def _has_edges(store: Store, wanted: int) -> bool:
     """Whether there is room for so many edges."""
-    return store.notes[USED_EDGES] - store.notes[FREE_EDGES] + wanted <= store.notes[EDGE_ROOM]
+    used: int = store.notes[USED_EDGES] - store.notes[FREE_EDGES]
+    return used + wanted <= int(store.notes[EDGE_ROOM])
 
 
 @jit

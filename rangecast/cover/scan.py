@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.cover.index import Want, consider, is_enough, register
-from rangecast.cover.store import Ints, Longs, Store, dominates, longer
+from rangecast.cover.store import Column, Ints, Store, dominates, longer
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit
 
@@ -20,28 +20,28 @@ from rangecast.kernels.jit import jit
 class ScanState(NamedTuple):
     """The arrays."""
 
-    held: Ints
-    place: Ints
-    count: Longs
+    held: Column
+    place: Column
+    size: Column
     """(1,) how many are held."""
 
 
 @jit
 def _opened(index: ScanState) -> ScanState:
-    return ScanState(pointer(index.held, 0), pointer(index.place, 0), pointer(index.count, 0))
+    return ScanState(pointer(index.held, 0), pointer(index.place, 0), pointer(index.size, 0))
 
 
 @jit
-def _insert(index: ScanState, store: Store, box: int) -> None:
-    index.place[box] = index.count[0]
-    index.held[index.count[0]] = box
-    index.count[0] += 1
+def _insert(index: ScanState, _store: Store, box: int) -> None:
+    index.place[box] = index.size[0]
+    index.held[index.size[0]] = box
+    index.size[0] += 1
 
 
 @jit
-def _drop(index: ScanState, store: Store, box: int) -> None:
-    index.count[0] -= 1
-    last = index.held[index.count[0]]
+def _drop(index: ScanState, box: int) -> None:
+    index.size[0] -= 1
+    last = index.held[index.size[0]]
     index.held[index.place[box]] = last
     index.place[last] = index.place[box]
 
@@ -50,18 +50,18 @@ def _drop(index: ScanState, store: Store, box: int) -> None:
 def _search(
     index: ScanState, store: Store, want: Want, box: int, out: Ints, filled: int
 ) -> tuple[int, int, int]:
-    for at in range(index.count[0]):
+    for at in range(index.size[0]):
         other = index.held[at]
         found = dominates(store, box, other) if want.down else dominates(store, other, box)
         if found:
             filled = consider(store, want, other, out, filled)
             if is_enough(want, filled):
                 return filled, 0, at + 1
-    return filled, 0, index.count[0]
+    return filled, 0, index.size[0]
 
 
 @jit
-def _room(index: ScanState) -> int:
+def _room(_index: ScanState) -> int:
     return 1 << 40  # `reserve` has made it
 
 

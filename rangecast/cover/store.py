@@ -43,6 +43,9 @@ Longs = npt.NDArray[np.int64]
 
 NONE = -1
 
+Column = Any
+"""An array; for kernels, a pointer to it."""
+
 # Columns of `edges`. A free edge has the next free one as its source.
 SOURCE, TARGET, NEXT_OUT, BEFORE_OUT, NEXT_IN, BEFORE_IN = range(6)
 # Items of `notes`.
@@ -58,23 +61,23 @@ COSTS = 3
 class Store(NamedTuple):
     """The arrays, as kernels take them."""
 
-    points: Floats
-    owner: Ints
-    following: Ints
-    first: Ints
-    arrival: Longs
-    forwarded: Bytes
-    coverers: Ints
-    inward: Ints
-    outward: Ints
-    edges: Ints
-    seen: Longs
+    points: Column
+    owner: Column
+    following: Column
+    first: Column
+    arrival: Column
+    forwarded: Column
+    coverers: Column
+    inward: Column
+    outward: Column
+    edges: Column
+    seen: Column
     """(rows,) the last search that a row was looked at in."""
-    found: Ints
-    others: Ints
+    found: Column
+    others: Column
     """(rows,) each: where searches write."""
-    notes: Longs
-    work: Longs
+    notes: Column
+    work: Column
 
 
 def empty(dimensions: int) -> Store:
@@ -157,7 +160,7 @@ def dominates(store: Store, larger: int, smaller: int) -> bool:
     """Whether the box `smaller` lies inside the box `larger`."""
     points, width = store.points, store.notes[WIDTH]
     above, below = larger * width, smaller * width
-    for j in range(width):
+    for j in range(width):  # noqa: SIM110 - numba has no quicker way
         if points[above + j] < points[below + j]:
             return False
     return True
