@@ -162,7 +162,8 @@ def _steps(spare: int, full: int, each: int) -> int:
 
     That is the largest s with min(s, full) + s // each + 1 <= spare, or a little less.
     """
-    return max(0, (spare - 1 - full) * each, (spare - 1) * each // (each + 1))
+    left = spare - 1
+    return max(0, (left - full) * each, left - left // each)
 
 
 register(BlockState, opened, insert, drop, _search, _room)
@@ -222,9 +223,9 @@ class Blocks:
     def make_room(self, inserts: int) -> None:
         state, width = self.state, self.width
         leaves, tiles = int(state.notes[LEAVES]), int(state.notes[TILES])
-        splits = min(inserts, leaves) + inserts // LEAST + 1
+        splits = min(inserts, leaves) + inserts // (LEAST // 2) + 2  # more than `_room` asks for
         leaves += splits
-        tiles += min(splits, tiles) + splits // (WIDE // 2) + 1
+        tiles += min(splits, tiles) + splits // (WIDE // 4) + 2
         sizes, held = longer(state.sizes, leaves), longer(state.leaves, tiles)
         leaves, tiles = len(sizes), len(held)
         larger = {

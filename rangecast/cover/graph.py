@@ -25,7 +25,7 @@ import pyarrow as pa
 from rangecast.cover.choose import choose
 from rangecast.cover.live import Live
 from rangecast.cover.relations import EVERY, POSET, covers_row
-from rangecast.cover.store import NEXT_IN, NONE, SOURCE, Bytes, Ints, Longs, longer
+from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, Bytes, Ints, Longs, longer
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
@@ -209,7 +209,7 @@ class Graph:
     @property
     def work(self) -> Work:
         """What the index was asked so far, and what that took."""
-        return Work(*(Cost(*row) for row in self._live.store.work.tolist()))
+        return Work(*(Cost(*row) for row in self._live.store.work[:KINDS].tolist()))
 
     @property
     def memory(self) -> int:

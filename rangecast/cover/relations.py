@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 
 from rangecast.cover.index import STALE, Want, drop, insert, pointers, room, search_all
 from rangecast.cover.store import (
+    COSTS,
     EDGE,
     EDGE_ROOM,
     FREE_EDGES,
+    KINDS,
     LATE,
     NEXT_IN,
     NEXT_OUT,
@@ -97,6 +99,12 @@ def _boxes(store: Store, row: int) -> int:
         count += 1
         box = store.following[box]
     return count
+
+
+@jit
+def _copy_work(store: Store, source: int, target: int) -> None:
+    for i in range(KINDS * COSTS):
+        store.work[target + i] = store.work[source + i]
 
 
 @jit
@@ -291,8 +299,10 @@ def _run(
         if left < inserts:
             return at, logged, NEEDS_ROOM, inserts
         if comes:
+            _copy_work(store, 0, KINDS * COSTS)
             above, lacking = _add(index, store, row, k, roots_only)
             if above < 0:
+                _copy_work(store, KINDS * COSTS, 0)  # it will be done again
                 return at, logged, NEEDS_EDGES, lacking
             if above == 0:
                 store.forwarded[row] = 1

@@ -54,6 +54,7 @@ EDGE = 6
 """Items of an edge."""
 # Rows of `work`: why the index was asked. Columns: calls, nodes, comparisons.
 SUBSCRIBE, UNSUBSCRIBE, LATE, REJOIN = range(4)
+KINDS = 4
 CALLS, NODES, COMPARISONS = range(3)
 COSTS = 3
 
@@ -78,6 +79,7 @@ class Store(NamedTuple):
     """(rows,) each: where searches write."""
     notes: Column
     work: Column
+    """(2 * kinds, 3) what searches took so far; and up to the last command."""
 
 
 def empty(dimensions: int) -> Store:
@@ -99,7 +101,7 @@ def empty(dimensions: int) -> Store:
         found=none,
         others=none,
         notes=notes,
-        work=np.zeros((4, COSTS), np.int64),
+        work=np.zeros((2 * KINDS, COSTS), np.int64),
     )
 
 
