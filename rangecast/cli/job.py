@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,11 @@ class Job:
 
     def run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
         """Write the answer to every event; `start` makes the answerer from the subscriptions."""
-        self._check_output()
-        try:
+        refuse_overwriting(
+            [self.output, self.bad_rows], [self.events, self.subscriptions, self.space]
+        )
+        with until_closed():
             self._run(columns, start)
-        except BrokenPipeError:  # the reader of our output went away, as `head` does: no fault
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
         space = Space.load(self.space)
@@ -108,12 +109,22 @@ class Job:
             text += f"; {bad.count:,} bad rows set aside in {self.bad_rows}"
         summary(text, facts, as_json=self.as_json, quiet=self.quiet)
 
-    def _check_output(self) -> None:
-        """Refuse to write over what is being read, or two things into one file."""
-        written = [Path(p) for p in (self.output, self.bad_rows) if p is not None and str(p) != "-"]
-        for path in written:
-            for given in (self.events, self.subscriptions, self.space):
-                if path.exists() and given.exists() and path.samefile(given):
-                    raise FileError(f"{path}: is an input of this command; write to another file")
-        if len(written) == 2 and written[0].resolve() == written[1].resolve():
-            raise FileError(f"{written[0]}: can't be both the result and the bad rows")
+
+@contextmanager
+def until_closed() -> Iterator[None]:
+    """Write to stdout; if its reader goes away, as `head` does, that is no fault."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def refuse_overwriting(outputs: Sequence[str | Path | None], inputs: Sequence[Path]) -> None:
+    """Refuse to write over what is being read, or two things into one file."""
+    written = [Path(path) for path in outputs if path is not None and str(path) != "-"]
+    for place, path in enumerate(written):
+        for given in inputs:
+            if path.exists() and given.exists() and path.samefile(given):
+                raise FileError(f"{path}: is an input of this command; write to another file")
+        if path.resolve() in [other.resolve() for other in written[:place]]:
+            raise FileError(f"{path}: can't be both the result and the bad rows")

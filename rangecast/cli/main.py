@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import typer
 
-from rangecast.cli import demo, generate, match, rank, why
+from rangecast.cli import cover, demo, generate, match, rank, why
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ def _root(
 app.command("generate")(generate.generate)
 app.command("match")(match.match)
 app.command("rank")(rank.rank)
+app.command("cover")(cover.cover)
 app.command("why")(why.why)
 app.command("demo")(demo.demo)
 

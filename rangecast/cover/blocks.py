@@ -47,7 +47,7 @@ from rangecast.cover.blocks_layout import (
     opened,
 )
 from rangecast.cover.index import STALE, Want, consider, is_enough, register
-from rangecast.cover.store import NONE, Ints, Store, dominates, longer
+from rangecast.cover.store import NONE, Ints, Longs, Store, dominates, longer
 from rangecast.kernels.bits import at_least, at_most, bits_up_to, lowest_bit
 from rangecast.kernels.grid import edges_of_bounds
 from rangecast.kernels.jit import jit
@@ -250,7 +250,10 @@ class Blocks:
         state.notes[LEAF_ROOM], state.notes[TILE_ROOM] = leaves, tiles
 
     def rebuild(self, store: Store) -> None:
-        held = np.flatnonzero(self.state.place != NONE)
+        self.hold(store, np.flatnonzero(self.state.place != NONE))
+
+    def hold(self, store: Store, held: Longs) -> None:
+        """Hold these boxes and no others."""
         rng = np.random.default_rng(len(held))
         some = store.points[rng.choice(held, min(len(held), _SAMPLE), replace=False)]
         self.state.edges[:] = np.inf

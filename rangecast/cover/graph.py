@@ -218,7 +218,7 @@ class Graph:
 
     # ---- inside
 
-    def _named(self, rows: npt.NDArray[np.integer]) -> list[Any]:
+    def _named(self, rows: Longs) -> list[Any]:
         found: list[Any] = self._ids[rows].tolist()
         return found
 

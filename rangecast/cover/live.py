@@ -108,11 +108,11 @@ class Live:
         self._free(rows[comes == 0])
         return self._in_order(told)
 
-    def by_arrival(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+    def by_arrival(self, rows: Longs | Ints) -> Longs:
         """Return rows in order of arrival."""
-        return rows[np.argsort(self.store.arrival[rows], kind="stable")]
+        return rows[np.argsort(self.store.arrival[rows], kind="stable")].astype(np.int64)
 
-    def roots(self) -> npt.NDArray[np.integer]:
+    def roots(self) -> Longs:
         """Return the live rows that no edge leads to, in order of arrival."""
         is_root = self.live[: self.rows] & (self.store.coverers[: self.rows] == 0)
         return self.by_arrival(np.flatnonzero(is_root))
