@@ -28,7 +28,7 @@ run: setup  ## the main job: generate the market example, match and rank it, sho
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
 test: setup  ## all tests; then the conformance suite with numba's bounds check on
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto tests/test_conformance.py
 
 check: setup  ## ruff, mypy and import-linter

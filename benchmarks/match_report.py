@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ from benchmarks.contest import (
     best,
 )
 from benchmarks.measure import Table
+from benchmarks.page import machine, markdown, write
 
 if TYPE_CHECKING:
     from benchmarks.match import Case
@@ -52,19 +50,17 @@ def write_page(path: Path, cases: Sequence[Case], tables: Sequence[Table]) -> No
         "row, as has one of ours that would need 4 GB: the best peer is the best of",
         "those that have one.",
         "",
-        f"Machine: {_processor()}, {os.cpu_count()} cores. Python {platform.python_version()}, "
-        + ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
-        + ".",
+        machine(_PACKAGES),
         "",
         "![Ratios to the best peer](match.png)",
         "",
     ]
-    lines += _markdown(tables[0])
+    lines += markdown(tables[0])
     for case in cases:
-        lines += _markdown(_case(case))
+        lines += markdown(_case(case))
     for table in tables[1:]:
-        lines += _markdown(table)
-    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+        lines += markdown(table)
+    write(path, lines)
 
 
 def _case(case: Case) -> Table:
@@ -91,31 +87,6 @@ def _case(case: Case) -> Table:
     headings += ["tested an event", "bytes a subscription", "and attribute", "build s"]
     title = f"{case.name}: {case.about}; n = {case.n:,}, {case.matches:,.0f} matches an event"
     return Table(title, headings, rows)
-
-
-def _markdown(table: Table) -> list[str]:
-    lines = [f"## {table.title}", ""]
-    lines.append("| " + " | ".join(table.headings) + " |")
-    lines.append("| --- |" + " ---: |" * (len(table.headings) - 1))
-    lines += ["| " + " | ".join(row) + " |" for row in table.rows]
-    return [*lines, ""]
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def write_plot(path: Path, cases: Sequence[Case]) -> None:

@@ -47,15 +47,17 @@ class BadRow:
     """One row that can't be used, and why. Rows count from 0, as the default ids do."""
 
     source: str
-    row: int
+    row: int | None
+    """`None` where rows have no order; the source then tells which one it is."""
     column: str
     value: str
     reason: str
     remedy: str
 
     def __str__(self) -> str:
+        row = "" if self.row is None else f", row {self.row} (counted from 0)"
         return (
-            f"{self.source}, row {self.row} (counted from 0), column {self.column!r}: "
+            f"{self.source}{row}, column {self.column!r}: "
             f"{self.reason}\n  given: {self.value}\n  to do: {self.remedy}"
         )
 

@@ -1,3 +1,7 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # One profile for all: no deadline (machines are noisy, kernels compile on first use).
@@ -5,3 +9,21 @@ settings.register_profile(
     "rangecast", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("rangecast")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One local session for all tests that need one; they share a process (`xdist_group`)."""
+    from rangecast.spark import start
+
+    session = start(
+        "local[2]", app="tests", conf={"spark.driver.memory": "2g", "spark.default.parallelism": 2}
+    )
+    yield session
+    session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or "SPARK.md" in item.name:
+            item.add_marker(pytest.mark.xdist_group("spark"))

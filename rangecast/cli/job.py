@@ -17,7 +17,7 @@ from rangecast.cli.output import per_second, progress, summary
 from rangecast.errors import FileError
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes, Floats
-from rangecast.model.events import EventFile
+from rangecast.model.events import EventFile, Events
 from rangecast.model.files import TableWriter
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
@@ -25,6 +25,8 @@ from rangecast.model.subscriptions import read_subscriptions
 Answer = Callable[[Floats], Iterator[list[pa.Array]]]
 """Points of a batch -> pieces of the result: the place of the event in the batch, the row of the
 subscription, then what else the result has, one array a column."""
+AnswerAll = Callable[[Iterator[Events]], Iterator[list[pa.Array]]]
+"""All events -> pieces of the result, as above, but with the id of the event."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,28 @@ class Job:
 
     def run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
         """Write the answer to every event; `start` makes the answerer from the subscriptions."""
+
+        def start_all(boxes: Boxes) -> AnswerAll:
+            answer = start(boxes)
+
+            def answer_all(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
+                for ids, points in batches:
+                    for places, *others in answer(points):
+                        yield [ids.take(places), *others]
+
+            return answer_all
+
+        self.run_all(columns, start_all)
+
+    def run_all(self, columns: list[str], start: Callable[[Boxes], AnswerAll]) -> None:
+        """Write the answer to every event, where they are answered all together."""
         refuse_overwriting(
             [self.output, self.bad_rows], [self.events, self.subscriptions, self.space]
         )
         with until_closed():
             self._run(columns, start)
 
-    def _run(self, columns: list[str], start: Callable[[Boxes], Answer]) -> None:
+    def _run(self, columns: list[str], start: Callable[[Boxes], AnswerAll]) -> None:
         space = Space.load(self.space)
         began = time.perf_counter()
         count = 0
@@ -81,15 +98,19 @@ class Job:
             }
             schema = pa.schema([(name, types[name]) for name in columns])
             task = bars.add_task("answering events", total=None)
+
+            def counted() -> Iterator[Events]:
+                nonlocal count
+                for batch in events:
+                    count += len(batch.points)
+                    yield batch
+                    bars.advance(task, len(batch.points))
+
             with TableWriter(self.output, schema) as writer:
-                for ids, points in events:
-                    for piece in answer(points):
-                        named = dict(zip(columns, piece, strict=True))
-                        named["event"] = ids.take(named["event"])
-                        named["subscription"] = boxes.ids.take(named["subscription"])
-                        writer.write(pa.record_batch(list(named.values()), schema=schema))
-                    count += len(points)
-                    bars.advance(task, len(points))
+                for piece in answer(counted()):
+                    named = dict(zip(columns, piece, strict=True))
+                    named["subscription"] = boxes.ids.take(named["subscription"])
+                    writer.write(pa.record_batch(list(named.values()), schema=schema))
         seconds = time.perf_counter() - began
         facts = {
             "events": count,

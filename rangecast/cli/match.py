@@ -11,6 +11,7 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
+    Master,
     NanIsMissing,
     Output,
     Quiet,
@@ -31,6 +32,10 @@ def match(
     threads: Annotated[
         int, typer.Option("--threads", min=0, help="Threads that match; 0 is one a core.")
     ] = 1,
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or spark: the workers of --master match.")
+    ] = "local",
+    master: Master = None,
     explain_plan: Annotated[
         bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
     ] = False,
@@ -46,22 +51,30 @@ def match(
 
     import pyarrow as pa
 
-    from rangecast.cli.job import Answer, Job
+    from rangecast.cli.job import Answer, AnswerAll, Job
     from rangecast.cli.output import console
+    from rangecast.cli.spark import spark_session
+    from rangecast.errors import UsageError, near
     from rangecast.kernels.jit import is_cold
-    from rangecast.match.choose import build, check_index, choose
+    from rangecast.match.choose import Plan, build, check_index, choose
     from rangecast.match.ordered import stream_ordered
     from rangecast.model.boxes import Boxes, Floats
+    from rangecast.model.space import Space
 
+    if engine not in ("local", "spark"):
+        raise UsageError(f"no engine {engine!r}: {near(engine, ['local', 'spark'])}")
     check_index(index)
     workers = threads or os.cpu_count() or 1
     facts: dict[str, object] = {"threads": workers}
 
-    def start(boxes: Boxes) -> Answer:
-        plan = choose(boxes, index)
+    def tell(plan: Plan) -> None:
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:
             console.print(f"plan: {plan.name}: {plan.why}", markup=False)
+
+    def start(boxes: Boxes) -> Answer:
+        plan = choose(boxes, index)
+        tell(plan)
         if is_cold("match") and not (quiet or as_json):
             console.print("compiling kernels: only the first time, for some seconds")
         built = build(boxes, plan.name)
@@ -71,6 +84,13 @@ def match(
                 yield [pa.array(matches.events + first), pa.array(matches.rows)]
 
         return answer
+
+    def start_on_spark(boxes: Boxes) -> AnswerAll:
+        from rangecast.spark.in_order import match_in_order, prepare_rows
+
+        prepared = prepare_rows(session, boxes, Space.load(space), index)
+        tell(prepared.plan)
+        return lambda batches: match_in_order(session, prepared, batches)
 
     job = Job(
         events,
@@ -84,4 +104,9 @@ def match(
         quiet,
         facts,
     )
-    job.run(["event", "subscription"], start)
+    columns = ["event", "subscription"]
+    if engine == "local":
+        job.run(columns, start)
+        return
+    with spark_session(master) as session:
+        job.run_all(columns, start_on_spark)

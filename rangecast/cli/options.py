@@ -32,4 +32,8 @@ NanIsMissing = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Give the summary as JSON, for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Where Spark runs: local[*], or a cluster's URL."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same data.")]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from rangecast.kernels.jit import jit
 from rangecast.match.choose import Index
 from rangecast.match.result import Counts, Matches, Rows
@@ -26,12 +28,12 @@ def _sort(offsets: Counts, rows: Rows) -> None:
 
 
 def stream_ordered(index: Index, points: Floats, threads: int) -> Iterator[tuple[int, Matches]]:
-    """Yield (first event, matches) in pieces; rows ascend within an event, and within a piece.
+    """Yield (first event, matches) in pieces of whole events; rows ascend within an event.
 
-    Only an event whose rows fill more than one piece is ordered piece by piece.
+    A piece is of bounded size, unless one event alone has more matches.
     """
     if threads == 1:
-        for first, matches in index.stream(points):
+        for first, matches in _whole_events(index.stream(points)):
             _sort(matches.offsets, matches.rows)
             yield first, matches
         return
@@ -45,3 +47,27 @@ def stream_ordered(index: Index, points: Floats, threads: int) -> Iterator[tuple
         starts = range(0, len(points), _BLOCK)
         for wave in range(0, len(starts), 2 * threads):  # so that few answers wait at a time
             yield from pool.map(answer, starts[wave : wave + 2 * threads])
+
+
+def _whole_events(pieces: Iterator[tuple[int, Matches]]) -> Iterator[tuple[int, Matches]]:
+    """Yield pieces none of whose events goes on in the next one."""
+    begun: list[Rows] = []
+    piece = next(pieces, None)
+    while piece is not None:
+        following = next(pieces, None)
+        first, matches = piece
+        whole = len(matches.offsets) - 1
+        goes_on = following is not None and following[0] == first + whole - 1
+        if goes_on:
+            whole -= 1
+        if whole:
+            offsets, rows = matches.offsets[: whole + 1], matches.rows[: matches.offsets[whole]]
+            if begun:
+                earlier = sum(map(len, begun))
+                offsets = np.concatenate([[0], offsets[1:] + earlier])
+                rows = np.concatenate([*begun, rows])
+                begun = []
+            yield first, Matches(offsets, rows, matches.work)
+        if goes_on:
+            begun.append(matches.of(whole))
+        piece = following

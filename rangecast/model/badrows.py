@@ -39,7 +39,6 @@ class BadRows:
         if self._writer is None:
             raise BadRowError(bad)
         self.count += 1
-        whole = data if isinstance(data, str) else json.dumps(data, default=str, ensure_ascii=False)
         self._waiting.append(
             {
                 "file": bad.source,
@@ -48,7 +47,7 @@ class BadRows:
                 "value": bad.value,
                 "reason": bad.reason,
                 "remedy": bad.remedy,
-                "data": whole,
+                "data": _text(data),
             }
         )
         if len(self._waiting) >= _FLUSH:
@@ -71,3 +70,20 @@ class BadRows:
         if self._writer is not None:
             self._flush()
             self._writer.__exit__(kind, error, trace)
+
+
+class KeptRows(BadRows):
+    """Keeps bad rows for the caller, each with its reason and its data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[BadRow, str]] = []
+
+    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
+        self.count += 1
+        self.kept.append((bad, _text(data)))
+
+
+def _text(data: dict[str, Any] | str) -> str:
+    """Return a row for a person to read."""
+    return data if isinstance(data, str) else json.dumps(data, default=str, ensure_ascii=False)

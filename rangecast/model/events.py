@@ -66,7 +66,7 @@ class EventFile:
             self._check_columns(batch.data.schema.names)
             seen.update(batch.data.schema.names)
             ids, good = duplicates.check(batch, self.id_type)
-            points = _points(self.space, batch, str(self.path), self._bad, good, self._nan)
+            points = points_of(self.space, batch, str(self.path), self._bad, good, self._nan)
             yield Events(ids, points) if good.all() else Events(ids.filter(good), points[good])
         absent = [name for name in self.space.names if name not in seen]
         if seen and absent:
@@ -92,7 +92,7 @@ class EventFile:
                 )
 
 
-def _points(
+def points_of(
     space: Space,
     batch: Batch,
     source: str,
@@ -158,7 +158,7 @@ def encode_events(space: Space, events: Any) -> Events:
             raise UsageError(f"unknown attribute {name!r}: {near(name, space.names)}")
     rows = np.arange(data.num_rows)
     good = np.ones(len(rows), np.bool_)
-    points = _points(space, Batch(rows, data), "events", BadRows(), good, nan_is_missing=False)
+    points = points_of(space, Batch(rows, data), "events", BadRows(), good, nan_is_missing=False)
     return Events(data.column("id") if "id" in data.schema.names else pa.array(rows), points)
 
 

@@ -32,7 +32,7 @@ _SCORE = Number("score")
 _SEQ = Integer("seq")
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """The subscriptions of one batch; `sizes` says how many boxes each has."""
 
     ids: pa.Array
@@ -59,7 +59,7 @@ def read_subscriptions(
     duplicates = Duplicates(str(path), reader.bad, lambda: read_batches(path, pass_over))
     parts = []
     for batch in read_batches(path, reader.broken):
-        parts.append(reader.part(batch, duplicates, kind))
+        parts.append(reader.part(batch, *duplicates.check(batch, kind)))
         if progress is not None:
             progress(len(batch.rows))
     return _joined(parts, len(space))
@@ -71,7 +71,21 @@ def encode_subscriptions(space: Space, table: pa.Table) -> Boxes:
     reader = _Reader("subscriptions", space, BadRows(), ignore_unknown=False)
     kind = id_type(iter(batches), columnar=True)
     duplicates = Duplicates("subscriptions", reader.bad, lambda: iter(batches))
-    return _joined([reader.part(batch, duplicates, kind) for batch in batches], len(space))
+    parts = [reader.part(batch, *duplicates.check(batch, kind)) for batch in batches]
+    return _joined(parts, len(space))
+
+
+def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
+    """Refuse columns that subscriptions can't have, and a table that lacks what they need."""
+    _Reader(source, space, BadRows(), ignore_unknown=False).check(names)
+
+
+def encode_part(space: Space, batch: Batch, ids: pa.Array, good: Mask, bad: BadRows) -> Part:
+    """Return the subscriptions of one batch of many, of which `good` have an id that may stand.
+
+    Rows that can't be used go to `bad` and are cleared in `good`.
+    """
+    return _Reader("subscriptions", space, bad, ignore_unknown=False).part(batch, ids, good)
 
 
 def _table_batches(table: pa.Table) -> list[Batch]:
@@ -100,10 +114,9 @@ class _Reader:
         bad = BadRow(self.source, row, "(all)", text[:200], f"the row {why}", REMEDY)
         self.bad.add(bad, text)
 
-    def part(self, batch: Batch, duplicates: Duplicates, kind: pa.DataType | None) -> _Part:
+    def part(self, batch: Batch, ids: pa.Array, good: Mask) -> Part:
         names = batch.data.schema.names
-        self._check_columns(names)
-        ids, good = duplicates.check(batch, kind)
+        self.check(names)
         scores = self._values(batch, _SCORE, good, 0.0)
         seq = self._values(batch, _SEQ, good, None) if "seq" in names else None
         weights = None
@@ -112,7 +125,7 @@ class _Reader:
             weights = np.stack(columns, axis=1)
         make = self._filters if "filter" in names else self._ranges
         lo, hi, sizes = make(batch, good)
-        return _Part(
+        return Part(
             ids.filter(pa.array(good)),
             lo,
             hi,
@@ -122,7 +135,7 @@ class _Reader:
             None if seq is None else seq[good],
         )
 
-    def _check_columns(self, names: Sequence[str]) -> None:
+    def check(self, names: Sequence[str]) -> None:
         for name in names:
             if name not in self.known and not self.ignore_unknown:
                 raise FileError(
@@ -192,7 +205,7 @@ class _Reader:
         return lo[good], hi[good], np.ones(int(good.sum()), np.int64)
 
 
-def _joined(parts: list[_Part], dimensions: int) -> Boxes:
+def _joined(parts: list[Part], dimensions: int) -> Boxes:
     if not parts:
         return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)))
     sizes = np.concatenate([part.sizes for part in parts])
@@ -213,6 +226,6 @@ def _joined(parts: list[_Part], dimensions: int) -> Boxes:
     return boxes.take(np.argsort(np.concatenate(arrival), kind="stable"))
 
 
-def _weights(parts: list[_Part], dimensions: int) -> Iterator[Floats]:
+def _weights(parts: list[Part], dimensions: int) -> Iterator[Floats]:
     for part in parts:
         yield np.ones((len(part.ids), dimensions)) if part.weights is None else part.weights

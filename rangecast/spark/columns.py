@@ -1,0 +1,91 @@
+"""Columns by name and type: what a step needs is checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, LongType, StringType, StructType
+
+from rangecast.errors import UsageError
+from rangecast.model.space import Space
+
+_TEXTS = ("string", "varchar", "char")
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_NUMBERS = (*_WHOLE, "float", "double", "decimal")
+_FITS = {
+    "number": (*_NUMBERS, *_TEXTS),
+    "integer": (*_NUMBERS, *_TEXTS),
+    "timestamp": ("timestamp", "timestamp_ntz", "date", *_TEXTS),
+    "boolean": ("boolean", *_TEXTS),
+    "category": _TEXTS,
+    "string": _TEXTS,
+    "hierarchy": _TEXTS,
+}
+"""Column types that can hold the values of a kind of attribute; a text is parsed row by row."""
+
+_ERROR = ("column", "value", "reason", "row")
+ERROR = StructType()
+for _name in _ERROR:
+    ERROR = ERROR.add(_name, StringType())
+ERROR_TYPE = pa.struct([(name, pa.string()) for name in _ERROR])
+"""What is wrong with a row: the column, its value, why, and the whole row as a text."""
+
+
+def need(data: DataFrame, names: Iterable[str], what: str) -> None:
+    """Refuse a DataFrame that lacks columns."""
+    missing = [name for name in names if name not in data.columns]
+    if missing:
+        raise UsageError(
+            f"{what} lack the columns {', '.join(map(repr, missing))}\n"
+            f"  present: {', '.join(map(repr, data.columns)) or 'none'}\n"
+            "  to do: add or rename them"
+        )
+
+
+def need_attributes(data: DataFrame, space: Space, *, allow_missing: bool) -> list[str]:
+    """Return the columns of events that are attributes; refuse absent ones and wrong types."""
+    if not allow_missing:
+        need(data, space.names, "events")
+    found = [name for name in space.names if name in data.columns]
+    for name in found:
+        kind = data.schema[name].dataType
+        fits = _FITS[space[name].type]
+        if _plain(kind) not in (*fits, "void"):
+            raise UsageError(
+                f"column {name!r} of events has the type {kind.simpleString()}, and the attribute "
+                f"is a {space[name].type}; expected: {', '.join(fits)}\n  to do: cast it"
+            )
+    return found
+
+
+def id_kind(data: DataFrame, column: str, what: str) -> DataType:
+    """Return the type of ids, long or string; refuse any other."""
+    need(data, [column], what)
+    kind = _plain(data.schema[column].dataType)
+    if kind in _WHOLE:
+        return LongType()
+    if kind in _TEXTS:
+        return StringType()
+    raise UsageError(
+        f"column {column!r} of {what} has the type {kind}; an id is an integer or a text: cast it"
+    )
+
+
+def arrow_ids(kind: DataType) -> pa.DataType:
+    """Return the Arrow type of ids as Spark reads them."""
+    return pa.int64() if isinstance(kind, LongType) else pa.string()
+
+
+def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> StructType:
+    """Return the columns that travel along; refuse a name that the result uses itself."""
+    need(data, keep, "events")
+    for name in keep:
+        if name in taken:
+            raise UsageError(f"column {name!r} can't be kept: the result has one of that name")
+    return StructType([data.schema[name] for name in dict.fromkeys(keep)])
+
+
+def _plain(kind: DataType) -> str:
+    return kind.simpleString().split("(")[0]

@@ -1,0 +1,189 @@
+"""Space cut into partitions: runs of the Hilbert curve over the most selective attributes.
+
+Each of the attributes is cut into cells at quantiles of sampled events; the cells are put on a
+Hilbert curve, and the curve is cut into runs of about equal load. An event lies in exactly one
+partition. A box goes to every partition that it meets, so the partition of an event has all
+boxes that may hold it. A partition that has far more than its share of events, as where most events
+are the same, is split: its events are dealt out among several groups, each of which gets its
+boxes.
+
+Load is what sampled events cost: each counts 1, and `_MATCH` for each of its matches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.grid import cells_of
+from rangecast.kernels.hilbert import (
+    ROOM,
+    axes_by_selectivity,
+    indexes_of,
+    new_stack,
+    ranges_of_box,
+    turns_of,
+)
+from rangecast.kernels.jit import jit
+from rangecast.match.slabs import Slabs
+from rangecast.model.boxes import Boxes, Floats
+
+AXES, BITS = 2, 6
+"""Attributes that space is cut by, and bits of each: more of either put a box in more places."""
+MOST = 2048
+"""Partitions at most."""
+_RANGES = 64
+_MATCH = 0.1
+
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+
+class Cut(NamedTuple):
+    """How space is cut. Partition p is the curve from starts[p] to before starts[p + 1]."""
+
+    axes: Longs
+    edges: tuple[Floats, ...]
+    """Of each axis."""
+    starts: Words
+    first_group: Longs
+    """The groups of partition p are first_group[p] .. first_group[p + 1] - 1: one, or several if
+    it is split."""
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return len(self.starts)
+
+    @property
+    def groups(self) -> int:
+        """How many there are, with those of split partitions."""
+        return int(self.first_group[-1])
+
+    def groups_of_events(self, points: Floats) -> Longs:
+        """Return the group of each event, (events, d)."""
+        part = self._parts_of_events(points)
+        first, last = self.first_group[part], self.first_group[part + 1]
+        return first + np.arange(len(points)) % (last - first)
+
+    def groups_of_parts(self, parts: Longs) -> tuple[Longs, Longs]:
+        """Return every group of each of these partitions, and the place of the partition."""
+        counts = self.first_group[parts + 1] - self.first_group[parts]
+        place = np.repeat(np.arange(len(parts)), counts)
+        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self.first_group[parts][place] + within, place
+
+    def _parts_of_events(self, points: Floats) -> Longs:
+        cells = self._cells(points)
+        index = np.empty(len(points), np.uint64)
+        indexes_of(cells, BITS, turns_of(len(self.axes)), index)
+        return np.searchsorted(self.starts, index, "right").astype(np.int64) - 1
+
+    def _cells(self, points: Floats) -> Words:
+        cells = np.empty((len(points), len(self.axes)), np.uint64)
+        column = np.empty(len(points), np.int32)
+        for place, axis in enumerate(self.axes.tolist()):
+            cells_of(self.edges[place], np.ascontiguousarray(points[:, axis]), column)
+            cells[:, place] = column
+        return cells
+
+    def parts_of_boxes(self, lo: Floats, hi: Floats) -> tuple[Longs, Longs]:
+        """Return (box, partition) of every partition that each box meets, boxes ascending."""
+        first, last = self._cells(lo), self._cells(hi)
+        room = max(4 * len(lo), 2 * self.partitions)
+        stack, ranges = new_stack(), np.empty((2, ROOM * _RANGES), np.uint64)
+        boxes, parts = [], []
+        box = 0
+        while box < len(lo):
+            of_box, of_part = np.empty(room, np.int64), np.empty(room, np.int64)
+            box, filled = _place(
+                first, last, self.starts, box, of_box, of_part, ranges[0], ranges[1], stack
+            )
+            boxes.append(of_box[:filled])
+            parts.append(of_part[:filled])
+        empty = np.empty(0, np.int64)
+        return np.concatenate([empty, *boxes]), np.concatenate([empty, *parts])
+
+
+@jit
+def _place(
+    first: Words,
+    last: Words,
+    starts: Words,
+    box: int,
+    of_box: Longs,
+    of_part: Longs,
+    begins: Words,
+    ends: Words,
+    stack: Words,
+) -> tuple[int, int]:
+    """Write the partitions of boxes from `box` on; return the next box and how many were written.
+
+    `first` and `last` are the cells (n, axes) at a box's two corners. Ranges of a box ascend, so a
+    partition that two of them share is met twice in a row.
+    """
+    filled = 0
+    while box < len(first) and filled + len(starts) <= len(of_box):
+        count, _ = ranges_of_box(first[box], last[box], BITS, _RANGES, begins, ends, stack)
+        seen = -1
+        for one in range(count):
+            part = np.searchsorted(starts, begins[one], "right") - 1
+            part = max(part, seen + 1)
+            while part < len(starts) and starts[part] <= ends[one]:
+                of_box[filled], of_part[filled] = box, part
+                filled += 1
+                seen = part
+                part += 1
+        box += 1
+    return box, filled
+
+
+def cut_space(
+    sample: Boxes, events: Floats, *, scale: float, wanted: int, most_boxes: float
+) -> Cut:
+    """Return a cut into at least `wanted` partitions, if there are as many cells with load.
+
+    `sample` and `events` are samples of the boxes, one in `scale`, and of the events. More and
+    more partitions are made until none would get more than `most_boxes`, or more don't help.
+    """
+    axes = axes_by_selectivity(sample.lo, sample.hi, events if len(events) else None)[:AXES]
+    values = events if len(events) else np.concatenate([sample.lo, sample.hi])
+    edges = tuple(_quantiles(values[:, axis], (1 << BITS) - 2) for axis in axes.tolist())
+    whole = Cut(axes, edges, np.zeros(1, np.uint64), np.arange(2))
+    index = np.empty(len(events), np.uint64)
+    indexes_of(whole._cells(events), BITS, turns_of(len(axes)), index)
+    matches = np.diff(Slabs(sample).match(events).offsets) if len(events) else np.zeros(0)
+    load = 1 + _MATCH * scale * matches
+    order = np.argsort(index, kind="stable")
+    index, load = index[order], load[order]
+    while True:
+        cut = _cut_by_load(whole, index, load, wanted)
+        _, parts = cut.parts_of_boxes(sample.lo, sample.hi)
+        heaviest = scale * np.bincount(parts, minlength=1).max() if len(parts) else 0
+        if heaviest <= most_boxes or wanted >= MOST or cut.partitions < wanted // 2:
+            return cut
+        wanted *= 2
+
+
+def _cut_by_load(whole: Cut, index: Words, load: Floats, wanted: int) -> Cut:
+    """Cut the curve at equal shares of the load of sampled events, whose indexes ascend."""
+    upto = np.cumsum(load)
+    if not len(upto):
+        return whole
+    places = np.searchsorted(upto, np.arange(1, wanted) * upto[-1] / wanted)
+    starts = np.unique(np.concatenate([np.zeros(1, np.uint64), index[places]]))
+    part = np.searchsorted(starts, index, "right") - 1
+    share = np.bincount(part, load, minlength=len(starts)) / (upto[-1] / wanted)
+    splits = np.maximum(1, np.floor(share + 0.5)).astype(np.int64)
+    return whole._replace(starts=starts, first_group=np.concatenate([[0], np.cumsum(splits)]))
+
+
+def _quantiles(values: Floats, most: int) -> Floats:
+    """Return at most `most` distinct finite edges that cut values into about equal shares."""
+    finite = np.sort(values[np.isfinite(values)])
+    if not len(finite):
+        return np.empty(0)
+    places = (np.arange(1, most + 1) * len(finite)) // (most + 1)
+    return np.unique(finite[places])

@@ -1,0 +1,20 @@
+"""The process from which Spark forks its Python workers, with our kernels loaded already.
+
+A worker is replaced after a minute of idleness. Loading numba takes most of a second; here it is
+done once, before the first fork, and every worker has it from its first row on.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pyarrow  # noqa: F401
+from pyspark import daemon
+
+import rangecast.match.choose
+import rangecast.model.events  # noqa: F401
+
+if __name__ == "__main__":
+    daemon.manager()

@@ -1,0 +1,72 @@
+"""Events in the Python workers: record batches to points, and bad rows to values of a column."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import BadRow, BadRowError
+from rangecast.model.badrows import BadRows, KeptRows
+from rangecast.model.boxes import Floats
+from rangecast.model.events import points_of
+from rangecast.model.files import Batch
+from rangecast.model.space import Space
+from rangecast.spark.columns import ERROR_TYPE
+
+
+class Encoded(NamedTuple):
+    """A batch of events: the points of the good ones, and what is wrong with the others."""
+
+    points: Floats
+    places: npt.NDArray[np.int64]
+    """The place in the batch of each point."""
+    bad_places: npt.NDArray[np.int64]
+    errors: pa.Array
+    """Of each bad place, in the same order; of `ERROR_TYPE`."""
+
+
+class Refusing(BadRows):
+    """Raises the first bad row with the id of its event, as rows have no order in Spark."""
+
+    def __init__(self, ids: pa.Array):
+        super().__init__()
+        self._ids = ids
+
+    def add(self, bad: BadRow, data: dict[str, object] | str) -> None:
+        raise BadRowError(
+            BadRow(
+                f"event {self._ids[bad.row].as_py()!r}",
+                None,
+                bad.column,
+                bad.value,
+                bad.reason,
+                "correct the value, or ask for a column of errors with errors='column'",
+            )
+        )
+
+
+def encode_batch(
+    space: Space, batch: pa.RecordBatch, event_id: str, *, nan_is_missing: bool, raising: bool
+) -> Encoded:
+    """Return the points of a batch; `raising`: the first bad row is an error."""
+    rows = np.arange(batch.num_rows)
+    good = np.ones(len(rows), np.bool_)
+    bad = Refusing(batch.column(event_id)) if raising else KeptRows()
+    points = points_of(space, Batch(rows, batch), "events", bad, good, nan_is_missing)
+    if good.all():
+        return Encoded(points, rows, rows[:0], pa.nulls(0, ERROR_TYPE))
+    assert isinstance(bad, KeptRows)
+    return Encoded(points[good], rows[good], rows[~good], error_array(bad))
+
+
+def error_array(bad: KeptRows) -> pa.Array:
+    """Return what is wrong with each bad row, in the order of the rows."""
+    ordered = sorted(bad.kept, key=lambda one: one[0].row or 0)
+    errors = [
+        {"column": one.column, "value": one.value, "reason": one.reason, "row": data}
+        for one, data in ordered
+    ]
+    return pa.array(errors, ERROR_TYPE)

@@ -1,0 +1,155 @@
+"""The one place that starts Spark.
+
+Local by default (`local[*]`), any cluster by its master URL. Settings come from, each over the one
+before: the defaults below, those for a local master, and what the caller gives. A session that
+is running already is taken as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rangecast.errors import UsageError
+from rangecast.spark.java import java_home
+
+LOCAL = "local[*]"
+
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Kernels work on many events at a time; Spark's own 10,000 is for wider rows.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+    # A table from the driver beyond this is shipped as blocks, not as part of every plan.
+    "spark.sql.execution.arrow.localRelationThreshold": "1MB",
+    "spark.python.daemon.module": "rangecast.spark.daemon",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_LOG = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+logger.repl.name = org.apache.spark.repl.Main
+logger.repl.level = error
+"""
+_NOISE = b"WARNING: Using incubator modules"
+"""Said by every Java that Spark starts; nobody can act on it."""
+
+
+def start(
+    master: str | None = None, *, app: str = "rangecast", conf: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """Return the running session, or start one on `master` with our defaults and `conf`."""
+    there = running()
+    if there is not None:
+        return there
+    given = {key: str(value) for key, value in (conf or {}).items()}
+    # spark-submit and its kin start the JVM themselves and choose the master.
+    started = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = master or given.pop("spark.master", None) or (None if started else LOCAL)
+    settings = dict(_ALWAYS)
+    python = given.get("spark.pyspark.python")
+    if master is not None and master.startswith("local"):
+        settings |= _LOCAL
+        settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 1))
+        settings["spark.driver.memory"] = f"{_quarter_of_memory()}g"
+        python = python or sys.executable
+    settings |= given
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = python  # the setting alone is read by spark-submit only
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    if started:
+        return builder.getOrCreate()
+    os.environ["JAVA_HOME"] = str(java_home())
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log4j2.properties"
+        log.write_text(_LOG)
+        with _launched_with(f"-Dlog4j2.configurationFile={log.as_uri()}"), _without_noise():
+            return builder.getOrCreate()
+
+
+def running() -> SparkSession | None:
+    """Return the session that runs already, if one does."""
+    return SparkSession.getActiveSession()
+
+
+def session_of(data: DataFrame) -> SparkSession:
+    """Return the session of a DataFrame; one of Spark Connect is refused."""
+    session = data.sparkSession
+    if not hasattr(session, "_jsparkSession"):
+        raise UsageError(
+            "this DataFrame belongs to a Spark Connect session, which can't ship an index to its "
+            "workers; use a classic session, such as rangecast.spark.start() gives"
+        )
+    return session
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether the workers of a session run on this host, as processes of this user."""
+    master = session.sparkContext.master or ""
+    return master == "local" or master.startswith("local[")
+
+
+@contextmanager
+def _launched_with(option: str) -> Iterator[None]:
+    """Give the JVM that is being started an option, and leave the environment as it was."""
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{before} {option}" if before else option
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SPARK_SUBMIT_OPTS"]
+        else:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Let the JVM that is being started write its errors to ours, less a line of no use."""
+    source, sink = os.pipe()
+    ours = os.dup(2)
+    threading.Thread(target=_pass_on, args=(source, os.dup(ours)), daemon=True).start()
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _pass_on(source: int, target: int) -> None:
+    with open(source, "rb", buffering=0) as lines, open(target, "wb", buffering=0) as out:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                out.write(line)
+
+
+def _quarter_of_memory() -> int:
+    """Return a quarter of this machine's memory in whole GB, at least one and at most eight."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(8, max(1, total // 4 // 2**30))

@@ -1,0 +1,227 @@
+"""Subscriptions of a DataFrame as boxes: parsed by the workers, gathered or left where they are.
+
+`encode` turns each row into its boxes as bytes, lo and hi of one box after the other:
+
+    id, seq (double or null), score, weights (binary or null), boxes (binary), error
+
+A string attribute numbers the words that the whole set mentions, so with one the workers first
+report all words; then all number them alike. Order of arrival is `seq`, or else the id.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, DataType, DoubleType, StructType
+
+from rangecast.errors import BadRow, UsageError
+from rangecast.model.attributes import String
+from rangecast.model.badrows import BadRows, KeptRows
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.events import REMEDY
+from rangecast.model.files import Batch
+from rangecast.model.ids import as_ids
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import Part, check_columns, encode_part
+from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
+from rangecast.spark.events import error_array
+
+
+def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
+    """Return the subscriptions as boxes, and the space with every word that they mention."""
+    kind = id_kind(subscriptions, "id", "subscriptions")
+    check_columns("subscriptions", space, subscriptions.columns)
+    known = copy.deepcopy(space)
+    if any(isinstance(attribute, String) for attribute in known):
+        _learn_words(subscriptions, known, kind)
+
+    def encode_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _encoded(known, batch, kind)
+
+    schema = StructType().add("id", kind).add("seq", DoubleType()).add("score", DoubleType())
+    schema = schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
+    return subscriptions.mapInArrow(encode_all, schema), known
+
+
+def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
+    """Return boxes that are on the driver as `encode` gives them; their order is that of rows."""
+    dimensions = boxes.dimensions
+    flat = np.stack([boxes.lo, boxes.hi], axis=1)
+    ids = boxes.ids if pa.types.is_integer(boxes.ids.type) else boxes.ids.cast(pa.string())
+    table = pa.table(
+        {
+            "id": ids,
+            "seq": pa.array(np.arange(boxes.rows, dtype=np.float64)),
+            "boxes": binary_of(boxes.first * 16 * dimensions, flat),
+        }
+    )
+    return session.createDataFrame(table)
+
+
+def gather(encoded: DataFrame, space: Space, bad_rows: BadRows | None = None) -> Boxes:
+    """Collect encoded subscriptions on the driver, in order of arrival."""
+    table = encoded.toArrow()
+    bad = bad_rows or BadRows()
+    report_errors(table, bad)
+    good = table.filter(pc.is_null(table.column("error")))
+    return boxes_of_table(good, len(space), bad)
+
+
+def report_errors(table: pa.Table, bad: BadRows) -> None:
+    """Hand the rows with an error to `bad`."""
+    wrong = table.filter(pc.is_valid(table.column("error")))
+    for one, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
+        source = f"subscription {one!r}"
+        row = BadRow(source, None, error["column"], error["value"], error["reason"], REMEDY)
+        bad.add(row, error["row"])
+
+
+def boxes_of_table(table: pa.Table, dimensions: int, bad: BadRows | None = None) -> Boxes:
+    """Return encoded subscriptions, none with an error, in order of arrival; duplicates are bad."""
+    order = [("seq", "ascending"), ("id", "ascending")]
+    table = table.sort_by(order)
+    if bad is not None:
+        table = _without_duplicates(table, bad)
+    sizes = pc.binary_length(table.column("boxes")).to_numpy() // (16 * dimensions)
+    flat = floats_of(table.column("boxes"), 2 * dimensions)
+    scores = weights = None
+    if "score" in table.column_names:
+        scores = table.column("score").to_numpy()
+    if "weights" in table.column_names and table.column("weights").null_count < table.num_rows:
+        ones = np.ones(dimensions).tobytes()
+        weights = floats_of(table.column("weights").fill_null(ones), dimensions)
+    return Boxes.of(
+        flat[:, :dimensions],
+        flat[:, dimensions:],
+        owner=np.repeat(np.arange(len(sizes)), sizes),
+        ids=table.column("id").combine_chunks(),
+        scores=scores,
+        weights=weights,
+    )
+
+
+def _without_duplicates(table: pa.Table, bad: BadRows) -> pa.Table:
+    ids = table.column("id")
+    counts = pc.value_counts(ids)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if not len(twice):
+        return table
+    seen: set[Any] = set()
+    keep = np.ones(table.num_rows, np.bool_)
+    hits = pc.is_in(ids, twice).to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(hits).tolist():
+        one = ids[place].as_py()
+        keep[place] = one not in seen
+        if one in seen:
+            remedy = "give each subscription an id of its own"
+            row = BadRow(f"subscription {one!r}", None, "id", str(one), "stands twice", remedy)
+            bad.add(row, {"id": one})
+        seen.add(one)
+    return table.filter(pa.array(keep))
+
+
+def need_distinct_ids(encoded: DataFrame) -> None:
+    """Refuse subscriptions of which two have the same id; a job of its own."""
+    twice = encoded.groupBy("id").count().filter("count > 1").limit(3).collect()
+    if twice:
+        shown = ", ".join(repr(row["id"]) for row in twice)
+        raise UsageError(f"subscriptions: ids stand twice: {shown}; give each one of its own")
+
+
+def need_no_errors(encoded: DataFrame) -> None:
+    """Refuse subscriptions that can't be used, showing the first; a job of its own."""
+    wrong = encoded.filter("error is not null").limit(1).toArrow()
+    report_errors(wrong, BadRows())
+
+
+def _learn_words(subscriptions: DataFrame, space: Space, kind: DataType) -> None:
+    """Enter every word that the subscriptions mention into the space, in order of the words."""
+    strings = [a.name for a in space if isinstance(a, String)]
+    before = {name: len(space.vocabularies[name]) for name in strings}
+
+    def report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            _part(space, batch, kind, KeptRows())
+        new = [
+            (name, word) for name in strings for word in space.vocabularies[name][before[name] :]
+        ]
+        yield pa.record_batch(
+            {
+                "name": pa.array([name for name, _ in new], pa.string()),
+                "word": pa.array([word for _, word in new], pa.string()),
+            }
+        )
+
+    found = subscriptions.mapInArrow(report, "name string, word string").distinct().collect()
+    for name, word in sorted((row["name"], row["word"]) for row in found):
+        space[name].equal(word)
+
+
+def _part(
+    space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows
+) -> tuple[Part, npt.NDArray[np.bool_]]:
+    rows = Batch(np.arange(batch.num_rows), batch)
+    ids, missing = as_ids(batch.column("id"), arrow_ids(kind))
+    good = ~missing
+    for place in np.flatnonzero(missing).tolist():
+        reason = "an id is an integer or a text, and never missing"
+        bad.add(BadRow("subscriptions", place, "id", "null", reason, REMEDY), "")
+    return encode_part(space, rows, ids, good, bad), good
+
+
+def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBatch:
+    bad = KeptRows()
+    part, good = _part(space, batch, kind, bad)
+    dimensions = len(space)
+    flat = np.stack([part.lo, part.hi], axis=1)
+    ends = np.concatenate([[0], np.cumsum(part.sizes)]) * 16 * dimensions
+    weights = pa.nulls(len(part.ids), pa.binary())
+    if part.weights is not None:
+        lines = np.arange(len(part.ids) + 1) * 8 * dimensions
+        weights = binary_of(lines, part.weights)
+    named = {
+        "id": part.ids,
+        "seq": pa.nulls(len(part.ids), pa.float64()) if part.seq is None else pa.array(part.seq),
+        "score": pa.array(part.scores),
+        "weights": weights,
+        "boxes": binary_of(ends, flat),
+        "error": pa.nulls(len(part.ids), ERROR_TYPE),
+    }
+    usable = pa.record_batch(named)
+    if good.all():
+        return usable
+    errors = error_array(bad)
+    wrong = {name: pa.nulls(len(errors), array.type) for name, array in named.items()}
+    wrong["id"] = batch.column("id").filter(pa.array(~good)).cast(part.ids.type)
+    wrong["error"] = errors
+    return pa.concat_batches([usable, pa.record_batch(wrong)])
+
+
+def binary_of(ends: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array:
+    """Return values of bytes: those of `values` from ends[i] to ends[i + 1]."""
+    flat = np.ascontiguousarray(values)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(flat)]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+
+
+def floats_of(binary: pa.Array | pa.ChunkedArray, width: int) -> Floats:
+    """Return the doubles of all values of bytes, in rows of `width`."""
+    whole = binary.cast(pa.large_binary())
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.combine_chunks()
+    _, offsets, data = whole.buffers()
+    if not len(whole) or data is None:
+        return np.empty((0, width))
+    ends = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1]
+    flat = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    if flat.ctypes.data % 8:
+        flat = flat.copy()  # a slice of a batch may begin anywhere
+    return flat.view(np.float64).reshape(-1, width)

@@ -1,0 +1,317 @@
+"""The step `match` on Spark: the same as the oracle, whatever the plan and the form."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast.engine import Engine
+from rangecast.errors import RangecastError, UsageError
+from rangecast.match.scan import Scan
+from rangecast.model.attributes import Integer, Number, String
+from rangecast.model.boxes import Boxes
+from rangecast.model.snapshot import save_boxes
+from rangecast.model.space import Space
+from rangecast.spark import match, prepare
+from tests import adversarial, strategies
+from tests.conformance import as_sets
+
+
+def combined(cases):
+    """Many cases as one: an attribute more says which case a box or an event is of."""
+    d = max(boxes.dimensions for boxes, _ in cases)
+    lo, hi, owner, points = [], [], [], []
+    rows = 0
+    for number, (boxes, events) in enumerate(cases):
+        wide = np.full((2, len(boxes.lo), d + 1), [[[-np.inf]], [[np.inf]]])
+        wide[0, :, : boxes.dimensions], wide[1, :, : boxes.dimensions] = boxes.lo, boxes.hi
+        wide[:, :, d] = number
+        lo.append(wide[0])
+        hi.append(wide[1])
+        owner.append(boxes.owner + rows)
+        rows += boxes.rows
+        more = np.full((len(events), d + 1), np.inf)
+        more[:, : boxes.dimensions] = events
+        more[:, d] = number
+        points.append(more)
+    ids = [f"µ-{row}" for row in range(rows)]
+    boxes = Boxes.of(
+        np.concatenate(lo), np.concatenate(hi), owner=np.concatenate(owner), ids=ids or None
+    )
+    return boxes, np.concatenate(points)
+
+
+def number_space(d):
+    return Space([Number(f"a{axis}") for axis in range(d)])
+
+
+def events_of(spark, points):
+    columns = {"id": pa.array(np.arange(len(points), dtype=np.int16))}
+    for axis in range(points.shape[1]):
+        columns[f"a{axis}"] = pa.array(points[:, axis], mask=np.isinf(points[:, axis]))
+    return spark.createDataFrame(pa.table(columns))
+
+
+def sets_of(arrays):
+    answer = {}
+    for row in arrays.collect():
+        assert row["event"] not in answer, "an event was answered twice"
+        assert len(set(row["subscriptions"])) == len(row["subscriptions"])
+        answer[row["event"]] = set(row["subscriptions"])
+    return answer
+
+
+def check(spark, boxes, points, **options):
+    ids = boxes.ids.to_pylist()
+    expected = [{ids[row] for row in rows} for rows in as_sets(Scan(boxes).match(points))]
+    space, events = number_space(boxes.dimensions), events_of(spark, points)
+    arrays = match(events, boxes, space, output="arrays", **options)
+    assert sets_of(arrays) == dict(enumerate(expected))
+    pairs = match(events, boxes, space, **options).collect()
+    wanted = {(event, one) for event, found in enumerate(expected) for one in found}
+    assert len(pairs) == len(wanted)
+    assert {(row["event"], row["subscription"]) for row in pairs} == wanted
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_adversarial_cases(spark, plan):
+    check(spark, *combined(list(adversarial.cases().values())), plan=plan)
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_random_cases(spark, plan):
+    @settings(max_examples=2)
+    @given(st.lists(strategies.boxes_and_points(), min_size=20, max_size=20))
+    def look(cases):
+        check(spark, *combined(cases), plan=plan, group_bytes=2000)
+
+    look()
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_nothing_in_nothing_out(spark, plan):
+    none = Boxes.of(np.zeros((0, 2)), np.zeros((0, 2)))
+    some = Boxes.of(np.zeros((3, 2)), np.ones((3, 2)))
+    points = np.array([[0.5, 0.5], [2.0, np.inf]])
+    check(spark, none, points, plan=plan)
+    check(spark, some, points[:0], plan=plan)
+    check(spark, some, points, plan=plan)
+
+
+@pytest.mark.parametrize(("plan", "n"), [("broadcast", (1 << 20) + 5), ("partitioned", 50_000)])
+def test_an_event_that_matches_everything_and_one_value_for_all(spark, plan, n):
+    """More matches of one event than a piece holds; every event the same: a hot partition."""
+    boxes = Boxes.of(np.full((n, 1), -np.inf), np.full((n, 1), np.inf))
+    events = events_of(spark, np.zeros((2, 1)))
+    arrays = match(events, boxes, number_space(1), output="arrays", plan=plan)
+    found = arrays.selectExpr(
+        "size(subscriptions) n", "subscriptions[0] a", f"subscriptions[{n - 1}] b"
+    )
+    assert [tuple(row) for row in found.collect()] == [(n, 0, n - 1)] * 2
+    pairs = match(events, boxes, number_space(1), plan=plan)
+    pairs.createOrReplaceTempView("pairs")
+    counted = spark.sql("select sum(subscription), count(*) from pairs group by event").collect()
+    assert [tuple(row) for row in counted] == [(n * (n - 1) // 2, n)] * 2
+
+
+SPACE = """
+[[attribute]]
+name = "symbol"
+type = "string"
+
+[[attribute]]
+name = "price"
+type = "number"
+min = 0
+
+[[attribute]]
+name = "lots"
+type = "integer"
+"""
+SUBSCRIPTIONS = {
+    "id": ["b", "a", "c", "d"],
+    "filter": [
+        "symbol = 'AAA' and price < 10",
+        "symbol != 'AAA'",
+        "price > 5 or lots in (1, 2)",
+        "symbol in ('ÄÖ', 'BBB') and lots is null",
+    ],
+}
+EVENTS = {
+    "id": [10, 11, 12, 13],
+    "symbol": ["AAA", "BBB", "ÄÖ", None],
+    "price": [4.0, 6.0, None, 9.0],
+    "lots": [1, None, None, 2],
+    "desk": ["x", "y", "z", None],
+}
+
+
+@pytest.fixture
+def tables(spark):
+    events = spark.createDataFrame(pa.table(EVENTS))
+    return events, spark.createDataFrame(pa.table(SUBSCRIPTIONS)), Space.from_toml(SPACE)
+
+
+def local(subscriptions=SUBSCRIPTIONS):
+    engine = Engine(Space.from_toml(SPACE))
+    engine.subscribe_many(pa.table(subscriptions).sort_by("id"))
+    events = pa.table(EVENTS).drop(["desk"])
+    answers = engine.match_many(events)
+    return {one: set(answers.of(place)) for place, one in enumerate(EVENTS["id"])}
+
+
+@pytest.mark.parametrize("plan", ["auto", "broadcast", "partitioned"])
+def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, plan):
+    events, subscriptions, space = tables
+    arrays = match(events, subscriptions, space, output="arrays", plan=plan, keep=["desk"])
+    assert sets_of(arrays) == local()
+    assert {row["event"]: row["desk"] for row in arrays.collect()} == dict(
+        zip(EVENTS["id"], EVENTS["desk"], strict=True)
+    )
+    assert space.vocabularies == {"symbol": []}, "the caller's space was changed"
+
+
+def test_a_set_too_large_to_be_mapped_is_partitioned(tables):
+    events, subscriptions, space = tables
+    arrays = match(events, subscriptions, space, output="arrays", mapped_bytes=10)
+    assert "sort" in arrays._jdf.queryExecution().toString().lower()
+    assert sets_of(arrays) == local()
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_order_of_arrival(spark, tables, plan):
+    """By `seq` if there is one, else by id."""
+    events, _, space = tables
+    always = {"id": ["b", "a", "c"], "filter": ["true", "true", "true"]}
+    for seq, expected in ((None, ["a", "b", "c"]), ([1, 7, 3], ["b", "c", "a"])):
+        table = pa.table(always | ({} if seq is None else {"seq": seq}))
+        found = match(
+            events, spark.createDataFrame(table), space, output="arrays", plan=plan
+        ).collect()
+        assert [row["subscriptions"] for row in found] == [expected] * 4
+
+
+def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
+    events, subscriptions, space = tables
+    prepared = prepare(spark, subscriptions, space)
+    assert (prepared.rows, prepared.plan.name) == (4, "slabs")
+    for _ in range(2):
+        assert sets_of(match(events, prepared, space, output="arrays")) == local()
+    engine = Engine(Space.from_toml(SPACE))
+    engine.subscribe_many(pa.table(SUBSCRIPTIONS))
+    engine.save(tmp_path / "set")
+    assert sets_of(match(events, tmp_path / "set", space, output="arrays")) == local()
+    other = Space([Number("price")])
+    save_boxes(tmp_path / "other", Boxes.of([[0.0]], [[1.0]]), other)
+    with pytest.raises(UsageError, match="is a snapshot of"):
+        prepare(spark, tmp_path / "other", space)
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, plan):
+    _, subscriptions, space = tables
+    wrong = EVENTS | {"price": [4.0, -1.0, float("nan"), 9.0]}
+    events = spark.createDataFrame(pa.table(wrong))
+    found = match(
+        events, subscriptions, space, output="arrays", errors="column", keep=["desk"], plan=plan
+    )
+    rows = {row["event"]: row for row in found.collect()}
+    assert len(rows) == 4
+    assert rows[10]["error"] is None
+    assert rows[10]["subscriptions"]
+    assert rows[11]["subscriptions"] == []
+    assert (rows[11]["error"]["column"], rows[11]["error"]["value"]) == ("price", "-1.0")
+    assert "outside its domain, 0 to any" in rows[11]["error"]["reason"]
+    assert '"symbol": "BBB"' in rows[11]["error"]["row"]
+    assert rows[11]["desk"] == "y"
+    assert rows[12]["error"]["column"] == "price"
+    pairs = match(events, subscriptions, space, errors="column", plan=plan).collect()
+    assert {row["event"] for row in pairs if row["error"]} == {11, 12}
+    assert all(row["subscription"] is None for row in pairs if row["error"])
+    with pytest.raises(Exception, match=r"event 1[12], column 'price'"):
+        match(events, subscriptions, space, plan=plan).collect()
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_bad_subscriptions_are_refused_before_any_event(spark, tables, plan):
+    events, _, space = tables
+    cases = {
+        "subscription 'b', column 'filter'": {"id": ["a", "b"], "filter": ["price < 1", "price <"]},
+        "twice": {"id": ["a", "a"], "filter": ["true", "true"]},
+        "column 'id'": {"id": ["a", None], "filter": ["true", "true"]},
+    }
+    for told, table in cases.items():
+        with pytest.raises(RangecastError, match=told):
+            match(events, spark.createDataFrame(pa.table(table)), space, plan=plan)
+
+
+def test_columns_are_checked_by_name_and_type(spark, tables):
+    events, subscriptions, space = tables
+    cases = [
+        (events.drop("price"), {}, r"events lack the columns 'price'\n  present: 'id', 'symbol'"),
+        (events.drop("id"), {}, "events lack the columns 'id'"),
+        (events.withColumn("price", events["price"] > 1), {}, "'price'.*boolean.*a number"),
+        (events.withColumn("id", events["price"]), {}, "'id'.*double.*an id is"),
+        (events, {"keep": ["dsk"]}, "events lack the columns 'dsk'"),
+        (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
+        (events, {"output": "pair"}, "did you mean 'pairs'"),
+        (events, {"errors": "drop"}, "no errors 'drop'"),
+        (events, {"plan": "broadcats"}, "did you mean 'broadcast'"),
+        (events, {"index": "slab"}, "did you mean 'slabs'"),
+    ]
+    for data, options, told in cases:
+        with pytest.raises(UsageError, match=told):
+            match(data, subscriptions, space, **options)
+    with pytest.raises(RangecastError, match="unknown column 'scor'"):
+        match(events, subscriptions.withColumn("scor", subscriptions["id"]), space)
+    found = match(events.drop("price"), subscriptions, space, allow_missing=True, output="arrays")
+    assert {row["event"]: row["subscriptions"] for row in found.collect()}[12] == ["a", "d"]
+
+
+def test_texts_are_parsed_and_an_id_column_may_have_another_name(spark, tables):
+    events, subscriptions, space = tables
+    texts = events.selectExpr(
+        "id as key", "symbol", "cast(price as string)", "cast(lots as string)"
+    )
+    assert sets_of(match(texts, subscriptions, space, output="arrays", event_id="key")) == local()
+
+
+def test_a_streaming_dataframe(spark, tables, tmp_path):
+    events, subscriptions, space = tables
+    events.write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
+    with pytest.raises(UsageError, match="micro-batch"):
+        match(stream, subscriptions, space, plan="partitioned")
+    found = match(stream, subscriptions, space, output="arrays")
+    query = (
+        found.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    assert sets_of(spark.read.parquet(str(tmp_path / "out"))) == local()
+
+
+def test_skew_and_many_partitions_give_the_same_answer(spark):
+    random = np.random.default_rng(3)
+    d, n, m = 3, 1000, 1500
+    centre = random.random((n, d))
+    width = random.random((n, d)) * 0.1
+    lo, hi = centre - width, centre + width
+    free = random.random((n, d)) < 0.3
+    lo[free], hi[free] = -np.inf, np.inf
+    points = random.random((m, d))
+    points[: m // 2] = points[0]
+    points[random.random((m, d)) < 0.05] = np.inf
+    check(spark, Boxes.of(lo, hi), points, plan="partitioned", group_bytes=20_000)
+
+
+def test_integer_kinds_fit(spark):
+    space = Space([Integer("n"), String("s")])
+    events = spark.createDataFrame(
+        pa.table({"id": ["x"], "n": pa.array([3], pa.int16()), "s": ["t"]})
+    )
+    subscriptions = spark.createDataFrame(pa.table({"id": [7], "n_lo": [1], "n_hi": [3]}))
+    assert [tuple(row) for row in match(events, subscriptions, space).collect()] == [("x", 7)]
