@@ -8,6 +8,7 @@ import importlib
 SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
+    "cover": "covering under every index, live sets of a million, whole sets",
     "spark": "matching on Spark beside its own joins and DuckDB",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
