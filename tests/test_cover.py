@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rangecast import Boxes, Integer, Number, Space, UsageError
+from rangecast import Boxes, Filter, Integer, Number, Space, UsageError
 from rangecast.cover import Graph
 from rangecast.cover.blocks import Blocks
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.kdtree import KdTree
+from rangecast.model.filters import boxes_of
 from tests.adversarial import cases
 from tests.cover_oracle import Neighbourhood, cover_matrix
 from tests.strategies import boxes as some_boxes
@@ -60,12 +63,20 @@ def check_state(graph: Graph, right: Neighbourhood) -> None:
             assert len(known) <= graph.k
 
 
-def play(graph: Graph, boxes: Boxes, commands: list[int], check_each: int = 1) -> None:
+def play(
+    graph: Graph,
+    boxes: Boxes,
+    commands: list[int],
+    check_each: int = 1,
+    filters: list[Filter] | None = None,
+) -> None:
     """Let subscriptions of a pool come, and go at their next mention."""
     right = Neighbourhood(boxes)
     for step, row in enumerate(commands):
         if row in right.arrival:
             assert graph.remove(row) == right.remove(row)
+        elif filters is not None:
+            assert graph.add(row, filters[row]) == right.add(row)
         else:
             assert graph.add_many(boxes.take([row])).tolist() == [right.add(row)]
         if step % check_each == 0:
@@ -78,9 +89,15 @@ def play(graph: Graph, boxes: Boxes, commands: list[int], check_each: int = 1) -
 def test_a_long_trace_gives_what_the_definition_gives(index, k):
     rng = np.random.default_rng(5)
     for d in (1, 3):
-        boxes = random_boxes(rng, 60, d)
-        boxes = Boxes.of(boxes.lo, boxes.hi, owner=boxes.owner)
-        play(Graph(space_of(d), index, k), boxes, rng.integers(0, 60, 500).tolist(), check_each=9)
+        space, pool = space_of(d), random_boxes(rng, 60, d)
+        first = pool.first
+        filters = [
+            Filter.from_boxes(space, pool.lo[begin:end], pool.hi[begin:end])
+            for begin, end in pairwise(first)
+        ]
+        lo, hi, owner = boxes_of(space, filters)
+        commands = rng.integers(0, 60, 500).tolist()
+        play(Graph(space, index, k), Boxes.of(lo, hi, owner=owner), commands, 9, filters)
 
 
 @pytest.mark.parametrize("index", INDEXES)

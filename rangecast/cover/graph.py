@@ -29,7 +29,8 @@ from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, Bytes, Ints, Lon
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Filter, boxes_of, parse
+from rangecast.model.filters import Box as SparseBox
+from rangecast.model.filters import Filter, parse
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 
@@ -106,17 +107,19 @@ class Graph:
         _check_id(subscription)
         if subscription in self._row_of:
             raise UsageError(f"subscription {subscription!r} is there already; remove it first")
-        rows = self._new_rows(self._boxes_of(box), [subscription])
-        self._row_of[subscription] = int(rows[0])
-        return len(self._do(rows, np.ones(1, np.uint8)).ids) == 1
+        row = self._live.new_row(self._boxes_of(box))
+        self._ids = longer(self._ids, self._live.rows)
+        self._ids[row] = subscription
+        self._row_of[subscription] = row
+        forwarded, _ = self._live.do_one(row, comes=True)
+        return len(forwarded) == 1
 
     def remove(self, subscription: Id) -> Removal:
         """Remove a subscription; return what to forward: first what it exposes, then itself."""
         row = self._row(subscription)
         del self._row_of[subscription]
-        told = self._do(np.array([row], np.int32), np.zeros(1, np.uint8))
-        forward = bool(told.withdraws.any())
-        return Removal(told.ids[: len(told.ids) - forward], forward)
+        exposed, forward = self._live.do_one(row, comes=False)
+        return Removal([self._ids[one] for one in exposed], forward)
 
     def add_many(self, subscriptions: Boxes | pa.Table) -> npt.NDArray[np.bool_]:
         """Add all, one after the other; return for each whether to forward it."""
@@ -222,13 +225,14 @@ class Graph:
         found: list[Any] = self._ids[rows].tolist()
         return found
 
-    def _boxes_of(self, box: Box) -> Boxes:
+    def _boxes_of(self, box: Box) -> Sequence[SparseBox]:
         if isinstance(box, str):
-            box = parse(self.space, box)
+            return parse(self.space, box).boxes
         if not isinstance(box, Filter):
-            box = Filter.from_boxes(self.space, *box)
-        lo, hi, owner = boxes_of(self.space, [box])
-        return Boxes.of(lo, hi, owner=owner)
+            return Filter.from_boxes(self.space, *box).boxes
+        if box.space is not self.space and box.space != self.space:
+            raise UsageError(f"the filter is of another space, {box.space}; use {self.space}")
+        return box.boxes
 
     def _many(self, given: Boxes | pa.Table) -> Boxes:
         boxes = given if isinstance(given, Boxes) else encode_subscriptions(self.space, given)
