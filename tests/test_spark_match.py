@@ -231,6 +231,10 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, plan):
     assert all(row["subscription"] is None for row in pairs if row["error"])
     with pytest.raises(Exception, match=r"event 1[12], column 'price'"):
         match(events, subscriptions, space, plan=plan).collect()
+    nameless = spark.createDataFrame(pa.table(EVENTS | {"id": [1, None, 3, 4]}))
+    found = match(nameless, subscriptions, space, output="arrays", errors="column", plan=plan)
+    bad = [row["error"] for row in found.collect() if row["event"] is None]
+    assert [(error["column"], '"symbol": "BBB"' in error["row"]) for error in bad] == [("id", True)]
 
 
 @pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
@@ -255,6 +259,7 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.withColumn("id", events["price"]), {}, "'id'.*double.*an id is"),
         (events, {"keep": ["dsk"]}, "events lack the columns 'dsk'"),
         (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
+        (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),
         (events, {"output": "pair"}, "did you mean 'pairs'"),
         (events, {"errors": "drop"}, "no errors 'drop'"),
         (events, {"plan": "broadcats"}, "did you mean 'broadcast'"),

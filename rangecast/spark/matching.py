@@ -206,6 +206,11 @@ def _is_cut(
     if why_not or isinstance(subscriptions, Prepared):
         return False
     rows = subscriptions.rows if isinstance(subscriptions, Boxes) else subscriptions.count()
+    return is_large(rows, dimensions, mapped_bytes)
+
+
+def is_large(rows: int, dimensions: int, mapped_bytes: int = MAPPED_BYTES) -> bool:
+    """Whether a set is too large to be given whole to every host."""
     return rows * dimensions * _BYTES > mapped_bytes
 
 

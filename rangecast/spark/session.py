@@ -50,6 +50,8 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 logger.repl.name = org.apache.spark.repl.Main
 logger.repl.level = error
+logger.stream.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.stream.level = off
 """
 _NOISE = b"WARNING: Using incubator modules"
 """Said by every Java that Spark starts; nobody can act on it."""
