@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,9 @@ class Job:
 
     def run_all(self, columns: list[str], start: Callable[[Boxes], AnswerAll]) -> None:
         """Write the answer to every event, where they are answered all together."""
-        self._check_output()
-        try:
+        check_outputs([self.output, self.bad_rows], [self.events, self.subscriptions, self.space])
+        with until_closed():
             self._run(columns, start)
-        except BrokenPipeError:  # the reader of our output went away, as `head` does: no fault
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _run(self, columns: list[str], start: Callable[[Boxes], AnswerAll]) -> None:
         space = Space.load(self.space)
@@ -129,8 +128,14 @@ class Job:
             text += f"; {bad.count:,} bad rows set aside in {self.bad_rows}"
         summary(text, facts, as_json=self.as_json, quiet=self.quiet)
 
-    def _check_output(self) -> None:
-        check_outputs([self.output, self.bad_rows], [self.events, self.subscriptions, self.space])
+
+@contextmanager
+def until_closed() -> Iterator[None]:
+    """Write to stdout; if its reader goes away, as `head` does, that is no fault."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def check_outputs(written: Sequence[str | Path | None], given: Sequence[Path | None]) -> None:

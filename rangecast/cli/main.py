@@ -10,6 +10,7 @@ from importlib.metadata import version
 import typer
 
 from rangecast.cli import (
+    cover,
     demo,
     generate,
     match,
@@ -54,6 +55,7 @@ app.command("match")(match.match)
 app.command("rank")(rank.rank)
 app.command("merge")(merge.merge)
 app.command("notify")(notify.notify)
+app.command("cover")(cover.cover)
 app.command("why")(why.why)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)

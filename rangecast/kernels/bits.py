@@ -114,6 +114,30 @@ def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
 
 
 @_intrinsic
+def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
+    """Bit i says whether codes[begin + i] >= value, for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        some = _load(builder, given[0], given[1], _BYTES)
+        above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, given[2]))
+        return builder.bitcast(above, _WORD)
+
+    return types.uint64(codes, types.intp, types.uint8), generate
+
+
+@_intrinsic
+def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
+    """Bit i says whether codes[begin + i] <= value, for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        some = _load(builder, given[0], given[1], _BYTES)
+        below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, given[2]))
+        return builder.bitcast(below, _WORD)
+
+    return types.uint64(codes, types.intp, types.uint8), generate
+
+
+@_intrinsic
 def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     """Bit i says whether value is codes[lo + i] or codes[hi + i], for 64 of them."""
 

@@ -14,6 +14,8 @@ between; `starts_cell` and `ends_cell` say whether it wholly holds the two at it
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,6 +38,19 @@ def cell_of(edges: Floats, value: float) -> int:
         else:
             high = middle
     return low
+
+
+@jit
+def cell_in_table(table: Any, begin: int, count: int, value: float) -> int:
+    """Return the cell of a coordinate among `count` edges of a table, padded to 255 by +inf.
+
+    `table` is a pointer, and the edges begin at table[begin]. Takes eight steps and no branch.
+    """
+    low = 0
+    for power in range(7, -1, -1):
+        step = 1 << power
+        low += step * (table[begin + low + step - 1] <= value)
+    return min(low, count) + (value == np.inf)
 
 
 @jit

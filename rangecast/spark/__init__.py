@@ -12,6 +12,7 @@ from rangecast.errors import UsageError
 
 if TYPE_CHECKING:
     from rangecast.spark.commits import read_committed as read_committed
+    from rangecast.spark.covering import cover as cover
     from rangecast.spark.history import backfill as backfill
     from rangecast.spark.matching import Prepared as Prepared
     from rangecast.spark.matching import match as match
@@ -35,6 +36,7 @@ _HOMES = {
     "Prepared": "matching",
     "Versions": "versions",
     "backfill": "history",
+    "cover": "covering",
     "files_of": "sources",
     "match": "matching",
     "merge": "merging",
