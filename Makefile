@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# make run's size; larger: make run EVENTS=100000
+# make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
-EVENTS ?= 5000
+EVENTS ?= 200000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format bench lock clean
@@ -24,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-run: setup  ## the main job: generate the market example, match and rank it, show the result
+run: setup  ## the main job: the market example on Spark, proved right; look at out/report.html
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
 test: setup  ## all tests; then the conformance suite with numba's bounds check on

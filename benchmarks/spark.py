@@ -34,7 +34,8 @@ _PAGE = Path("docs/benchmarks/spark.md")
 _LIMIT = 1000
 """MB of addresses that a worker may take where memory is short; 490 are taken by the start."""
 _TICKS = os.sysconf("SC_CLK_TCK")
-Answer = tuple[int, int]
+Answer = tuple[int, int | None]
+"""How many pairs, and a sum over them if there is one."""
 
 
 class Data(NamedTuple):
@@ -108,11 +109,7 @@ def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
 
     def arrays() -> Answer:
         rows = match(events, prepared, data.space, output="arrays")
-        row = rows.selectExpr(
-            "sum(size(subscriptions))",
-            "sum(aggregate(subscriptions, 0L, (a, s) -> a + s + 31 * event))",
-        ).first()
-        return int(row[0]), int(row[1])
+        return int(rows.selectExpr("sum(size(subscriptions))").first()[0]), None
 
     def with_build() -> Answer:
         return _summed(match(events, subscriptions, data.space, plan="broadcast"))
@@ -140,8 +137,9 @@ def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
         _duckdb_inequality(session, data, count),
     ]
     right = ours[0].answer
+    assert right is not None
     for one in [*ours, *theirs]:
-        if one.note == "" and one.answer != right:
+        if one.answer is not None and one.answer not in (right, (right[0], None)):
             raise AssertionError(f"{one.name}: {one.answer}, expected {right}")
     tables = [_beside(data, ours, theirs), _parts(session, data, events, ours)]
     for table in tables:
@@ -311,7 +309,7 @@ def _parts(session: Any, data: Data, events: Any, ours: list[Run]) -> Table:
 
     def through() -> Answer:
         same = events.mapInArrow(unchanged, events.schema)
-        return int(same.selectExpr("sum(id)").first()[0]), 0
+        return int(same.selectExpr("sum(id)").first()[0]), None
 
     alone = min(kernel() for _ in range(3))
     passed = _timed(session, "pass-through", through, runs=3)

@@ -25,5 +25,5 @@ def spark() -> Iterator[Any]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) or "SPARK.md" in item.name:
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -87,6 +87,34 @@ def test_without_ids_rows_are_numbered_over_all_batches(tmp_path, suffix, monkey
     assert points[:, 0].tolist() == [float(i) for i in range(7)]
 
 
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_folder_of_files_is_one_table(tmp_path, suffix):
+    folder = tmp_path / "events"
+    (folder / "day=2").mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    (folder / f".part-0.{suffix}.crc").touch()
+    write(folder / f"part-1.{suffix}", [{"price": 3.0}])
+    write(folder / f"part-0.{suffix}", [{"price": 1.0}, {"price": 2.0}])
+    write(folder / "day=2" / f"part-0.{suffix}", [{"price": 0.5}])
+    ids, points = read(folder)
+    assert (ids, points[:, 0].tolist()) == ([0, 1, 2, 3], [0.5, 1.0, 2.0, 3.0])
+    other = folder / ("part-2.csv" if suffix != "csv" else "part-2.jsonl")
+    write(other, [{"price": 4.0}])
+    with pytest.raises(FileError, match=r"folder with \w+ and \w+ in it"):
+        read(folder)
+
+
+def test_rows_of_a_folder_are_counted_over_its_files(tmp_path):
+    (tmp_path / "part-0.csv").write_text("price\n1\n2,3\n")
+    (tmp_path / "part-1.csv").write_text("price\n4\nx\n")
+    with pytest.raises(BadRowError, match=r"row 1 .*has 2 columns"):
+        read(tmp_path)
+    with BadRows(tmp_path.with_name("bad.csv")) as bad:
+        assert read(tmp_path, bad)[0] == [0, 2]
+    rows = [line.split(",")[1] for line in tmp_path.with_name("bad.csv").read_text().splitlines()]
+    assert rows == ["row", "1", "3"]
+
+
 def test_ids_of_text_formats_are_integers_only_if_all_are(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("id,price\n1,1\n-2,2\n")
@@ -205,7 +233,7 @@ def test_a_file_that_is_not_there_or_a_folder(tmp_path):
         with pytest.raises(FileError, match="nowhere"):
             read(path)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(FileError, match="folder"):
+    with pytest.raises(FileError, match="folder with no table in it"):
         read(tmp_path / "folder.csv")
 
 

@@ -47,7 +47,7 @@ def number_space(d):
 
 
 def events_of(spark, points):
-    columns = {"id": pa.array(np.arange(len(points)))}
+    columns = {"id": pa.array(np.arange(len(points), dtype=np.int16))}
     for axis in range(points.shape[1]):
         columns[f"a{axis}"] = pa.array(points[:, axis], mask=np.isinf(points[:, axis]))
     return spark.createDataFrame(pa.table(columns))
@@ -206,6 +206,11 @@ def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
     save_boxes(tmp_path / "other", Boxes.of([[0.0]], [[1.0]]), other)
     with pytest.raises(UsageError, match="is a snapshot of"):
         prepare(spark, tmp_path / "other", space)
+    with pytest.raises(UsageError, match="were prepared for"):
+        match(events.select("id", "price"), prepared, other)
+    for plan in ("broadcast", "partitioned"):
+        with pytest.raises(UsageError, match="don't fit a space of 3"):
+            match(events, Boxes.of([[0.0]], [[1.0]]), space, plan=plan)
 
 
 @pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
@@ -231,6 +236,10 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, plan):
     assert all(row["subscription"] is None for row in pairs if row["error"])
     with pytest.raises(Exception, match=r"event 1[12], column 'price'"):
         match(events, subscriptions, space, plan=plan).collect()
+    nameless = spark.createDataFrame(pa.table(EVENTS | {"id": [1, None, 3, 4]}))
+    found = match(nameless, subscriptions, space, output="arrays", errors="column", plan=plan)
+    bad = [row["error"] for row in found.collect() if row["event"] is None]
+    assert [(error["column"], '"symbol": "BBB"' in error["row"]) for error in bad] == [("id", True)]
 
 
 @pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
@@ -255,6 +264,7 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.withColumn("id", events["price"]), {}, "'id'.*double.*an id is"),
         (events, {"keep": ["dsk"]}, "events lack the columns 'dsk'"),
         (events.withColumn("event", events["id"]), {"keep": ["event"]}, "'event' can't be kept"),
+        (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),
         (events, {"output": "pair"}, "did you mean 'pairs'"),
         (events, {"errors": "drop"}, "no errors 'drop'"),
         (events, {"plan": "broadcats"}, "did you mean 'broadcast'"),
@@ -271,6 +281,9 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
 
 def test_texts_are_parsed_and_an_id_column_may_have_another_name(spark, tables):
     events, subscriptions, space = tables
+    short = events.withColumn("id", events["id"].cast("smallint"))
+    kept = match(short, subscriptions, space, output="arrays", keep=["id"]).collect()
+    assert all(row["event"] == row["id"] for row in kept)
     texts = events.selectExpr(
         "id as key", "symbol", "cast(price as string)", "cast(lots as string)"
     )

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,14 @@ from rangecast.errors import UsageError
 from rangecast.model.attributes import Hierarchy
 from rangecast.workloads import WORKLOADS, Workload, generate
 from rangecast.workloads.draws import pick, turns, zipf
-from rangecast.workloads.market import SECTORS, market_space
+from rangecast.workloads.market import (
+    CHUNK,
+    SECTORS,
+    chunks,
+    market_space,
+    quotes,
+    trading_day,
+)
 from rangecast.workloads.ranked import regions_of
 from rangecast.workloads.searches import SHAPES
 from rangecast.workloads.topk import CENTRES, GAP
@@ -565,6 +573,16 @@ def test_market_quotes_are_consistent() -> None:
     assert opens.std() == pytest.approx(0.9, abs=0.15)  # log-normal
     busy = [t.hour * 60 + t.minute for t in times]
     assert np.mean([m < 15 * 60 for m in busy]) > 1.3 * 30 / 390  # the open is crowded
+
+
+def test_market_quotes_can_be_made_chunk_by_chunk_anywhere() -> None:
+    events = 2 * CHUNK + 7
+    whole = generate("market", seed=3, events=events, subscriptions=0, symbols=50).tables["events"]
+    assert list(chunks(events)) == [0, 1, 2]
+    assert [len(chunks(n)) for n in (0, 1, CHUNK, CHUNK + 1)] == [0, 1, 1, 2]
+    made = [quotes(trading_day(3, 50), chunk, events) for chunk in (2, 0, 1)]
+    assert pa.Table.from_batches([made[1], made[2], made[0]]).equals(whole)
+    assert whole["id"].to_pylist() == list(range(events))
 
 
 # What the filter language allows; the parser itself is tested with the parser.

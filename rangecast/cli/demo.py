@@ -1,65 +1,342 @@
-"""`rangecast demo`: the market example from beginning to end, with a table to look at."""
+"""`rangecast demo`: the market example from beginning to end on Spark, with a page to look at.
+
+In the folder that it writes:
+
+    data/events.parquet/        quotes, made on Spark
+    data/subscriptions.parquet  the saved searches
+    data/changed.parquet        those that take their place half-way through the stream
+    data/space.toml
+    batch.parquet/              what the batch job found: event, subscriptions
+    stream/                     what the stream found, a folder a micro-batch
+    versions/                   the searches as the stream had them, a snapshot a version
+    checkpoint/                 how far the stream is: Spark's own
+    report.html
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.options import Seed
+from rangecast.cli.options import Master, Seed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from rangecast.cli.tally import Tally
+    from rangecast.model.boxes import Boxes
+    from rangecast.model.space import Space
+    from rangecast.report.matching import MicroBatch, Proof, Stage
+    from rangecast.spark import Prepared
+
+_WRITTEN = ("data", "batch.parquet", "stream", ".stream.staging", "versions", "checkpoint")
+_PAGE = "report.html"
+_MICRO_BATCHES = 10
+_DROPPED, _ADDED = 10, 4
+"""The change half-way: one search in ten goes, one for every four comes."""
 
 
 def demo(
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 10_000,
-    events: Annotated[int, typer.Option("--events", min=1)] = 5_000,
+    events: Annotated[int, typer.Option("--events", min=1)] = 200_000,
     seed: Seed = 1,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "out"
     ),
+    master: Master = None,
 ) -> None:
-    """Generate the market example, match and rank it, and show what came out."""
-    from rangecast.cli.generate import generate
-    from rangecast.cli.match import match
-    from rangecast.cli.output import console
-    from rangecast.cli.rank import rank
+    """Generate the market example on Spark, match it as a batch and as a stream, prove both right.
 
-    data = output / "data"
-    console.print(f"1. Generating {events:,} quotes and {subscriptions:,} saved searches")
-    generate("market", output=data, subscriptions=subscriptions, events=events, seed=seed)
-    files = data / "events.parquet", data / "subscriptions.parquet", data / "space.toml"
-    console.print("2. Matching every quote with every search that holds it")
-    match(*files, output=str(output / "matches.parquet"))
-    console.print("3. Ranking: the 3 best-paying searches of each quote")
-    rank(*files, k=3, output=str(output / "best.csv"))
-    _report(output)
+    What comes out is shown in a page, report.html. What an earlier demo wrote there is replaced.
+    """
+    from contextlib import ExitStack
+
+    from rangecast.cli.spark import spark_session
+    from rangecast.report.plots import need_matplotlib
+
+    need_matplotlib()
+    run = _Run(output, subscriptions, events, seed)
+    run.clear()
+    with ExitStack() as closing:
+        with run.step("Start Spark"):
+            session = closing.enter_context(spark_session(master))
+        run.all(session)
+    if not all(proof.holds for proof in run.proofs):
+        raise typer.Exit(1)
 
 
-def _report(output: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-    from rich.console import Console
-    from rich.table import Table
+@dataclass
+class _Run:
+    """One run: what it was told, and what it notes for the page."""
 
-    matches = pq.read_table(output / "matches.parquet")
-    searches = pq.read_table(output / "data" / "subscriptions.parquet", columns=["id", "filter"])
-    quotes = pq.read_metadata(output / "data" / "events.parquet").num_rows
-    hits = pc.value_counts(matches.column("subscription").combine_chunks())
-    counted = pa.table({"id": hits.field("values"), "matches": hits.field("counts")})
-    busiest = counted.sort_by([("matches", "descending"), ("id", "ascending")]).slice(0, 5)
-    filters = dict(zip(*(searches.column(c).to_pylist() for c in ("id", "filter")), strict=True))
-    table = Table(title="The busiest searches")
-    for heading, side in (("search", "left"), ("matches", "right"), ("filter", "left")):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for row in busiest.to_pylist():
-        table.add_row(row["id"], f"{row['matches']:,}", filters[row["id"]])
-    shown = Console(highlight=False)
-    shown.print(table)
-    wanted = len(pc.unique(matches.column("event")))
-    shown.print(
-        f"{quotes:,} quotes: {wanted:,} were wanted by someone, {quotes - wanted:,} by nobody. "
-        f"{counted.num_rows:,} of {searches.num_rows:,} searches were answered.",
-        markup=False,
-    )
-    shown.print(f"Results: {output / 'matches.parquet'} and {output / 'best.csv'}", markup=False)
+    output: Path
+    subscriptions: int
+    events: int
+    seed: int
+    stages: list[Stage] = field(default_factory=list)
+    stream: list[MicroBatch] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    changes: str = ""
+
+    def clear(self) -> None:
+        """Remove what an earlier run wrote; refuse a folder that is someone else's."""
+        import shutil
+
+        from rangecast.errors import FileError
+        from rangecast.workloads.market import market_space
+
+        mark = self.data / "space.toml"
+        if not mark.exists() and self.output.is_dir() and any(self.output.iterdir()):
+            raise FileError(
+                f"{self.output}: isn't empty, and no earlier demo is in it; "
+                "choose another folder with -o"
+            )
+        for name in _WRITTEN:
+            shutil.rmtree(self.output / name, ignore_errors=True)
+        (self.output / _PAGE).unlink(missing_ok=True)
+        try:
+            self.data.mkdir(parents=True)
+        except OSError as error:
+            raise FileError(f"{self.output}: can't be written: {error.strerror}") from None
+        market_space().save(mark)
+
+    @property
+    def data(self) -> Path:
+        return self.output / "data"
+
+    @contextmanager
+    def step(self, name: str, doing: str = "", *, events: int = 0) -> Iterator[None]:
+        """Say what is being done, and note how long it takes."""
+        from rangecast.cli.output import console
+        from rangecast.report.matching import Stage
+
+        console.print(f"{len(self.stages) + 1}. {name}{': ' * bool(doing)}{doing}", markup=False)
+        began = time.perf_counter()
+        yield
+        self.stages.append(Stage(name, time.perf_counter() - began, events))
+        console.print(f"   {self.stages[-1].seconds:.1f} s", markup=False)
+
+    def all(self, session: SparkSession) -> None:
+        with self.step("Generate", f"{self.events:,} quotes, {self.subscriptions:,} searches"):
+            space, boxes, changed = self.generate(session)
+        with self.step("Index", "a structure over the searches, for all workers"):
+            prepared = self.prepare(session, boxes, space)
+        with self.step("Batch", "every quote with every search that holds it", events=self.events):
+            self.match_batch(session, prepared, space)
+        with self.step(
+            "Stream", "the same, while the searches change half-way", events=self.events
+        ):
+            self.match_stream(session, boxes, changed, space)
+        with self.step("Verify", "both against the local engine, event by event"):
+            self.verify(space)
+        with self.step("Report", "a page with what came out"):
+            counted = self.count(boxes, space)
+            self.write_page(session, counted)
+        self.tell(counted)
+
+    def generate(self, session: SparkSession) -> tuple[Space, Boxes, Boxes]:
+        """Write the data: quotes on Spark, the searches and those that follow them here."""
+        from rangecast.model.files import write_table
+        from rangecast.model.subscriptions import encode_subscriptions
+        from rangecast.spark.generate import market_events
+        from rangecast.workloads import generate
+
+        quotes = market_events(session, self.events, seed=self.seed, partitions=_MICRO_BATCHES)
+        quotes.write.parquet(str(self.data / "events.parquet"))
+        made = generate("market", seed=self.seed, subscriptions=self.subscriptions, events=0)
+        assert made.space is not None
+        searches = made.tables["subscriptions"]
+        changed = self.changed(searches)
+        write_table(searches, self.data / "subscriptions.parquet")
+        write_table(changed, self.data / "changed.parquet")
+        return (
+            made.space,
+            encode_subscriptions(made.space, searches),
+            encode_subscriptions(made.space, changed),
+        )
+
+    def changed(self, before: pa.Table) -> pa.Table:
+        """Return the searches of the second version: some went, some came."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from rangecast.workloads import generate
+
+        kept = before.filter(pa.array(np.arange(len(before)) % _DROPPED != 0))
+        size = -(-len(before) // _ADDED)
+        # Another number of them: other searches for the same stocks.
+        new = generate("market", seed=self.seed, subscriptions=size, events=0)
+        added = new.tables["subscriptions"]
+        names = pc.binary_join_element_wise("new", added.column("id"), "-")
+        return pa.concat_tables([kept, added.set_column(0, "id", names)])
+
+    def prepare(self, session: SparkSession, boxes: Boxes, space: Space) -> Prepared:
+        """Build the index."""
+        from rangecast.cli.output import console
+        from rangecast.kernels.jit import is_cold
+        from rangecast.spark import prepare
+
+        if is_cold("match"):
+            console.print("   compiling kernels: only the first time, for some seconds")
+        prepared = prepare(session, boxes, space)
+        megabytes = prepared.memory / 1e6
+        self.facts["Index"] = f"{prepared.plan.name}: {prepared.plan.why}"
+        self.facts["Memory of the index"] = f"{megabytes:,.1f} MB, mapped by all workers of a host"
+        return prepared
+
+    def match_batch(self, session: SparkSession, prepared: Prepared, space: Space) -> None:
+        """Match as a batch job."""
+        from rangecast.spark import match
+
+        quotes = session.read.parquet(str(self.data / "events.parquet"))
+        found = match(quotes, prepared, space, output="arrays")
+        found.write.parquet(str(self.output / "batch.parquet"))
+
+    def match_stream(
+        self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
+    ) -> None:
+        """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
+        from rangecast.cli.progress import StreamProgress
+        from rangecast.report.matching import MicroBatch
+        from rangecast.spark import Folder, Pinned, Versions, run_stream
+        from rangecast.spark.answering import Done, Step
+
+        versions = Versions(self.output / "versions")
+        versions.publish(boxes, space)
+        folder = str(self.data / "events.parquet")
+        files = len(list(Path(folder).glob("part-*")))
+        quotes = session.readStream.schema(session.read.parquet(folder).schema)
+        half = files // 2  # of a single file there is no half: nothing changes then
+
+        def report(done: Done) -> None:
+            self.stream.append(MicroBatch(done.events, done.matches, done.seconds, done.version))
+            progress.batch(done)
+            if len(self.stream) == half:
+                versions.publish(changed, space)
+                self.changes = (
+                    f"Version 2 of the searches drops one in {_DROPPED} and adds one for every "
+                    f"{_ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
+                )
+
+        with StreamProgress(as_json=False, quiet=False) as progress:
+            run_stream(
+                quotes.option("maxFilesPerTrigger", 1).parquet(folder),
+                Pinned(versions, space),
+                [Folder(self.output / "stream")],
+                checkpoint=self.output / "checkpoint",
+                step=Step(output="arrays"),
+                report=report,
+            )
+        if sum(batch.events for batch in self.stream) < self.events:  # Ctrl-C ends a stream
+            raise typer.Abort
+
+    def verify(self, space: Space) -> None:
+        """Prove both results."""
+        from rangecast.cli.output import console
+        from rangecast.cli.verify import in_words, verified
+        from rangecast.report.matching import Proof
+
+        quotes = self.data / "events.parquet"
+        for name, sets, result in (
+            ("Batch", self.data / "subscriptions.parquet", self.output / "batch.parquet"),
+            ("Stream", self.output / "versions", self.output / "stream"),
+        ):
+            verdict = verified(quotes, sets, result, space)
+            console.print(f"   {in_words(verdict, str(result))}", markup=False)
+            missing, extra, twice = verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice
+            self.proofs.append(
+                Proof(
+                    name,
+                    verdict.events,
+                    verdict.pairs,
+                    missing,
+                    extra,
+                    twice,
+                    sum(verdict.differences().values()) - missing - extra - twice,
+                    verdict.holds,
+                )
+            )
+
+    def count(self, boxes: Boxes, space: Space) -> Tally:
+        """Count what the page shows, from the batch's result."""
+        from rangecast.cli.tally import tally
+        from rangecast.model.events import EventFile
+        from rangecast.model.files import read_batches
+
+        quotes = EventFile(self.data / "events.parquet", space)
+        found = (data for _, data in read_batches(self.output / "batch.parquet"))
+        return tally(quotes, boxes, space, found, map_of=("pe", "risk"))
+
+    def write_page(self, session: SparkSession, counted: Tally) -> None:
+        """Write the page."""
+        from rangecast.report.matching import MatchReport, match_page
+
+        report = MatchReport(
+            title="A day of quotes against saved searches",
+            lead=f"{self.events:,} quotes of one trading day, matched with {self.subscriptions:,} "
+            "saved searches on Spark: as a batch, and as a stream while the searches changed.",
+            per_event=counted.per_event,
+            per_subscription=counted.per_subscription,
+            busiest=counted.busiest(10),
+            idle=counted.idle(4),
+            over_time=counted.over_time(),
+            by_value=counted.by_value(),
+            region=counted.region(),
+            stages=self.stages,
+            stream=self.stream,
+            changes=self.changes,
+            proofs=self.proofs,
+            facts=self.facts | _machine(session),
+            foot=f"rangecast demo --events {self.events} --subscriptions {self.subscriptions} "
+            f"--seed {self.seed}",
+        )
+        (self.output / _PAGE).write_text(match_page(report), encoding="utf-8")
+
+    def tell(self, counted: Tally) -> None:
+        """Sum up, with a table to look at."""
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Console(highlight=False)
+        table = Table(title="The busiest searches")
+        for heading, side in (("search", "left"), ("matches", "right"), ("filter", "left")):
+            table.add_column(heading, justify=side)  # type: ignore[arg-type]
+        for one in counted.busiest(5):
+            table.add_row(one.subscription, f"{one.matches:,}", one.filter)
+        shown.print(table)
+        unwanted = int((counted.per_event == 0).sum())
+        answered = int((counted.per_subscription > 0).sum())
+        right = "right" if all(proof.holds for proof in self.proofs) else "WRONG, see above"
+        matches = int(counted.per_event.sum())
+        shown.print(
+            f"{self.events:,} quotes, {matches:,} matches; {unwanted:,} quotes were wanted by "
+            f"nobody; {answered:,} of {self.subscriptions:,} searches were answered.\n"
+            f"Batch and stream, compared with the local engine: {right}.\n"
+            f"Look at: {self.output / _PAGE}\n"
+            f"Results: {self.output / 'batch.parquet'}, {self.output / 'stream'}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _machine(session: SparkSession) -> dict[str, str]:
+    """Return what ran it."""
+    import os
+    import platform
+
+    jvm: Any = session.sparkContext._jvm
+    return {
+        "Spark": f"{session.version} on {session.sparkContext.master}, "
+        f"Java {jvm.System.getProperty('java.version')}",
+        "Python": platform.python_version(),
+        "Machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+    }

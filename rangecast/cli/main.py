@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import typer
 
-from rangecast.cli import demo, generate, match, merge, rank, why
+from rangecast.cli import demo, generate, match, merge, pipeline, rank, report, verify, why
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
@@ -43,11 +43,14 @@ app.command("match")(match.match)
 app.command("rank")(rank.rank)
 app.command("merge")(merge.merge)
 app.command("why")(why.why)
+app.command("verify")(verify.verify)
+app.command("report")(report.report)
 app.command("demo")(demo.demo)
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def main() -> None:
-    """Run a command. Exit codes: 0 fine, 2 the user's mistake, 1 ours."""
+    """Run a command. Exit codes: 0 fine, 2 the user's mistake, 1 ours or what `verify` found."""
     try:
         app()
     except RangecastError as error:

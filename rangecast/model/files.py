@@ -1,5 +1,8 @@
 """Tables in files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, read and written in batches.
 
+A folder of files of one format, as Spark writes it, is read as one table, file by file in the
+order of their names; what begins with `.` or `_` is no part of it.
+
 Reading gives record batches with the row number of each row, so that an error can name it.
 Values of a CSV file stay texts and those of a JSON file keep the type they have: what a value
 means is the attribute's business, not the reader's. Writing is atomic: the file appears when it
@@ -57,7 +60,16 @@ Broken = Callable[[int, str, str], None]
 
 
 def format_of(path: str | Path) -> str:
-    """Return the format that a file's suffix stands for; `.gz` and the like may follow it."""
+    """Return the format that a file's suffix stands for; `.gz` and the like may follow it.
+
+    That of a folder is the format of its files.
+    """
+    if Path(path).is_dir():
+        formats = {format_of(part) for part in parts_of(Path(path))}
+        if len(formats) == 1:
+            return formats.pop()
+        listed = " and ".join(sorted(formats)) or "no table"
+        raise FileError(f"{path}: is a folder with {listed} in it; expected files of one format")
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
         suffixes.pop()
@@ -66,15 +78,35 @@ def format_of(path: str | Path) -> str:
     raise FileError(f"{path}: unknown format; the name must end in one of {', '.join(SUFFIXES)}")
 
 
+def parts_of(folder: Path) -> list[Path]:
+    """Return the files of a folder that is one table, in order, also those in folders within."""
+
+    def counts(path: Path) -> bool:
+        hidden = any(name[0] in "._" for name in path.relative_to(folder).parts)
+        return not hidden and path.is_file()
+
+    return sorted(filter(counts, folder.rglob("*")))
+
+
 def read_batches(path: str | Path, broken: Broken | None = None) -> Iterator[Batch]:
     """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading."""
     reader = {"csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}[format_of(path)]
+    first = count = 0
 
     def stop(row: int, text: str, why: str) -> None:
         raise FileError(f"{path}, row {row} (counted from 0): {why}\n  given: {text[:200]}")
 
+    def tell(row: int, text: str, why: str) -> None:
+        nonlocal count
+        count = max(count, row + 1)
+        (broken or stop)(first + row, text, why)
+
     try:
-        yield from reader(Path(path), broken or stop)
+        for part in parts_of(Path(path)) if Path(path).is_dir() else [Path(path)]:
+            for batch in reader(part, tell):
+                count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
+                yield Batch(batch.rows + first, batch.data)
+            first, count = first + count, 0
     except (OSError, pa.ArrowException, UnicodeDecodeError, EOFError) as error:
         raise FileError(f"{path}: can't be read: {_first_line(error)}") from None
 

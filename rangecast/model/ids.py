@@ -59,6 +59,43 @@ def as_ids(ids: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
         return pa.nulls(len(ids), kind), np.ones(len(ids), np.bool_)
 
 
+class Places:
+    """Where each id of a list stands; ids of another file are looked up as texts or as integers."""
+
+    def __init__(self, ids: pa.Array):
+        self._whole = pa.types.is_integer(ids.type)
+        if self._whole:
+            values = ids.to_numpy()
+            self._order = np.argsort(values, kind="stable")
+            self._sorted = values[self._order]
+        else:
+            self._of = {text: place for place, text in enumerate(ids.to_pylist())}
+
+    def find(self, ids: pa.Array) -> Keys:
+        """Return the place of each id, -1 for one that isn't in the list."""
+        coded = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
+        places = self._find(coded.dictionary) if len(coded.dictionary) else np.zeros(0, np.int64)
+        codes = coded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
+        return np.asarray(np.append(places, -1)[codes], dtype=np.int64)
+
+    def _find(self, ids: pa.Array) -> Keys:
+        if not self._whole:
+            of = self._of
+            texts = ids.cast(pa.large_string()).to_pylist()
+            return np.fromiter((of.get(text, -1) for text in texts), np.int64, len(texts))
+        if not pa.types.is_integer(ids.type):
+            texts = ids.cast(pa.large_string())
+            whole = pc.match_substring_regex(texts, _WHOLE)
+            ids = pc.if_else(whole, texts, None).cast(pa.int64())
+        known = ids.is_valid().to_numpy(zero_copy_only=False)
+        values = ids.fill_null(0).to_numpy(zero_copy_only=False)
+        if not len(self._sorted):
+            return np.full(len(values), -1)
+        place = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        found = known & (self._sorted[place] == values)
+        return np.where(found, self._order[place], -1)
+
+
 class Duplicates:
     """Finds the ids of a file that stood there before."""
 

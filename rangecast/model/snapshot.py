@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from rangecast.errors import SnapshotError
 from rangecast.model.boxes import Boxes
+from rangecast.model.durable import sync_folder, write_bytes
 from rangecast.model.space import Space
 
 FORMAT = "rangecast snapshot"
@@ -50,10 +51,10 @@ def save_arrays(
         listed = {name: _write(partial, name, array) for name, array in arrays.items()}
         body = {"format": FORMAT, "version": VERSION, "kind": kind, "meta": meta, "arrays": listed}
         manifest = body | {"sha256": _digest_of(body)}
-        _write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
-        _sync_folder(partial)
+        write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
+        sync_folder(partial)
         partial.rename(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise SnapshotError(f"{path}: can't be written: {error}") from None
     finally:
@@ -170,7 +171,7 @@ def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> 
 def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
     data = np.ascontiguousarray(array)
     raw = data.reshape(-1).view(np.uint8).data
-    _write_bytes(folder / f"{name}.bin", raw)
+    write_bytes(folder / f"{name}.bin", raw)
     return {
         "file": f"{name}.bin",
         "dtype": data.dtype.str,
@@ -178,21 +179,6 @@ def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
         "bytes": data.nbytes,
         "sha256": hashlib.sha256(raw).hexdigest(),
     }
-
-
-def _write_bytes(path: Path, data: bytes | memoryview) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest_of(body: Mapping[str, Any]) -> str:

@@ -1,9 +1,18 @@
-"""One look for every plot. matplotlib loads when the first plot is drawn."""
+"""One look for every plot. matplotlib loads when the first plot is drawn.
+
+A plot goes to a file, or into a page as an `Svg`: then its colours are the page's own (CSS
+variables, see html.py), so that it is readable on a light and on a dark ground.
+"""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +32,96 @@ STYLE: dict[Any, Any] = {
     "grid.color": "#e3e3e3",
     "font.size": 10,
     "legend.frameon": False,
+    "date.converter": "concise",
     "svg.hashsalt": "rangecast",
 }
+
+_INK, _LINE = "#010203", "#040506"
+"""Stand for the page's colours while a plot for it is drawn."""
+_PAGE_COLOURS = {
+    _INK: "var(--ink)",
+    _LINE: "var(--line)",
+    **{colour: f"var(--c{place})" for place, colour in enumerate(COLOURS)},
+}
+_PAGE_STYLE: dict[Any, Any] = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+    "axes.edgecolor": _LINE,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _LINE,
+    "ytick.color": _LINE,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a user's text may hold dollars
+    "savefig.transparent": True,
+}
+
+
+@dataclass
+class Svg:
+    """A plot as the text of an SVG element, once it is drawn."""
+
+    label: str
+    """What it shows, for those who can't see it."""
+    text: str = ""
+
+
+def need_matplotlib() -> None:
+    """Refuse to go on without matplotlib: before hours of work rather than after."""
+    if find_spec("matplotlib") is None:
+        raise UsageError("a plot needs matplotlib; to do: pip install 'rangecast[report]'")
 
 
 @contextmanager
 def figure(
-    path: str | Path, *, columns: int = 1, rows: int = 1, size: tuple[float, float] = (7.0, 4.0)
+    path: str | Path | Svg,
+    *,
+    columns: int = 1,
+    rows: int = 1,
+    size: tuple[float, float] = (7.0, 4.0),
 ) -> Iterator[Any]:
     """Hand out the axes of a figure, (rows, columns) of them; write it when they are drawn.
 
-    The format is the suffix of `path`: png or svg. `size` is that of one pair of axes, in inches.
+    The format is the suffix of `path`: png or svg; an `Svg` is for a page. `size` is
+    that of one pair of axes, in inches.
     """
-    try:
-        import matplotlib
-        from cycler import cycler
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError(
-            "a plot needs matplotlib; to do: pip install 'rangecast[report]'"
-        ) from None
-    with matplotlib.rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
+    need_matplotlib()
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    style = STYLE | (_PAGE_STYLE if isinstance(path, Svg) else {})
+    with matplotlib.rc_context({**style, "axes.prop_cycle": cycler(color=COLOURS)}):
         drawing = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         FigureCanvasAgg(drawing)
         yield drawing.subplots(rows, columns, squeeze=False)
+        if isinstance(path, Svg):
+            drawn = io.StringIO()
+            drawing.savefig(drawn, format="svg", metadata={"Date": None})
+            path.text = _for_a_page(drawn.getvalue(), path.label)
+            return
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         drawing.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
+def _for_a_page(drawn: str, label: str) -> str:
+    """Return a drawing as one element: no prolog, no size, no ids of groups, the page's colours."""
+    body = drawn[drawn.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", body)
+    for colour, named in _PAGE_COLOURS.items():
+        body = body.replace(colour, named)
+    _, box, rest = re.split(r'(viewBox="[^"]*")', body, maxsplit=1)
+    rest = rest[rest.index(">") :]
+    return f'<svg role="img" aria-label="{escape(label)}" {box}{rest}'
+
+
 @contextmanager
 def plot(
-    path: str | Path,
+    path: str | Path | Svg,
     *,
     title: str,
     x: str = "",

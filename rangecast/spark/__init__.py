@@ -11,18 +11,34 @@ from typing import TYPE_CHECKING, Any
 from rangecast.errors import UsageError
 
 if TYPE_CHECKING:
+    from rangecast.spark.commits import read_committed as read_committed
+    from rangecast.spark.history import backfill as backfill
     from rangecast.spark.matching import Prepared as Prepared
     from rangecast.spark.matching import match as match
     from rangecast.spark.matching import prepare as prepare
     from rangecast.spark.merging import merge as merge
+    from rangecast.spark.pinned import Pinned as Pinned
+    from rangecast.spark.pipeline import Pipeline as Pipeline
     from rangecast.spark.session import running as running
     from rangecast.spark.session import start as start
+    from rangecast.spark.sinks import Folder as Folder
+    from rangecast.spark.sources import files_of as files_of
+    from rangecast.spark.stream import run_stream as run_stream
+    from rangecast.spark.versions import Versions as Versions
 
 _HOMES = {
+    "Folder": "sinks",
+    "Pinned": "pinned",
+    "Pipeline": "pipeline",
     "Prepared": "matching",
+    "Versions": "versions",
+    "backfill": "history",
+    "files_of": "sources",
     "match": "matching",
     "merge": "merging",
     "prepare": "matching",
+    "read_committed": "commits",
+    "run_stream": "stream",
     "running": "session",
     "start": "session",
 }

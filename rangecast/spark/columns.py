@@ -44,11 +44,22 @@ def need(data: DataFrame, names: Iterable[str], what: str) -> None:
         )
 
 
+def refuse_dots(names: Iterable[str]) -> None:
+    """Refuse column names that Spark can't hand to a Python worker."""
+    for name in names:
+        if "." in name:
+            raise UsageError(
+                f"column {name!r} has a dot in its name, which Spark takes for a field of a "
+                "struct on the way to a Python worker; to do: rename it"
+            )
+
+
 def need_attributes(data: DataFrame, space: Space, *, allow_missing: bool) -> list[str]:
     """Return the columns of events that are attributes; refuse absent ones and wrong types."""
     if not allow_missing:
         need(data, space.names, "events")
     found = [name for name in space.names if name in data.columns]
+    refuse_dots(found)
     for name in found:
         kind = data.schema[name].dataType
         fits = _FITS[space[name].type]
@@ -63,6 +74,7 @@ def need_attributes(data: DataFrame, space: Space, *, allow_missing: bool) -> li
 def id_kind(data: DataFrame, column: str, what: str) -> DataType:
     """Return the type of ids, long or string; refuse any other."""
     need(data, [column], what)
+    refuse_dots([column])
     kind = _plain(data.schema[column].dataType)
     if kind in _WHOLE:
         return LongType()
@@ -84,6 +96,7 @@ def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> S
     for name in keep:
         if name in taken:
             raise UsageError(f"column {name!r} can't be kept: the result has one of that name")
+    refuse_dots(keep)
     return StructType([data.schema[name] for name in dict.fromkeys(keep)])
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rangecast.errors import BadRow, BadRowError
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.boxes import Floats
-from rangecast.model.events import points_of
+from rangecast.model.events import REMEDY, points_of, row_data
 from rangecast.model.files import Batch
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
@@ -55,6 +55,10 @@ def encode_batch(
     rows = np.arange(batch.num_rows)
     good = np.ones(len(rows), np.bool_)
     bad = Refusing(batch.column(event_id)) if raising else KeptRows()
+    for place in np.flatnonzero(batch.column(event_id).is_null()).tolist():
+        reason = "an id is an integer or a text, and never missing"
+        bad.add(BadRow("events", place, event_id, "null", reason, REMEDY), row_data(batch, place))
+        good[place] = False
     points = points_of(space, Batch(rows, batch), "events", bad, good, nan_is_missing)
     if good.all():
         return Encoded(points, rows, rows[:0], pa.nulls(0, ERROR_TYPE))

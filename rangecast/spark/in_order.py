@@ -3,7 +3,7 @@
 The driver reads and checks the file, as the local engine does, and sets the points down as Parquet
 in a folder that the workers must be able to read; the workers match them; the answers are sorted
 by row, set down again, and read one after the other. So the result is the local engine's to the
-last byte, and nothing is held in memory at once.
+last row, and nothing is held in memory at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
@@ -46,8 +46,7 @@ def match_in_order(
         if not _set_down(folder, batches, len(prepared.space)):
             return
         events = session.read.parquet(str(folder / "events"))
-        kept = StructType([events.schema["event"]])
-        kept.fields[0].name = kept.names[0] = "event_id"
+        kept = StructType([StructField("event_id", events.schema["event"].dataType)])
         form = Form(True, "row", LongType(), kept, False)
         shipped, dimensions = prepared.shipped, len(prepared.space)
 

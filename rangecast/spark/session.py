@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 logger.repl.name = org.apache.spark.repl.Main
 logger.repl.level = error
+logger.stream.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.stream.level = off
 """
 _NOISE = b"WARNING: Using incubator modules"
 """Said by every Java that Spark starts; nobody can act on it."""
@@ -92,8 +94,9 @@ def start(
 
 
 def running() -> SparkSession | None:
-    """Return the session that runs already, if one does."""
-    return SparkSession.getActiveSession()
+    """Return the session that runs already, if one does; also one that another thread began."""
+    there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return there if there is not None and there.sparkContext._jsc is not None else None
 
 
 def session_of(data: DataFrame) -> SparkSession:
@@ -150,6 +153,8 @@ def _pass_on(source: int, target: int) -> None:
 
 
 def _quarter_of_memory() -> int:
-    """Return a quarter of this machine's memory in whole GB, at least one and at most eight."""
+    """Return a quarter of the memory we may use in whole GB, at least one and at most eight."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # a container may be given less than the machine has
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(8, max(1, total // 4 // 2**30))

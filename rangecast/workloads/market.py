@@ -20,13 +20,14 @@ a fifth of them, weights for relaxed ranking; `searches` lists their shapes. An 
     symbol = 'ABC' and (price < 18.20 or price > 20.15)
 
 Everything is made up. All but the texts of the filters is computed on whole columns: a million
-quotes and 100,000 searches take seconds.
+quotes and 100,000 searches take seconds. Quotes are drawn in chunks with random numbers of their
+own, so that many processes can make one day together (`quotes`).
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,24 @@ OPEN = datetime(2026, 1, 30, 14, 30, tzinfo=UTC)
 DAY = int(6.5 * 3600 * 1_000_000)
 HALT = 15 * 60 * 1_000_000 / DAY
 """Length of a halt, as a share of the trading day."""
+STEPS = 1024
+"""Steps of a stock's price in a day."""
+CHUNK = 1 << 12
+"""Quotes that are drawn together."""
+QUOTE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("symbol", pa.string()),
+        ("sector", pa.string()),
+        ("price", pa.float64()),
+        ("volume", pa.int64()),
+        ("pe", pa.float64()),
+        ("risk", pa.float64()),
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("halted", pa.bool_()),
+    ]
+)
+"""The columns of the events."""
 
 
 def market_space() -> Space:
@@ -107,35 +126,60 @@ def _listing(rng: np.random.Generator, count: int) -> Listing:
     )
 
 
-def _halts(rng: np.random.Generator, count: int) -> tuple[Floats, Floats]:
-    """Return the begin and the end of each stock's halt, as shares of the day; most have none."""
-    begin = np.where(rng.random(count) < 0.05, rng.uniform(0.0, 1.0 - HALT, count), np.inf)
-    return begin, begin + HALT
+class Day(NamedTuple):
+    """What all quotes of a day share: the stocks, and the way that each of them goes."""
+
+    seed: int
+    listing: Listing
+    halt_begin: Floats
+    halt_end: Floats
+    """The halt of each stock, as shares of the day; most have none (inf)."""
+    moves: Floats
+    """How far each stock's log price has moved after each `STEPS`th of its own day."""
 
 
-def _walk(rng: np.random.Generator, who: Integers, clock: Floats, move: Floats) -> Floats:
-    """Return how far each stock's log price has moved by each quote: a walk per stock."""
-    order = np.lexsort((clock, who))
-    stock, moment = who[order], clock[order]
-    first = np.diff(stock, prepend=-1) != 0
-    elapsed = np.where(first, moment, np.diff(moment, prepend=0.0))
-    steps = rng.normal(size=len(who)) * move[stock] * np.sqrt(np.maximum(elapsed, 0.0))
-    total = np.cumsum(steps)
-    before = (total - steps)[first]
-    walked = np.empty(len(who))
-    walked[order] = total - np.repeat(before, np.diff(np.flatnonzero(first), append=len(who)))
-    return walked
+def trading_day(seed: int, symbols: int) -> Day:
+    """Return the day of a seed."""
+    listing = _listing(stream(seed, "market/stocks"), symbols)
+    rng = stream(seed, "market/day")
+    begin = np.where(rng.random(symbols) < 0.05, rng.uniform(0.0, 1.0 - HALT, symbols), np.inf)
+    moves = np.zeros((symbols, STEPS + 1))
+    steps = rng.normal(size=(symbols, STEPS)) * listing.daily_move[:, None] / STEPS**0.5
+    np.cumsum(steps, axis=1, out=moves[:, 1:])
+    return Day(seed, listing, begin, begin + HALT, moves)
 
 
-def _quotes(rng: np.random.Generator, count: int, listing: Listing) -> pa.Table:
-    stocks = len(listing.symbols)
-    who = pick(rng, zipf(stocks, 0.6), count)
-    moment = np.sort(rng.beta(0.7, 0.7, count))
-    begin, end = (times[who] for times in _halts(rng, stocks))
+def _moments(place: Floats) -> Floats:
+    """Return when the quotes at these places of the order come, both as shares of the day.
+
+    It ascends, and is steepest at noon: few quotes there, many at the open and at the close.
+    """
+    return np.asarray(0.4 * place + 0.6 * np.sin(0.5 * np.pi * place) ** 2)
+
+
+def _moved(day: Day, who: Integers, clock: Floats) -> Floats:
+    """Return how far each stock's log price has moved by a time: straight between two steps."""
+    step = np.minimum((clock * STEPS).astype(np.int64), STEPS - 1)
+    before, after = day.moves[who, step], day.moves[who, step + 1]
+    return np.asarray(before + (after - before) * (clock * STEPS - step))
+
+
+def quotes(day: Day, chunk: int, events: int) -> pa.RecordBatch:
+    """Return the quotes from `chunk * CHUNK` on, at most `CHUNK`, of a day that has `events`.
+
+    Depends on nothing but these three: chunks may be made anywhere and in any order.
+    """
+    first = chunk * CHUNK
+    count = min(CHUNK, events - first)
+    listing, rng = day.listing, stream(day.seed, f"market/events/{chunk}")
+    who = pick(rng, zipf(len(listing.symbols), 0.6), count)
+    ids = np.arange(first, first + count)
+    # One moment in each of `events` parts of the day: in order of time across all chunks.
+    moment = _moments((ids + rng.random(count)) / events)
+    begin, end = day.halt_begin[who], day.halt_end[who]
     halted = (begin <= moment) & (moment < end)
     # A stock's own clock stands still while it is halted, and so does its price.
-    clock = np.minimum(moment, begin) + np.maximum(moment - end, 0.0)
-    moved = _walk(rng, who, clock, listing.daily_move)
+    moved = _moved(day, who, np.minimum(moment, begin) + np.maximum(moment - end, 0.0))
     price = np.maximum(np.round(listing.open_price[who] * np.exp(moved), 2), 0.01)
     ratio = np.round(listing.open_ratio[who] * price / listing.open_price[who], 2)
     unrest = 0.1 * np.abs(moved) / listing.daily_move[who]
@@ -143,19 +187,23 @@ def _quotes(rng: np.random.Generator, count: int, listing: Listing) -> pa.Table:
     volume = np.ceil(listing.usual_volume[who] * np.exp(rng.normal(0.0, 1.0, count)) / 100) * 100
     opened = (OPEN - EPOCH) // MICROSECOND
     times = opened + (moment * DAY).astype(np.int64)
-    return pa.table(
-        {
-            "id": pa.array(np.arange(count)),
-            "symbol": pa.array(listing.symbols).take(pa.array(who)),
-            "sector": pa.array(listing.leaves).take(pa.array(listing.sector[who])),
-            "price": pa.array(price),
-            "volume": pa.array(np.where(halted, 0, volume).astype(np.int64)),
-            "pe": pa.array(ratio, mask=np.isnan(ratio)),
-            "risk": pa.array(np.round(risk, 3)),
-            "time": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
-            "halted": pa.array(halted),
-        }
-    )
+    columns = [
+        pa.array(ids),
+        pa.array(listing.symbols).take(pa.array(who)),
+        pa.array(listing.leaves).take(pa.array(listing.sector[who])),
+        pa.array(price),
+        pa.array(np.where(halted, 0, volume).astype(np.int64)),
+        pa.array(ratio, mask=np.isnan(ratio)),
+        pa.array(np.round(risk, 3)),
+        pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(halted),
+    ]
+    return pa.record_batch(columns, schema=QUOTE)
+
+
+def chunks(events: int) -> range:
+    """Return the numbers of the chunks that hold so many quotes."""
+    return range(-(-events // CHUNK))
 
 
 @workload("market", source="our own example")
@@ -167,11 +215,12 @@ def market(
     symbols: Annotated[int, Takes("number of stocks", least=1, most=10_000)] = 400,
 ) -> Workload:
     """A day of stock quotes and the searches that people saved; start here."""
-    listing = _listing(stream(seed, "market/stocks"), symbols)
+    day = trading_day(seed, symbols)
+    batches = [quotes(day, chunk, events) for chunk in chunks(events)]
     tables = {
         "subscriptions": saved_searches(
-            stream(seed, "market/subscriptions"), subscriptions, listing, OPEN
+            stream(seed, "market/subscriptions"), subscriptions, day.listing, OPEN
         ),
-        "events": _quotes(stream(seed, "market/events"), events, listing),
+        "events": pa.Table.from_batches(batches, QUOTE),
     }
     return Workload("market", market_space(), tables)

@@ -1,0 +1,76 @@
+"""How far a pipeline is: one line that changes on a terminal, a line a batch elsewhere, or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.status import Status
+
+from rangecast.cli.output import console, per_second
+
+if TYPE_CHECKING:
+    from rangecast.spark.answering import Done
+
+
+class StreamProgress:
+    """Is told of each batch; shows rows in, matches out, rate and version."""
+
+    def __init__(self, *, as_json: bool, quiet: bool):
+        self.totals: dict[str, Any] = {
+            "batches": 0,
+            "events": 0,
+            "matches": 0,
+            "bad_rows": 0,
+            "refused_edits": 0,
+            "seconds": 0.0,
+            "version": None,
+        }
+        self._json = as_json
+        self._silent = quiet or as_json
+        self._live = sys.stderr.isatty() and not self._silent
+        self._status = Status("waiting for the first batch", console=console)
+
+    def tell(self, text: str) -> None:
+        """Show a line that stays."""
+        if not self._silent:
+            console.print(text, markup=False)
+
+    def batch(self, done: Done) -> None:
+        """Take in a batch."""
+        for name in ("events", "matches", "bad_rows", "refused_edits", "seconds"):
+            self.totals[name] += getattr(done, name)
+        self.totals["batches"] += 1
+        self.totals["version"] = done.version
+        if self._json:
+            print(json.dumps(done.facts()), file=sys.stderr, flush=True)
+        elif self._live:
+            self._status.update(self._line(done))
+        else:
+            self.tell(self._line(done))
+
+    def _line(self, done: Done) -> str:
+        line = (
+            f"batch {done.batch}, version {done.version}: {done.events:,} events in, "
+            f"{done.matches:,} matches out, {per_second(done.events, done.seconds)}"
+        )
+        if done.bad_rows:
+            line += f", {done.bad_rows:,} bad rows"
+        if done.refused_edits:
+            line += f", {done.refused_edits:,} edits refused"
+        return line
+
+    def __enter__(self) -> StreamProgress:
+        if self._live:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._status.stop()

@@ -1,0 +1,101 @@
+"""`rangecast report`: a page about a result of matching, whoever made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rangecast.cli.options import (
+    EventsFile,
+    IgnoreUnknown,
+    Json,
+    NanIsMissing,
+    Quiet,
+    SpaceFile,
+    SubscriptionsFile,
+)
+
+if TYPE_CHECKING:
+    from rangecast.model.space import Space
+
+
+def report(
+    events: EventsFile,
+    subscriptions: SubscriptionsFile,
+    result: Annotated[
+        Path, typer.Argument(help="What was found: event and subscription, or subscriptions.")
+    ],
+    space: SpaceFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    map_of: Annotated[
+        str | None,
+        typer.Option("--map", help="Two attributes to draw a map of: price,risk."),
+    ] = None,
+    ignore_unknown: IgnoreUnknown = False,
+    nan_is_missing: NanIsMissing = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page: who gets matches, which events nobody wanted, where the hot regions are.
+
+    One file that needs nothing beside it. `rangecast verify` says whether the result is right.
+    """
+    from rangecast.cli.output import summary
+    from rangecast.cli.tally import tally
+    from rangecast.errors import FileError
+    from rangecast.model.events import EventFile
+    from rangecast.model.files import read_batches
+    from rangecast.model.space import Space
+    from rangecast.model.subscriptions import read_subscriptions
+    from rangecast.report.matching import MatchReport, match_page
+
+    known = Space.load(space)
+    shown = _two(known, map_of)
+    boxes = read_subscriptions(subscriptions, known, ignore_unknown=ignore_unknown)
+    read = EventFile(events, known, nan_is_missing=nan_is_missing, ignore_unknown=ignore_unknown)
+    found = (data for _, data in read_batches(result))
+    counted = tally(read, boxes, known, found, map_of=shown)
+    page = match_page(
+        MatchReport(
+            title=f"Matches in {result.name}",
+            lead=f"{len(counted.per_event):,} events of {events}, matched with {boxes.rows:,} "
+            f"subscriptions of {subscriptions}.",
+            per_event=counted.per_event,
+            per_subscription=counted.per_subscription,
+            busiest=counted.busiest(10),
+            idle=counted.idle(4),
+            over_time=counted.over_time(),
+            by_value=counted.by_value(),
+            region=counted.region(),
+        )
+    )
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"{output}: can't be written: {error.strerror}") from None
+    matches = int(counted.per_event.sum())
+    facts = {"events": len(counted.per_event), "matches": matches, "output": output}
+    summary(f"{output}: {matches:,} matches", facts, as_json=as_json, quiet=quiet)
+
+
+def _two(space: Space, names: str | None) -> tuple[str, str] | None:
+    """Return the attributes of a map; refuse what isn't two that can be ordered by size."""
+    from rangecast.errors import UsageError, near
+    from rangecast.model.attributes import Integer, Number
+
+    if names is None:
+        return None
+    given = [name.strip() for name in names.split(",")]
+    fit = [each.name for each in space if isinstance(each, Number | Integer)]
+    for name in given:
+        if name not in fit:
+            raise UsageError(
+                f"a map takes attributes that are numbers: {name!r}: {near(name, fit)}"
+            )
+    if len(given) != 2 or given[0] == given[1]:
+        raise UsageError(f"a map is of two attributes, such as price,risk; given: {names!r}")
+    return given[0], given[1]

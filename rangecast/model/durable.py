@@ -1,0 +1,40 @@
+"""Files that survive a crash: the bytes reach the disk first, then the name, then the folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Write a file and wait until its bytes are on the disk; a crash may leave a part of it."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, and stays once this has returned."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    write_bytes(partial, data)
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until all files below a folder are on the disk, whoever wrote them, and their names."""
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            with Path(inner, name).open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(inner))

@@ -1,0 +1,141 @@
+"""A folder of batches, each written exactly once, that any reader of Parquet may read at any time.
+
+    matches/
+        batch=000000012/        a batch: there whole, or not at all
+            part-*.parquet
+            _committed.json     which stream, batch and version it is, and counts
+        _stream.json            the stream whose batches these are
+    .matches.staging/           batches that are being written, one folder an attempt
+        lock                    held by the stream that writes here
+
+A batch is written into the staging folder, flushed to the disk together with its mark, and
+renamed into place. The rename is the commit: before it nobody sees the batch, after it everybody
+sees all of it. A batch that is run again after a crash is written anew if it wasn't committed,
+and passed over if it was.
+
+The folder is on a file system with an atomic rename that all hosts mount (local disks, NFS), not
+an object store. Spark, DuckDB and Arrow see `batch` as one more column.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+import pyarrow.dataset as ds
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.durable import sync_folder, sync_tree, write_bytes, write_whole
+
+_MARK = "_committed.json"
+_OWNER = "_stream.json"
+
+
+class CommittedFolder:
+    """The batches of one stream. Use it with `with`: meanwhile no other process may write here."""
+
+    def __init__(self, folder: str | Path, stream: str):
+        self.folder = Path(folder)
+        self.stream = stream
+        self._staging = self.folder.with_name(f".{self.folder.name}.staging")
+
+    def __enter__(self) -> CommittedFolder:
+        try:
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
+            self._lock = (self._staging / "lock").open("a")
+        except OSError as error:
+            raise FileError(f"{self.folder}: can't be written: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise UsageError(
+                f"{self.folder}: another process writes there; stop it, or write elsewhere"
+            ) from None
+        try:
+            self._take()
+        except BaseException:
+            self._lock.close()
+            raise
+        for leftover in self._staging.glob("batch=*"):  # of attempts that crashed
+            shutil.rmtree(leftover, ignore_errors=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.close()
+
+    def is_committed(self, batch: int) -> bool:
+        """Whether a batch is in place."""
+        return (self.folder / _name(batch)).exists()
+
+    def stage(self, batch: int) -> Path:
+        """Return where an attempt writes a batch: a folder that isn't there yet.
+
+        Each attempt has its own, as what is left of a crashed one may still be writing.
+        """
+        return self._staging / f"{_name(batch)}.{uuid4().hex}"
+
+    def commit(self, batch: int, staged: Path, facts: dict[str, Any]) -> None:
+        """Put a staged batch in place, for good, marked with `facts`."""
+        mark = {"stream": self.stream, "batch": batch, **facts}
+        write_bytes(staged / _MARK, json.dumps(mark).encode())
+        sync_tree(staged)
+        try:
+            staged.rename(self.folder / _name(batch))
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise FileError(
+                    f"{self.folder}: is a mount point of its own, so that nothing can be renamed "
+                    "into it; write to a folder inside it"
+                ) from None
+            raise
+        sync_folder(self.folder)
+
+    def _take(self) -> None:
+        """Refuse the folder of another stream: the numbers of its batches mean other batches."""
+        owner = self.folder / _OWNER
+        if not owner.exists():
+            foreign = [path.name for path in self.folder.iterdir() if path.name[0] not in "._"]
+            if foreign:
+                raise UsageError(
+                    f"{self.folder}: holds {foreign[0]!r}, which no stream wrote; "
+                    "write to a folder of the stream's own"
+                )
+            write_whole(owner, json.dumps({"stream": self.stream}).encode())
+            return
+        stream = json.loads(owner.read_bytes())["stream"]
+        if stream != self.stream:
+            raise UsageError(
+                f"{self.folder}: holds the batches of another stream, {stream}; this one is "
+                f"{self.stream}\n  to do: a new checkpoint begins a new stream: write to a new "
+                "folder, or go on with the old checkpoint"
+            )
+
+
+def commits(folder: str | Path) -> list[dict[str, Any]]:
+    """Return the marks of all committed batches, by batch."""
+    marks = sorted(Path(folder).glob(f"batch=*/{_MARK}"))
+    return [json.loads(mark.read_bytes()) for mark in marks]
+
+
+def read_committed(folder: str | Path) -> ds.Dataset:
+    """Return what is committed as an Arrow dataset, with the column `batch`; Parquet only."""
+    if not commits(folder):
+        raise FileError(f"{folder}: no batch has been committed there yet")
+    return ds.dataset(folder, format="parquet", partitioning="hive")
+
+
+def _name(batch: int) -> str:
+    return f"batch={batch:09}"

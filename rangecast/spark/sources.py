@@ -1,0 +1,198 @@
+"""Where events come from: folders of files, Spark's rate source, Kafka; as a batch or a stream.
+
+Every source gives a DataFrame with the event's id, its attributes, and what else the rows have.
+CSV and JSON are read as texts, as attributes parse them: so a value that can't be one is a bad
+row with a reason, where a typed reader would make it null. A row that can't even be split is kept
+whole in the column `BROKEN`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StringType, StructType
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.files import format_of
+from rangecast.model.space import Space
+
+BROKEN = "_corrupt_record"
+FORMATS = ("parquet", "json", "csv")
+_CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
+_KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+
+@dataclass(frozen=True)
+class Files:
+    """A file, or a folder to which files are added (renamed into it when they are complete)."""
+
+    path: str
+    format: str
+    schema: str | None = None
+    """Columns and types as Spark writes them, `id string, price double`, if not to be found out."""
+    integer_ids: bool = False
+    """Whether the ids of a text format are numbers."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of Spark's reader, such as maxFilesPerTrigger."""
+
+    def read(
+        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
+    ) -> DataFrame:
+        """Return the events."""
+        reader = session.readStream if stream else session.read
+        options = {**(_CSV if self.format == "csv" else {}), **self.options}
+        schema = self._schema(session, space, keep)
+        frame = reader.format(self.format).schema(schema).options(**options).load(self.path)
+        return _with_columns(frame, self.columns)
+
+    def _schema(self, session: SparkSession, space: Space, keep: Sequence[str]) -> StructType:
+        if self.schema is not None:
+            schema = cast(StructType, StructType.fromDDL(self.schema))
+        elif self.format == "parquet":
+            if "://" not in self.path:
+                first_file(self.path)
+            return session.read.parquet(self.path).schema
+        else:
+            names = self._header() if self.format == "csv" else _names(space, keep)
+            schema = text_schema(names, integer_ids=self.integer_ids)
+        if self.format != "parquet" and BROKEN not in schema.names:
+            schema = schema.add(BROKEN, StringType())
+        return schema
+
+    def _header(self) -> list[str]:
+        """Return the names of a CSV file's columns: of any file, as all must have the same."""
+        path = first_file(self.path)
+        with pa.input_stream(path, compression="detect") as raw:
+            text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            header = next(csv.reader(text), None)
+        if not header:
+            raise FileError(f"{path}: is empty; a CSV file starts with a line of column names")
+        return header
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Numbered rows at a steady rate, for trying things out: `value` is the event's id."""
+
+    rows_per_second: int
+    columns: Mapping[str, str]
+
+    def read(
+        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
+    ) -> DataFrame:
+        """Return the events."""
+        if not stream:
+            raise UsageError("the rate source has no end: it can't be read as a batch")
+        frame = session.readStream.format("rate").option("rowsPerSecond", self.rows_per_second)
+        return _with_columns(frame.load(), {"id": "value", **self.columns})
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of Kafka, each message a JSON object with the attributes as keys."""
+
+    servers: str
+    topic: str
+    integer_ids: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(
+        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
+    ) -> DataFrame:
+        """Return the events."""
+        need_kafka(session)
+        reader = session.readStream if stream else session.read
+        messages = (
+            reader.format("kafka")
+            .option("kafka.bootstrap.servers", self.servers)
+            .option("subscribe", self.topic)
+            .options(**self.options)
+            .load()
+        )
+        schema = text_schema(_names(space, keep), integer_ids=self.integer_ids)
+        return _with_columns(events_of_messages(messages, schema), self.columns)
+
+
+Source = Files | Rate | Topic
+
+
+def first_file(path: str | Path) -> Path:
+    """Return a file, or one of a folder: to learn columns and format from."""
+    whole = Path(path)
+    if "://" in str(path):
+        raise FileError(f"{path}: give its columns as schema = 'id string, ...'")
+    if whole.is_file():
+        return whole
+    found = sorted(p for p in whole.rglob("*") if p.is_file() and p.name[0] not in "._")
+    if not found:
+        raise FileError(
+            f"{path}: no such file, or a folder without files from which to learn the columns\n"
+            "  to do: put one there, or give the columns as schema = 'id string, ...'"
+        )
+    return found[0]
+
+
+def files_of(path: str | Path) -> Files:
+    """Return a file, or a folder of files of one format, as a source; the suffix tells which."""
+    names = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
+    form = format_of(first_file(path))
+    if form not in names:
+        raise FileError(f"{path}: Spark doesn't read {form} files; use {', '.join(names)}")
+    return Files(str(path), names[form])
+
+
+def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
+    """Return Kafka messages as events; one without an id is named topic/partition/offset."""
+    whole = schema.add(BROKEN, StringType())
+    text = F.col("value").cast("string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
+    event = F.from_json(text, whole, options)
+    rows = messages.select("topic", "partition", "offset", text.alias("_text"), event.alias("_e"))
+    columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
+    columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
+    if schema["id"].dataType == StringType():
+        place = F.concat_ws("/", "topic", "partition", "offset")
+        columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
+    return rows.select([column.alias(name) for name, column in columns.items()])
+
+
+def need_kafka(session: SparkSession) -> None:
+    """Refuse to go on if Spark has no Kafka connector on its class path."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_KAFKA)
+    except Exception:
+        scala = jvm.scala.util.Properties.versionNumberString().rsplit(".", 1)[0]
+        raise UsageError(
+            "Spark's Kafka connector is not on the class path\n"
+            "  to do: give Spark its coordinates: spark.jars.packages = "
+            f"'org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}'"
+        ) from None
+
+
+def _names(space: Space, keep: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(["id", *space.names, *keep]))
+
+
+def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
+    """Return columns of texts, as attributes parse them; ids may be numbers."""
+    schema = StructType()
+    for name in names:
+        schema = schema.add(name, LongType() if name == "id" and integer_ids else StringType())
+    return schema
+
+
+def _with_columns(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    return frame.withColumns({name: F.expr(text) for name, text in columns.items()})

@@ -1,0 +1,58 @@
+"""A process that runs a stream, and dies when it is told to: `stream_driver FOLDER [STEP TIMES]`.
+
+It kills itself, and the JVM with it, when a step of the protocol is reached for the n-th time.
+"""
+
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rangecast.model.attributes import Number
+from rangecast.model.space import Space
+from rangecast.spark import start
+from rangecast.spark.answering import Step
+from rangecast.spark.edits import Edits
+from rangecast.spark.pinned import Pinned
+from rangecast.spark.sinks import Folder
+from rangecast.spark.sources import Files
+from rangecast.spark.stream import run_stream
+from rangecast.spark.versions import Versions
+
+SPACE = Space([Number("price")])
+
+
+def main() -> None:
+    folder, deadly = Path(sys.argv[1]), sys.argv[2:]
+    seen: Counter[str] = Counter()
+
+    def watch(step: str) -> None:
+        seen[step] += 1
+        print(step, flush=True)
+        if [step, str(seen[step])] == deadly:
+            os.killpg(0, signal.SIGKILL)
+
+    session = start(
+        "local[1]",
+        conf={
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    versions = Versions(folder / "versions")
+    files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
+    run_stream(
+        files.read(session, SPACE, (), stream=True),
+        Pinned(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE)),
+        [Folder(folder / "matches")],
+        checkpoint=folder / "checkpoint",
+        step=Step(output="arrays"),
+        quarantine=Folder(folder / "bad"),
+        watch=watch,
+    )
+    print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""Pipelines from TOML files, and backfill: what they answer, and what they say of mistakes."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from rangecast.cli.main import app
+from rangecast.engine import Engine
+from rangecast.errors import FileError, FilterError, SpaceError, UsageError
+from rangecast.spark.commits import commits, read_committed
+from rangecast.spark.history import backfill
+from rangecast.spark.pipeline import Pipeline
+from rangecast.spark.sources import files_of
+from rangecast.workloads import WORKLOADS
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SPACE = """
+[[attribute]]
+name = "price"
+type = "number"
+[[attribute]]
+name = "time"
+type = "timestamp"
+"""
+GOOD = """
+mode = "batch"
+space = "space.toml"
+[source]
+type = "files"
+format = "csv"
+path = "events.csv"
+[subscriptions]
+file = "subs.csv"
+[[step]]
+type = "match"
+[[sink]]
+type = "parquet"
+path = "out"
+"""
+STREAM = GOOD.replace('"batch"', '"stream"') + '[stream]\ncheckpoint = "checkpoint"\n'
+
+
+def step(more):
+    return GOOD.replace('type = "match"', f'type = "match"\n{more}')
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "subs.csv").write_text("id,filter\ncheap,price < 10\nall,true\n")
+    (tmp_path / "events.csv").write_text(
+        "id,price,time\n"
+        "a,5,2026-01-30T10:00:00Z\n"
+        "b,50,2026-01-30T23:59:59.999999Z\n"
+        "c,7,2026-01-31T00:00:00Z\n"
+        "d,dear,2026-01-31T00:00:00Z\n"
+        "e,8,\n"
+    )
+    return tmp_path
+
+
+def load(folder, text):
+    (folder / "p.toml").write_text(text)
+    return Pipeline.load(folder / "p.toml")
+
+
+MISTAKES = [
+    (GOOD.replace('mode = "batch"\n', ""), r"mode: is missing\n.*'batch', 'stream'"),
+    (GOOD.replace('"batch"', '"daily"'), "mode: there is no 'daily'"),
+    (GOOD.replace('mode = "batch"', "mode = 1"), r"mode: can't be used\n  given: 1\n  expected: "),
+    (GOOD.replace('mode = "batch"', 'mood = ""\nmode = "batch"'), "mood: means nothing.*'mode'"),
+    (GOOD.replace('format = "csv"', 'format = "xml"'), "source.format: there is no 'xml'"),
+    (GOOD.replace('format = "csv"\n', ""), "source.format: is missing"),
+    (GOOD.replace('path = "events.csv"', "path = 3"), "source.path: can't be used"),
+    (GOOD.replace('type = "files"', 'type = "rate"'), "source.type: the rate source has no end"),
+    (GOOD.replace("[source]", '[source]\nids = "x"'), "source.ids: there is no 'x'"),
+    (GOOD.replace('type = "match"', 'type = "rank"'), r"step\[0\].type: there is no 'rank'"),
+    (
+        step("keep = [1]"),
+        r"step\[0\].keep: can't be used",
+    ),
+    (
+        step('index = "b"'),
+        r"step\[0\].index: there is no",
+    ),
+    (
+        step("nan_is_missing = 1"),
+        r"step\[0\].nan.*expected: true or false",
+    ),
+    (GOOD + '[[step]]\ntype = "match"\n', "step: there are 2"),
+    (GOOD.replace("[[sink]]", "[sink]"), "sink: can't be used"),
+    (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: means nothing here"),
+    (GOOD + '[[sink]]\ntype = "console"\nrows = 0\n', r"sink\[1\].rows: can't be used"),
+    (GOOD + '[[sink]]\ntype = "kafka"\nservers = "a:1"\n', r"sink\[1\].topic: is missing"),
+    (GOOD.replace('file = "subs.csv"', ""), "subscriptions.file: give either"),
+    (STREAM.replace('file = "subs.csv"', ""), "subscriptions.file: give a file, a folder of"),
+    (GOOD.replace("[[step]]", 'edits = "e"\n[[step]]'), "subscriptions.edits: is for streams"),
+    (GOOD + "[quarantine]\n", "quarantine.path: is missing"),
+    (GOOD + '[stream]\ncheckpoint = "c"\n', "stream: means nothing in a batch job"),
+    (GOOD.replace('"batch"', '"stream"'), "stream: is missing"),
+    (STREAM + 'trigger = "now"\n', "stream.trigger: can't be 'now'"),
+    (STREAM + "[spark]\nconf = 3\n", "spark.conf: can't be used"),
+    (STREAM + "[spark.conf]\na = [1]\n", "spark.conf.a: can't be used"),
+    (
+        STREAM.replace('"checkpoint"', '"hdfs://host/c"'),
+        "subscriptions.versions: is missing",
+    ),
+    ("mode = ", "is not a TOML file"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_a_mistake_is_told_with_the_file_the_key_and_what_it_takes(folder, text, message):
+    with pytest.raises(FileError, match=rf"(?s)p\.toml: {message}"):
+        load(folder, text)
+
+
+def test_files_that_are_missing_are_named(folder):
+    with pytest.raises(FileError, match=r"none.toml: can't be read"):
+        Pipeline.load(folder / "none.toml")
+    with pytest.raises(SpaceError, match=r"nowhere.toml: can't be read"):
+        load(folder, GOOD.replace("space.toml", "nowhere.toml"))
+
+
+def test_a_batch_job_writes_once(spark, folder):
+    text = GOOD + '[quarantine]\npath = "bad"\n'
+    done = []
+    load(folder, text).run(spark, done.append)
+    assert [(one.events, one.matches, one.bad_rows, one.version) for one in done] == [(5, 7, 1, 0)]
+    rows = read_committed(folder / "out").to_table().to_pylist()
+    assert sorted((row["event"], row["subscription"]) for row in rows) == [
+        ("a", "all"), ("a", "cheap"), ("b", "all"), ("c", "all"), ("c", "cheap"),
+        ("e", "all"), ("e", "cheap"),
+    ]  # fmt: skip
+    assert [row["event"] for row in read_committed(folder / "bad").to_table().to_pylist()] == ["d"]
+    with pytest.raises(UsageError, match="the batches of another stream"):
+        load(folder, text).run(spark)
+
+
+def test_a_batch_job_without_events(spark, folder):
+    (folder / "events.csv").write_text("id,price,time\n")
+    done = []
+    load(folder, GOOD).run(spark, done.append)
+    assert [(one.events, one.matches) for one in done] == [(0, 0)]
+    assert read_committed(folder / "out").to_table().num_rows == 0
+
+
+def test_a_stream_follows_a_file_that_is_changed_between_runs(spark, folder):
+    (folder / "events").mkdir()
+    text = STREAM.replace('"events.csv"', '"events"') + '[quarantine]\npath = "bad"\n'
+    for plan in ("partitioned", "broadcast"):
+        (folder / "events.csv").rename(folder / "events" / f"{plan}.csv")
+        shutil.copy(folder / "events" / f"{plan}.csv", folder / "events.csv")
+        load(folder, text.replace("[[step]]", f'[[step]]\nplan = "{plan}"')).run(spark)
+        (folder / "subs.csv").write_text("id,filter\ndear,price > 10\n")
+    marks = commits(folder / "out")
+    assert [(mark["version"], mark["matches"]) for mark in marks] == [(1, 7), (2, 1)]
+
+
+def test_the_shell_runs_the_examples(spark, tmp_path):
+    made = WORKLOADS["market"].generate(seed=1, subscriptions=60, events=300)
+    data = tmp_path / "data"
+    for name in ("incoming", "edits"):
+        (data / name).mkdir(parents=True)
+    for name, table in made.tables.items():
+        pq.write_table(table, data / f"{name}.parquet")
+    made.space.save(data / "space.toml")
+    shutil.copy(data / "events.parquet", data / "incoming")
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    engine = Engine(made.space)
+    engine.subscribe_many(made.tables["subscriptions"])
+    wanted = engine.match_many(made.tables["events"]).table()
+    pairs = sorted(zip(*(column.to_pylist() for column in wanted.columns), strict=True))
+
+    done = CliRunner().invoke(app, ["pipeline", "run", f"{tmp_path}/examples/market-batch.toml"])
+    assert done.exit_code == 0, done.output
+    assert "exactly once" in done.stderr
+    assert "300 events in" in done.stderr
+    found = read_committed(tmp_path / "out" / "batch" / "matches").to_table().to_pylist()
+    assert sorted((row["event"], row["subscription"]) for row in found) == pairs
+    assert found[0].keys() == {"event", "subscription", "symbol", "price", "time", "batch"}
+
+    file = f"{tmp_path}/examples/market-stream.toml"
+    done = CliRunner().invoke(app, ["pipeline", "run", "--json", file])
+    assert done.exit_code == 0, done.output
+    batch, total = map(json.loads, done.stderr.splitlines())
+    assert batch["events"] == total["events"] == 300
+    assert (batch["batch"], batch["version"], total["batches"]) == (0, 1, 1)
+    assert batch["matches"] == len(pairs)
+    found = read_committed(tmp_path / "out" / "stream" / "matches").to_table().to_pylist()
+    assert sorted((row["event"], one) for row in found for one in row["subscriptions"]) == pairs
+
+
+# ---- backfill
+
+
+def ask(*arguments):
+    return CliRunner().invoke(app, ["pipeline", "backfill", *map(str, arguments)])
+
+
+def test_backfill_counts_by_day_with_samples(spark, folder):
+    known = ("--space", folder / "space.toml")
+    done = ask(folder / "events.csv", "--filter", "price < 10", *known)
+    assert done.exit_code == 0, done.output
+    assert list(csv.reader(done.stdout.splitlines())) == [
+        ["day", "events", "matches", "bad_rows"],
+        ["2026-01-30", "2", "1", "0"],
+        ["2026-01-31", "2", "1", "1"],
+        ["", "1", "1", "0"],
+    ]
+    samples = [json.loads(line)["id"] for line in done.stderr.splitlines() if line[0] == "{"]
+    assert samples == ["a", "c", "e"]
+    assert "3 of 5 events match (60%), on 3 of 3 days" in done.stderr
+    table = folder / "days.parquet"
+    done = ask(folder / "events.csv", "--filter", "price > 99", "--json", "-o", table, *known)
+    assert json.loads(done.stderr).items() >= {"matches": 0, "events": 5, "samples": []}.items()
+    assert pq.read_table(table).column("matches").to_pylist() == [0, 0, 0]
+
+
+def test_backfill_finds_its_column_of_time(spark, folder):
+    from rangecast.model.space import Space
+
+    space = Space.load(folder / "space.toml")
+    schema = "price double, time timestamp, day date, week int"
+    rows = [(5.0, None, None, 1), (6.0, None, None, 2)]
+    events = spark.createDataFrame(rows, schema).selectExpr(
+        "price", "time", "date'2026-02-01' as day", "week"
+    )
+    (only,) = backfill(events, "price <= 5", space, "day")
+    assert (str(only.day), only.events, only.matches) == ("2026-02-01", 2, 1)
+    assert [sample["price"] for sample in only.samples] == [5]
+    many = spark.range(1000).selectExpr("id", "id as price", "timestamp'2026-02-01' as time")
+    (only,) = backfill(many, "price >= 100", space, samples=3)
+    assert (only.events, only.matches, len(only.samples)) == (1000, 900, 3)
+    assert all(sample["price"] >= 100 for sample in only.samples)
+    with pytest.raises(UsageError, match="'week' has the type int"):
+        backfill(events, "true", space, "week")
+    with pytest.raises(UsageError, match="no column 'dai': did you mean 'day'"):
+        backfill(events, "true", space, "dai")
+
+
+def test_backfill_tells_mistakes_before_spark_is_asked(folder):
+    known = ("--space", folder / "space.toml")
+    wrong = ask(folder / "events.csv", "--filter", "prize < 10", *known).exception
+    assert isinstance(wrong, FilterError)
+    wrong = ask(folder / "nowhere.csv", "--filter", "true", *known).exception
+    assert isinstance(wrong, FileError)
+    (folder / "x.arrow").touch()
+    with pytest.raises(FileError, match="Spark doesn't read arrow files"):
+        files_of(folder / "x.arrow")

@@ -1,0 +1,74 @@
+"""`rangecast match --engine spark` writes what the local engine writes, to the last row."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rangecast.cli.match import match
+from rangecast.errors import BadRowError, UsageError
+from rangecast.workloads import generate
+
+SPACE = """
+[[attribute]]
+name = "x"
+type = "number"
+
+[[attribute]]
+name = "s"
+type = "string"
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    random = np.random.default_rng(2)
+    words = ["ä", "b", "", "d,e"]
+    (tmp_path / "space.toml").write_text(SPACE)
+    lines = ["id,x,s"]
+    for row, (x, s) in enumerate(zip(random.random(300), random.integers(0, 5, 300), strict=True)):
+        word = f'"{words[s]}"' if s < 4 else ""
+        lines.append(f"e{row},{'oops' if row % 97 == 5 else x:},{word}")
+    lines.append("e7,0.5,b")
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    filters = [f"x < {x:.3f} or s = '{words[i % 4]}'" for i, x in enumerate(random.random(200))]
+    subscriptions = ["id,filter", *(f'"{200 - i}","{text}"' for i, text in enumerate(filters))]
+    (tmp_path / "subscriptions.csv").write_text("\n".join(subscriptions) + "\n")
+    return tmp_path / "events.csv", tmp_path / "subscriptions.csv", tmp_path / "space.toml"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_the_same_result(spark, files, tmp_path, suffix):
+    out = {}
+    for engine in ("local", "spark"):
+        result, bad = tmp_path / f"{engine}.{suffix}", tmp_path / f"{engine}-bad.csv"
+        match(*files, output=str(result), engine=engine, bad_rows=bad, quiet=True)
+        rows = pq.read_table(result) if suffix == "parquet" else result.read_text()
+        out[engine] = rows, bad.read_bytes()
+    assert out["local"] == out["spark"]
+    assert len(out["local"][0]) > 1000
+    assert out["local"][1].count(b"\n") == 6
+
+
+def test_a_bad_row_ends_it_as_it_does_locally(spark, files, tmp_path):
+    with pytest.raises(BadRowError, match="row 300 "):
+        match(*files, output=str(tmp_path / "out.csv"), engine="spark", quiet=True)
+    with pytest.raises(UsageError, match="did you mean 'spark'"):
+        match(*files, engine="sprak")
+
+
+def test_every_structure_and_no_events(spark, tmp_path):
+    made = generate("w3", subscriptions=300, events=50, seed=3)
+    tables = {name: tmp_path / f"{name}.parquet" for name in ("events", "subscriptions")}
+    for name, path in tables.items():
+        pq.write_table(made.tables[name], path)
+    made.space.save(tmp_path / "space.toml")
+    rest = tables["subscriptions"], tmp_path / "space.toml"
+    for index in ("rtree", "cells"):
+        for engine in ("local", "spark"):
+            out = str(tmp_path / f"{engine}.csv")
+            match(tables["events"], *rest, output=out, engine=engine, index=index, quiet=True)
+        assert (tmp_path / "local.csv").read_bytes() == (tmp_path / "spark.csv").read_bytes()
+    (tmp_path / "none.csv").write_text("id\n")
+    out = tmp_path / "nothing.csv"
+    match(tmp_path / "none.csv", *rest, output=str(out), engine="spark", quiet=True)
+    assert out.read_text() == "event,subscription\n"

@@ -1,0 +1,119 @@
+"""kill -9 at each step of the protocol and at random moments: nothing lost, nothing twice.
+
+Between a kill and the restart the subscriptions change: what was pinned keeps its version.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rangecast.spark.commits import commits, read_committed
+from rangecast.spark.versions import Versions
+
+ROOT = Path(__file__).parents[1]
+FILES, ROWS = 9, 6
+STEPS = ["pinned", "staged", "bad rows committed", "committed"]
+RANDOM_KILLS = 2
+
+
+def price(file, row):
+    return file * 3 + row * 5
+
+
+def write_events(folder):
+    folder.mkdir()
+    for file in range(FILES):
+        rows = [{"id": f"e{file}-{row}", "price": price(file, row)} for row in range(ROWS)]
+        rows.append({"id": f"bad{file}", "price": "dear"})
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{file}.json").write_text(text)
+        os.utime(folder / f"{file}.json", (file, file))  # the order in which they are taken
+
+
+def edit(number):
+    """The number-th change: (op, id, bound). Half of the answers change with each."""
+    if number == 1:
+        return [("subscribe", "low", 20), ("subscribe", "high", 30)]
+    return [("replace", "low" if number % 2 else "high", 10 + 3 * number)]
+
+
+def add_edits(folder, number):
+    folder.mkdir(exist_ok=True)
+    lines = [
+        {"id": one, "op": op, "filter": f"price <= {bound}"} for op, one, bound in edit(number)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / f"_{number}").write_text(text)
+    (folder / f"_{number}").rename(folder / f"{number}.jsonl")
+
+
+def expected(file, version):
+    """The answers to a file's events by the first `version` changes, worked out by hand."""
+    bounds = {one: bound for number in range(version) for _, one, bound in edit(number + 1)}
+    return {
+        f"e{file}-{row}": [one for one, bound in bounds.items() if price(file, row) <= bound]
+        for row in range(ROWS)
+    }
+
+
+def drive(folder, *deadly, kill_at=None):
+    """Run the stream until it ends or is killed; return the steps that it reported.
+
+    `kill_at`: kill it so many seconds after so many steps.
+    """
+    command = [sys.executable, "-m", "tests.stream_driver", str(folder), *map(str, deadly)]
+    log = folder / "stderr.txt"
+    with (
+        log.open("a") as errors,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True,
+            start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stdout is not None
+        steps = []
+        for line in process.stdout:
+            steps.append(line.strip())
+            if kill_at is not None and len(steps) == kill_at[0]:
+                time.sleep(kill_at[1])
+                os.killpg(process.pid, signal.SIGKILL)
+    killed = process.returncode == -signal.SIGKILL
+    assert killed or process.returncode == 0, log.read_text()
+    return steps
+
+
+def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp_path):
+    write_events(tmp_path / "events")
+    versions = Versions(tmp_path / "versions")
+    pins: dict[int, int] = {}
+    dice = random.Random()
+    moments = [(dice.randint(1, 8), dice.uniform(0, 0.5)) for _ in range(RANDOM_KILLS)]
+    print("random moments:", moments)
+    for edits, kill in enumerate([*STEPS, *moments, None], start=1):
+        add_edits(tmp_path / "edits", edits)
+        if isinstance(kill, str):
+            assert drive(tmp_path, kill, 2)[-1] == kill  # the second batch of each run
+        elif kill is not None:
+            drive(tmp_path, kill_at=kill)
+        else:
+            assert drive(tmp_path)[-1] == "ended"
+        for (_, batch), version in versions.pinned().items():
+            assert pins.setdefault(batch, version) == version, "a pin has changed"
+
+    marks = commits(tmp_path / "matches")
+    assert [mark["batch"] for mark in marks] == list(range(FILES))
+    assert {mark["batch"]: mark["version"] for mark in marks} == pins
+    assert len(set(pins.values())) > len(STEPS), "the subscriptions changed on the way"
+    answers = read_committed(tmp_path / "matches").to_table().to_pylist()
+    for batch, version in pins.items():
+        found = {row["event"]: row["subscriptions"] for row in answers if row["batch"] == batch}
+        assert found == expected(batch, version)
+    assert len(answers) == FILES * ROWS
+    bad = read_committed(tmp_path / "bad").to_table().to_pylist()
+    assert sorted(row["event"] for row in bad) == [f"bad{file}" for file in range(FILES)]
+    assert {row["batch"] for row in bad} == set(range(FILES))

@@ -1,0 +1,358 @@
+"""Streams in the shared session: the answers, the sources, the sinks, bad rows and errors."""
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.model.attributes import Number, String
+from rangecast.model.space import Space
+from rangecast.spark.answering import Step
+from rangecast.spark.commits import commits, read_committed
+from rangecast.spark.edits import Edits
+from rangecast.spark.pinned import Pinned
+from rangecast.spark.sinks import Callback, Console, Folder, Topic, messages_of_rows
+from rangecast.spark.sources import BROKEN, Files, Rate, events_of_messages, need_kafka, text_schema
+from rangecast.spark.stream import run_stream
+from rangecast.spark.versions import Versions
+
+SPACE = Space([Number("price"), String("name")])
+EVENTS = {
+    "e1": (5, "ann"),
+    "e2": (15, "bob"),
+    "e3": (None, "cy"),
+    "é4": (25, None),
+}
+
+
+def space():
+    """A space of its own: a string attribute learns words."""
+    return Space.from_definition(SPACE.definition())
+
+
+def publish(folder, *edits):
+    """Make the next version of (op, id, filter) edits."""
+    (folder / "edits").mkdir(parents=True, exist_ok=True)
+    number = len(list((folder / "edits").iterdir()))
+    lines = [json.dumps({"op": op, "id": one, "filter": text}) + "\n" for op, one, text in edits]
+    (folder / "edits" / f"{number}.jsonl").write_text("".join(lines))
+
+
+def pinned(folder):
+    versions = Versions(folder / "versions")
+    known = space()
+    return Pinned(versions, known, edits=Edits(folder / "edits", versions, known))
+
+
+def csv_events(folder, name, events=EVENTS, more=""):
+    (folder / "events").mkdir(exist_ok=True)
+    cells = [(one, *("" if v is None else v for v in row)) for one, row in events.items()]
+    text = "".join(",".join(map(str, row)) + "\n" for row in cells)
+    (folder / "events" / name).write_text("id,price,name\n" + text + more)
+
+
+def stream(spark, folder, **options):
+    files = Files(str(folder / "events"), options.pop("form", "csv"), **options)
+    return files.read(spark, space(), (), stream=True)
+
+
+def go(spark, folder, sinks=None, events=None, **options):
+    """Run what there is; return the reports."""
+    done = []
+    run_stream(
+        events if events is not None else stream(spark, folder),
+        pinned(folder),
+        [Folder(folder / "matches")] if sinks is None else sinks,
+        checkpoint=folder / "checkpoint",
+        report=done.append,
+        **options,
+    )
+    return done
+
+
+def pairs(folder):
+    rows = read_committed(folder / "matches").to_table().to_pylist()
+    return sorted((row["batch"], row["event"], row["subscription"]) for row in rows)
+
+
+THREE = [
+    ("subscribe", "all", "true"),
+    ("subscribe", "cheap", "price < 20"),
+    ("subscribe", "bob", "name = 'bob'"),
+]
+
+
+def test_the_subscriptions_change_between_batches(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv")
+    (first,) = go(spark, tmp_path)
+    assert (first.batch, first.version, first.subscriptions) == (0, 1, 3)
+    assert (first.events, first.matches, first.bad_rows) == (4, 7, 0)
+    assert first.facts()["events_per_second"] >= 0
+    assert go(spark, tmp_path) == []  # nothing new
+    publish(tmp_path, ("replace", "bob", "name = 'ann'"), ("unsubscribe", "all", None))
+    publish(tmp_path, ("unsubscribe", "nobody", None))
+    csv_events(tmp_path, "1.csv")
+    (second,) = go(spark, tmp_path)
+    assert (second.batch, second.version, second.refused_edits) == (1, 2, 1)
+    assert pairs(tmp_path) == [
+        (0, "e1", "all"),
+        (0, "e1", "cheap"),
+        (0, "e2", "all"),
+        (0, "e2", "bob"),
+        (0, "e2", "cheap"),
+        (0, "e3", "all"),
+        (0, "é4", "all"),
+        (1, "e1", "bob"),
+        (1, "e1", "cheap"),
+        (1, "e2", "cheap"),
+    ]
+    (mark, _) = commits(tmp_path / "matches")
+    assert mark.items() >= {"batch": 0, "version": 1, "rows": 7, "events": 4}.items()
+
+
+def test_bad_rows_are_set_aside_and_the_stream_goes_on(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", more="b1,dear,x\nb2,1,x,2\n,7,x\n")
+    (done,) = go(spark, tmp_path, quarantine=Folder(tmp_path / "bad"))
+    assert (done.events, done.matches, done.bad_rows) == (7, 7, 3)
+    assert len(pairs(tmp_path)) == 7
+    rows = read_committed(tmp_path / "bad").to_table().to_pylist()
+    found = {row["event"]: row for row in rows}
+    assert len(rows) == 3
+    assert found["b1"]["column"] == "price"
+    assert found["b1"]["value"] == "dear"
+    assert found["b1"]["reason"] == "'dear' is not a number"
+    assert json.loads(found["b1"]["data"]) == {"id": "b1", "price": "dear", "name": "x"}
+    assert found["b2"]["reason"] == "the row can't be split into its columns"
+    assert found["b2"]["data"] == "b2,1,x,2"
+    assert found[None]["column"] == "id"
+    assert json.loads(found[None]["data"]) == {"price": "7", "name": "x"}
+
+
+def test_without_a_quarantine_a_bad_row_ends_the_stream_and_nothing_is_committed(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", more="b1,dear,x\n")
+    with pytest.raises(BadRowError, match=r"batch 0, event b1, column 'price'.*'dear'"):
+        go(spark, tmp_path)
+    assert commits(tmp_path / "matches") == []
+    (done,) = go(spark, tmp_path, quarantine=Folder(tmp_path / "bad"))  # it goes on from there
+    assert (done.batch, done.matches, done.bad_rows) == (0, 7, 1)
+
+
+def test_columns_are_checked_before_anything_runs(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    (tmp_path / "events").mkdir()
+    with pytest.raises(FileError, match="without files from which to learn the columns"):
+        go(spark, tmp_path)
+    (tmp_path / "events" / "0.csv").write_text("id,prize,name\na,1,x\n")
+    with pytest.raises(UsageError, match="lack the columns 'price'"):
+        go(spark, tmp_path)
+    given = "id string, price boolean, name string"
+    with pytest.raises(UsageError, match="'price' of events has the type boolean"):
+        go(spark, tmp_path, events=stream(spark, tmp_path, schema=given))
+    with pytest.raises(UsageError, match="a streaming DataFrame"):
+        go(spark, tmp_path, events=spark.range(3))
+    assert not (tmp_path / "checkpoint").exists()
+    assert not (tmp_path / "matches").exists()
+
+
+def test_a_new_checkpoint_doesnt_mix_with_an_old_folder(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv")
+    go(spark, tmp_path)
+    (tmp_path / "checkpoint").rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="the batches of another stream"):
+        go(spark, tmp_path)
+    assert len(pairs(tmp_path)) == 7
+
+
+def test_a_batch_that_spark_repeats_is_passed_over_by_those_who_have_it(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", more="b1,dear,x\n")
+    quarantine = {"quarantine": Folder(tmp_path / "bad")}
+    go(spark, tmp_path, **quarantine)
+    publish(tmp_path, ("unsubscribe", "all", None))
+    for mark in (tmp_path / "checkpoint" / "commits").iterdir():  # as if Spark had crashed then
+        mark.unlink()
+    seen = []
+    again = Callback(lambda rows, batch: seen.append((batch.version, rows.count())))
+    folder = Folder(tmp_path / "matches")
+    (done,) = go(spark, tmp_path, [folder, again], **quarantine)
+    assert (done.batch, done.version, done.matches) == (0, 1, 7)
+    assert seen == [(1, 7)]  # at least once, and by the version of the first time
+    assert len(pairs(tmp_path)) == 7
+    assert read_committed(tmp_path / "bad").count_rows() == 1
+
+
+def test_several_sinks_get_the_same(spark, tmp_path, capsys):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv")
+    seen = []
+    sinks = [
+        Folder(tmp_path / "matches"),
+        Folder(tmp_path / "json", "json"),
+        Console(rows=3),
+        Callback(lambda rows, batch: seen.extend(map(tuple, rows.collect()))),
+    ]
+    (done,) = go(spark, tmp_path, sinks)
+    assert done.matches == 7
+    wanted = [(event, one) for _, event, one in pairs(tmp_path)]
+    assert sorted(seen) == wanted
+    lines = [
+        json.loads(line)
+        for part in (tmp_path / "json").glob("batch=*/part-*.json")
+        for line in part.read_text().splitlines()
+    ]
+    assert sorted((row["event"], row["subscription"]) for row in lines) == wanted
+    shown = capsys.readouterr().out
+    assert "batch 0, version 1" in shown
+    assert shown.count("│") == 3 * 3
+    assert [sink.promise for sink in sinks] == ["exactly once"] * 2 + ["at least once"] * 2
+
+
+def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv")
+    go(spark, tmp_path, step=Step(output="arrays", keep=["name"]))
+    rows = read_committed(tmp_path / "matches").to_table().to_pylist()
+    found = {row["event"]: (row["subscriptions"], row["name"]) for row in rows}
+    assert found == {
+        "e1": (["all", "cheap"], "ann"),
+        "e2": (["all", "cheap", "bob"], "bob"),
+        "e3": (["all"], "cy"),
+        "é4": (["all"], None),
+    }
+
+
+def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):
+    wanted = None
+    for form in ("csv", "parquet", "json"):
+        folder = tmp_path / form
+        (folder / "events").mkdir(parents=True)
+        publish(folder, *THREE)
+        rows = [{"id": one, "price": p, "name": n} for one, (p, n) in EVENTS.items()]
+        if form == "csv":
+            csv_events(folder, "0.csv")
+        elif form == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), folder / "events" / "0.parquet")
+        else:
+            text = "".join(json.dumps(row) + "\n" for row in rows) + "nonsense\n"
+            (folder / "events" / "0.json").write_text(text)
+        events = stream(spark, folder, form=form)
+        (done,) = go(spark, folder, events=events, quarantine=Folder(folder / "bad"))
+        assert done.bad_rows == (form == "json")
+        wanted = wanted or pairs(folder)
+        assert pairs(folder) == wanted
+
+
+def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    (tmp_path / "events").mkdir()
+    lines = ["id,cents,odd name", "7,500,ann", "seven,500,x", "8,dear,bob"]
+    (tmp_path / "events" / "0.csv").write_text("\n".join(lines))
+    columns = {"price": "try_cast(cents as int) / 100", "name": "`odd name`"}
+    events = stream(spark, tmp_path, columns=columns, integer_ids=True)
+    quarantine = Folder(tmp_path / "bad")
+    go(spark, tmp_path, events=events, quarantine=quarantine, step=Step(keep=["odd name"]))
+    rows = read_committed(tmp_path / "matches").to_table().to_pylist()
+    found = sorted((row["event"], row["subscription"], row["odd name"]) for row in rows)
+    assert found == [
+        (7, "all", "ann"),
+        (7, "cheap", "ann"),
+        (8, "all", "bob"),
+        (8, "bob", "bob"),
+    ]
+    (bad,) = read_committed(tmp_path / "bad").to_table().to_pylist()
+    assert bad["data"] == "seven,500,x"
+
+
+def test_values_that_dont_fit_a_given_schema_are_bad_rows(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", {1: (5, "ann"), 2: ("dear", "x"), "three": (5, "x")})
+    events = stream(spark, tmp_path, schema="id bigint, price double, name string")
+    (done,) = go(spark, tmp_path, events=events, quarantine=Folder(tmp_path / "bad"))
+    assert (done.events, done.bad_rows) == (3, 2)
+    assert pairs(tmp_path) == [(0, 1, "all"), (0, 1, "cheap")]
+
+
+def test_an_event_that_matches_everything_and_one_that_matches_nothing(spark, tmp_path):
+    publish(tmp_path, *(("subscribe", f"s{i}", "price >= 0") for i in range(3000)))
+    csv_events(tmp_path, "0.csv", {"all": (1, "x"), "none": (None, None)})
+    (done,) = go(spark, tmp_path)
+    assert (done.events, done.matches) == (2, 3000)
+    assert Counter(event for _, event, _ in pairs(tmp_path)) == {"all": 3000}
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_the_rate_source_runs_until_it_is_told_to_stop(spark, tmp_path, told):
+    publish(tmp_path, ("subscribe", "even", "price = 0"))
+    rate = Rate(rows_per_second=50, columns={"price": "value % 2", "name": "'x'"})
+    events = rate.read(spark, SPACE, (), stream=True)
+    before = signal.getsignal(told)
+    seen = []
+
+    def report(done):
+        enough = sum(seen) < 20 <= sum(seen) + done.events
+        seen.append(done.events)
+        if enough:
+            os.kill(os.getpid(), told)
+
+    sinks = [Folder(tmp_path / "matches")]
+    every = {"checkpoint": tmp_path / "checkpoint", "trigger": "1 second"}
+    run_stream(events, pinned(tmp_path), sinks, report=report, **every)
+    assert signal.getsignal(told) is before
+    assert not spark.streams.active
+    found = [event for _, event, _ in pairs(tmp_path)]
+    assert found == list(range(0, 2 * len(found), 2))
+    assert len(found) >= 10
+    with pytest.raises(UsageError, match="has no end"):
+        rate.read(spark, SPACE, (), stream=False)
+
+
+def test_without_its_connector_kafka_names_what_to_add(spark):
+    for ask in (need_kafka, Topic("localhost:9092", "matches").check):
+        with pytest.raises(UsageError, match=r"org.apache.spark:spark-sql-kafka-0-10_2.13:4"):
+            ask(spark)
+
+
+def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
+    given = [
+        ("t", 0, 1, '{"id": "a", "price": 2.5, "other": 1}'),
+        ("t", 0, 2, '{"price": "x"}'),
+        ("t", 1, 3, "nonsense"),
+        ("t", 1, 4, None),
+    ]
+    schema = "topic string, partition int, offset bigint, value string"
+    messages = spark.createDataFrame(given, schema)
+    events = events_of_messages(messages, text_schema(["id", "price"], integer_ids=False))
+    assert [tuple(row) for row in events.select("id", "price", BROKEN).collect()] == [
+        ("a", "2.5", None),
+        ("t/0/2", "x", None),
+        (None, None, "nonsense"),
+        (None, None, "(no value)"),
+    ]
+    answers = spark.createDataFrame([(7, ["a", "b"])], "event bigint, subscriptions array<string>")
+    assert [tuple(row) for row in messages_of_rows(answers).collect()] == [
+        ("7", '{"event":7,"subscriptions":["a","b"]}')
+    ]
+
+
+def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):
+    from contextlib import ExitStack
+
+    from rangecast.spark.sinks import Batch
+
+    with ExitStack() as closing:
+        for form in ("parquet", "json"):
+            folder = Folder(tmp_path / form, form)
+            folder.open("s", closing)
+            commit = folder.write(spark.range(0), Batch("s", 0, 1))
+            with pytest.raises(FileError, match="5 rows were written, and not all of them"):
+                commit({"rows": 5})
+            assert not folder.has(0)

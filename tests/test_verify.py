@@ -1,0 +1,299 @@
+"""`rangecast verify`: every way in which a result can be wrong is found, and none is made up."""
+
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast.cli.main import main
+from rangecast.errors import FileError
+from rangecast.match import claims
+from rangecast.match.verify import verify
+from rangecast.model.events import encode_events
+from rangecast.model.ids import Places
+from rangecast.model.snapshot import save_boxes
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.workloads import generate
+
+SPACE = """
+[[attribute]]
+name = "x"
+type = "integer"
+[[attribute]]
+name = "who"
+type = "string"
+"""
+
+
+def space():
+    return Space.from_toml(SPACE)
+
+
+def subscriptions(**filters):
+    return encode_subscriptions(
+        space_of := space(), pa.table({"id": list(filters), "filter": list(filters.values())})
+    ), space_of
+
+
+FIRST = {"low": "x < 3", "ann": "who = 'ann'", "all": "true"}
+SECOND = {"all": "x >= 0", "bob": "who = 'bob'", "low": "x < 1"}
+EVENTS = pa.table({"id": [10, 11, 12, 13], "x": [0, 2, 5, -1], "who": ["ann", "bob", None, "bob"]})
+ANSWER = [
+    (10, "low"), (10, "ann"), (10, "all"), (11, "low"), (11, "all"), (12, "all"),
+    (13, "low"), (13, "all"),
+]  # fmt: skip
+
+
+def events(fixed):
+    return [encode_events(fixed, EVENTS.slice(0, 3)), encode_events(fixed, EVENTS.slice(3))]
+
+
+def pairs(rows):
+    event, subscription = zip(*rows, strict=True)
+    return pa.record_batch({"event": list(event), "subscription": list(subscription)})
+
+
+def lists(rows):
+    found = {}
+    for event, subscription in rows:
+        found.setdefault(event, []).extend([subscription] if subscription else [])
+    kind = pa.list_(pa.string())
+    return pa.record_batch(
+        {"event": list(found), "subscriptions": pa.array(list(found.values()), kind)}
+    )
+
+
+def judged(*batches, sets=None, show=5):
+    return verify(events, sets or {0: subscriptions(**FIRST)}, batches, show=show)
+
+
+def kinds(verdict):
+    return {what: count for what, count in verdict.differences().items() if count}
+
+
+@pytest.mark.parametrize("form", [pairs, lists])
+def test_the_right_answer_holds_in_any_order_and_in_any_pieces(form):
+    verdict = judged(form(ANSWER))
+    assert verdict.holds
+    assert (verdict.events, verdict.pairs, verdict.samples) == (4, 8, [])
+    assert judged(form(ANSWER[::-1])).holds
+    assert judged(form(ANSWER[5:]), form(ANSWER[:5])).holds
+
+
+def test_ids_may_be_written_as_texts():
+    texts = pairs([(str(event), subscription) for event, subscription in ANSWER])
+    assert judged(texts).holds
+
+
+def test_what_is_missing_extra_or_twice_is_named():
+    wrong = [(10, "bob"), *ANSWER[1:], (12, "low"), (11, "all"), (11, "all")]
+    sets = {0: subscriptions(**FIRST, bob="who = 'bob' and x > 2")}
+    verdict = judged(pairs(wrong), sets=sets)
+    assert kinds(verdict) == {
+        "pairs missing": 1,
+        "pairs that don't match": 2,
+        "pairs there twice": 2,
+    }
+    assert verdict.differing_events == 3
+    assert verdict.samples == [
+        (10, ["low"], ["bob"], []),
+        (11, [], [], ["all"]),
+        (12, [], ["low"], []),
+    ]
+    assert str(verdict.samples[0]) == "event 10: missing: low; not a match: bob"
+    assert judged(pairs(wrong), sets=sets, show=1).samples == verdict.samples[:1]
+
+
+def test_unknown_ids_are_differences():
+    verdict = judged(pairs([*ANSWER, (99, "all"), (10, "nobody")]))
+    assert kinds(verdict) == {
+        "rows with an unknown event": 1,
+        "pairs with an unknown subscription": 1,
+    }
+    assert verdict.others == ["event 99", "subscription nobody"]
+
+
+def test_lists_have_a_row_for_every_event_or_for_none_without_matches():
+    sets = {0: subscriptions(low="x < 3")}
+    right = [(10, "low"), (11, "low"), (13, "low")]
+    assert judged(lists(right), sets=sets).holds  # 12 matches nothing
+    assert judged(lists([*right, (12, None)]), sets=sets).holds
+    sets = {0: subscriptions(low="x < 0")}
+    assert judged(lists([(13, "low")]), sets=sets).holds
+    verdict = judged(lists([(13, "low"), (10, None), (11, None)]), sets=sets)
+    assert kinds(verdict) == {"events without a row": 1}
+    assert verdict.others == ["event 12 has no row"]
+    some = lists([(10, None), (11, None), (12, None), (13, "low")])
+    verdict = judged(some, some.slice(1, 1), sets=sets)
+    assert kinds(verdict) == {"events with several rows": 1}
+
+
+def versioned(rows):
+    batch = pairs([row[:2] for row in rows])
+    return batch.append_column("version", pa.array([row[2] for row in rows]))
+
+
+def test_each_event_is_judged_by_the_version_that_answered_it():
+    sets = {1: subscriptions(**FIRST), 2: subscriptions(**SECOND)}
+    right = [(10, "low", 1), (10, "ann", 1), (10, "all", 1), (11, "all", 2), (11, "bob", 2)]
+    right += [(12, "all", 2), (13, "low", 2), (13, "bob", 2)]
+    assert judged(versioned(right), sets=sets).holds
+    verdict = judged(versioned([*right[:3], *((e, s, 1) for e, s, _ in right[3:])]), sets=sets)
+    assert kinds(verdict) == {"pairs missing": 2, "pairs that don't match": 2}
+    verdict = judged(versioned([(*right[0][:2], 2), *right[1:]]), sets=sets)
+    assert kinds(verdict) == {"events under several versions": 1}
+    verdict = judged(versioned(right[:5] + right[6:]), sets=sets)
+    assert kinds(verdict) == {"events without a row": 1}  # 12 matches in both versions
+    for wrong, said in ((pairs(ANSWER), "no column 'version'"), (versioned([(1, "a", 7)]), "n 7;")):
+        with pytest.raises(FileError, match=said):
+            judged(wrong, sets=sets)
+
+
+def test_an_absent_event_is_right_if_some_version_has_nothing_for_it():
+    sets = {1: subscriptions(low="x < 3"), 2: subscriptions(low="x < 100")}
+    right = [(10, "low", 1), (11, "low", 1), (13, "low", 2)]
+    assert judged(versioned(right), sets=sets).holds
+    sets = {1: subscriptions(low="x < 7"), 2: subscriptions(low="x < 100")}
+    assert kinds(judged(versioned(right), sets=sets)) == {"events without a row": 1}
+
+
+def test_a_result_needs_its_columns():
+    with pytest.raises(FileError, match="found: event, subs"):
+        judged(pa.record_batch({"event": [10], "subs": ["low"]}))
+    with pytest.raises(FileError, match="holds lists; found: string"):
+        judged(pa.record_batch({"event": [10], "subscriptions": ["low"]}))
+
+
+def test_nothing_at_all():
+    nothing = pairs(ANSWER).slice(0, 0)
+    empty = {0: subscriptions(none="x < 0 and x > -1 or x < -5")}
+    assert judged(nothing, sets=empty).holds
+    assert judged(sets=empty).holds
+    assert kinds(judged(nothing)) == {"pairs missing": 8}
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_damage_is_found_across_blocks(data):
+    """A block of three events: claims come in any order and go to many files."""
+    made = generate("vcr", seed=5, subscriptions=40, events=17, width=30, height=30)
+    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    table = made.tables["events"]
+    points = encode_events(made.space, table).points
+    held = [
+        (event, row)
+        for event in range(17)
+        for row in range(40)
+        if ((boxes.lo[row] <= points[event]) & (points[event] <= boxes.hi[row])).all()
+    ]
+    claimed = data.draw(st.permutations(held))
+    gone = data.draw(st.sets(st.sampled_from(held), max_size=3))
+    added = data.draw(st.lists(st.tuples(st.integers(0, 16), st.integers(0, 39)), max_size=3))
+    claimed = [pair for pair in claimed if pair not in gone] + added
+    cut = data.draw(st.integers(0, len(claimed)))
+    batches = [pairs(part) for part in (claimed[:cut], claimed[cut:]) if part]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "BLOCK", 3)
+        patch.setattr("rangecast.match.verify.BLOCK", 3)
+        verdict = verify(
+            lambda fixed: [encode_events(fixed, table)], {0: (boxes, made.space)}, batches, show=99
+        )
+    assert verdict.pairs == len(held)
+    assert verdict.missing_pairs == len(set(held) - set(claimed))
+    assert verdict.extra_pairs == len(set(claimed) - set(held))
+    assert verdict.pairs_twice == len(claimed) - len(set(claimed))
+    damaged = set(held) ^ set(claimed) | {p for p in claimed if claimed.count(p) > 1}
+    assert {sample.event for sample in verdict.samples} == {event for event, _ in damaged}
+    assert verdict.holds == (sorted(claimed) == sorted(held))
+
+
+@given(st.lists(st.integers(-5, 5), unique=True), st.lists(st.integers(-7, 7)))
+def test_places(known, asked):
+    expected = [known.index(each) if each in known else -1 for each in asked]
+    for kinds_of in (pa.int64(), pa.string()):
+        have = pa.array(known, pa.int64()).cast(kinds_of)
+        for form in (pa.int64(), pa.string()):
+            want = pa.array(asked, pa.int64()).cast(form)
+            assert Places(have).find(want).tolist() == expected
+    mixed = pa.array(["x", None, "07", *map(str, asked)])
+    assert Places(pa.array(known, pa.int64())).find(mixed).tolist() == [-1, -1, -1, *expected]
+
+
+# ---------------------------------------------------------------- the shell
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path, capsys):
+    """Runs a command in a folder of its own, and gives back what it said."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, code):
+        monkeypatch.setattr(sys, "argv", ["rangecast", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr().err
+        assert end.value.code == code, said
+        return said
+
+    return run
+
+
+def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
+    made = generate("market", seed=1, subscriptions=300, events=500)
+    made.space.save(tmp_path / "space.toml")
+    pq.write_table(made.tables["subscriptions"], tmp_path / "subs.parquet")
+    parts = tmp_path / "events"  # as Spark writes it
+    parts.mkdir()
+    (parts / "_SUCCESS").touch()
+    for number, start in enumerate((0, 200)):
+        rows = made.tables["events"].slice(start, 200 if not start else None)
+        pq.write_table(rows, parts / f"part-{number}.parquet")
+    given_ = ("events", "subs.parquet", "m.parquet", "--space", "space.toml")
+    shell("match", *given_[:2], *given_[3:], "-o", "m.parquet", code=0)
+    said = shell("verify", *given_, code=0)
+    assert "m.parquet: right: 500 events, " in said
+    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    save_boxes(tmp_path / "snapshot", boxes, made.space)
+    shell("verify", "events", "snapshot", *given_[2:], "--index", "scan", code=0)
+    table = pq.read_table(tmp_path / "m.parquet")
+    kept = np.delete(np.arange(len(table)), 7)
+    pq.write_table(table.take(kept), tmp_path / "m.parquet")
+    said = shell("verify", *given_, "--json", code=1)
+    facts = json.loads(said)
+    assert (facts["holds"], facts["missing_pairs"], facts["pairs"]) == (False, 1, len(table))
+    lost = {name: table[name][7].as_py() for name in ("event", "subscription")}
+    said = shell("verify", *given_, "--quiet", code=1)
+    assert f"event {lost['event']}: missing: {lost['subscription']}" in said
+    assert "1 pairs missing" in said
+    shell("verify", *given_[:2], "no.parquet", *given_[3:], code=2)
+    shell("report", *given_, "--map", "pe,risk", "-o", "page.html", code=0)
+    assert "500 events of events" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    for wrong, hint in (("pe,rsk", "did you mean 'risk'"), ("pe", "two attributes")):
+        assert hint in shell("report", *given_, "--map", wrong, code=2)
+
+
+def test_the_command_reads_a_streams_versions_from_its_committed_batches(tmp_path, shell):
+    (tmp_path / "space.toml").write_text(SPACE)
+    pq.write_table(EVENTS, tmp_path / "events.parquet")
+    for number, filters in ((1, FIRST), (2, SECOND)):
+        boxes, fixed = subscriptions(**filters)
+        save_boxes(tmp_path / "versions" / f"{number:06}", boxes, fixed)
+    batches = {
+        0: (1, [(10, "low"), (10, "ann"), (10, "all")]),
+        1: (2, [(11, "all"), (11, "bob"), (12, "all"), (13, "low"), (13, "bob")]),
+    }
+    for number, (version, rows) in batches.items():
+        folder = tmp_path / "stream" / f"batch={number:09}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_batches([pairs(rows)]), folder / "part-0.parquet")
+        (folder / "_committed.json").write_text(json.dumps({"version": version}))
+    given_ = ("events.parquet", "versions", "stream", "--space", "space.toml")
+    assert "right: 4 events, 8 matches" in shell("verify", *given_, code=0)
+    (folder / "_committed.json").write_text(json.dumps({"version": 1}))
+    shell("verify", *given_, code=1)
