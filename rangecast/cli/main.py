@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 import typer
 
+<<<<<<< HEAD
 from rangecast.cli import (
     cover,
     demo,
@@ -22,6 +23,9 @@ from rangecast.cli import (
     verify,
     why,
 )
+=======
+from rangecast.cli import demo, generate, match, merge, pipeline, rank, report, verify, why
+>>>>>>> merge
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
