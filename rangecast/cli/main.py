@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 import typer
 
-<<<<<<< HEAD
 from rangecast.cli import (
     cover,
     demo,
@@ -23,9 +22,6 @@ from rangecast.cli import (
     verify,
     why,
 )
-=======
-from rangecast.cli import demo, generate, match, merge, pipeline, rank, report, verify, why
->>>>>>> merge
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
