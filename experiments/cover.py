@@ -60,8 +60,8 @@ def graphs(scale: int) -> None:
             title = f"Table {number}, {load} load (p = {share:.0%}), {index}, in thousands"
             tables.append(_costs(title, played, paper if index == "kdtree" else None))
             seconds[index, share] = [played[k].seconds for k in KS]
-            calls[share] = [int(_work(played[k])[UNSUBSCRIBE, CALLS]) for k in KS]
             if index == "kdtree":
+                calls[share] = [int(_work(played[k])[UNSUBSCRIBE, CALLS]) for k in KS]
                 tables.append(_calls(share, trace, played))
     for table in tables:
         show(*table)
@@ -150,8 +150,8 @@ def _draw_graphs(seconds: dict[Any, list[float]], calls: dict[float, list[int]])
         for (index, share), values in seconds.items():
             style = {"color": COLOURS[index == "zcurve"], "ls": "-" if share < 0.1 else "--"}
             time.plot(KS, values, marker="o", label=f"{index}, p = {share:.0%}", **style)
-        time.set_ylim(bottom=0)
-        time.legend()
+        time.set_ylim(0, 1.35 * max(map(max, seconds.values())))
+        time.legend(ncols=2, fontsize=9)
         count.set(title="cov() calls of unsubscribes (figure 9)", xlabel="k", ylabel="calls")
         for colour, (share, values) in zip(COLOURS, calls.items(), strict=False):
             count.plot(KS, values, marker="o", color=colour, label=f"p = {share:.0%}")
