@@ -117,7 +117,7 @@ def run(*, quick: bool) -> None:
         table, ratios[name] = _contest(name, trace)
         tables.append(table)
     million = 20_000 if quick else 1_000_000
-    tables += [_growth(million), _live(million), _whole(million, 2_000 if quick else 20_000)]
+    tables += [_growth(million), _live(million), _whole(million, 2_000 if quick else 10_000)]
     for table in tables:
         show(*table)
     if not quick:

@@ -53,7 +53,7 @@ def random_boxes(n, d, values):
 def test_a_set_cut_into_many_partitions(spark):
     """Groups of a few hundred boxes: most of what covers one lives elsewhere."""
     boxes = random_boxes(4000, 3, 1000)
-    check(spark, wide_table(boxes), space_of(3), group_bytes=200_000)
+    check(spark, wide_table(boxes), space_of(3), group_bytes=60_000)
 
 
 def test_equal_boxes_and_whole_numbers_for_ids(spark):
@@ -80,7 +80,7 @@ def test_alternatives_and_strings(spark):
         spark,
         made.tables["subscriptions"].append_column("seq", pa.array(np.arange(800))),
         made.space,
-        group_bytes=60_000,
+        group_bytes=30_000,
     )
 
 

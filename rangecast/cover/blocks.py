@@ -9,7 +9,7 @@ are looked at first: where a box asks for a wildcard, that is one comparison. Wh
 compared exactly.
 
 With k = 1 only roots need to be held (see `relations`): with a million live subscriptions of the
-paper's kind and five attributes, that is one in fifty.
+paper's kind and five attributes, that is one in six.
 
 Layout: `blocks_layout`. 2d bytes a box for codes at 50 to 100% fill, twice that over 64 for the
 codes of leaves, 8 bytes for places; the boxes themselves stay in the store.

@@ -46,7 +46,7 @@ from rangecast.spark.subscriptions import (
 SAMPLE = 20_000
 """Subscriptions that space is cut by."""
 GROUP_BYTES = 256 << 20
-"""What the boxes of a group may take in a worker, about."""
+"""What the subscriptions at home in a group may take in a worker, about."""
 _BYTES = 64
 """For each attribute of a box: the box as it arrives, and the structures over it."""
 
@@ -58,7 +58,7 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     """Return what covers each subscription: `subscription`, `covered_by`, null for what is kept.
 
     `covered_by` names the kept subscription that covers it and arrived first. `group_bytes` is
-    about what the boxes of one partition may take in a worker.
+    about what the subscriptions at home in one group may take in a worker; visitors come on top.
     """
     session = session_of(subscriptions)
     encoded, _ = encode(subscriptions, space)
@@ -102,9 +102,9 @@ def _cut(rows: DataFrame, dimensions: int, tasks: int, group_bytes: int) -> Cut:
     some = rows if scale == 1.0 else rows.sample(fraction=1 / scale, seed=1)
     sample = boxes_of_table(some.toArrow(), dimensions)
     corners = sample.lo[sample.first[:-1]]
-    most = group_bytes / (_BYTES * dimensions)
-    wanted = max(2 * tasks, int(2 * count / most))
-    return cut_space(sample, corners, scale=scale, tasks=wanted, most_boxes=most)
+    # As many partitions as those at home need. More of them would make visits, not groups, smaller.
+    wanted = max(2 * tasks, int(count * _BYTES * dimensions / group_bytes) + 1)
+    return cut_space(sample, corners, scale=scale, tasks=wanted, most_boxes=np.inf)
 
 
 def _row_type(kind: DataType) -> StructType:
