@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -91,8 +92,13 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
         )
     )
     for data in (encoded, judged, kept):
-        weakref.finalize(found, data.unpersist).atexit = False  # by then Spark may be gone
+        weakref.finalize(found, _let_go, data).atexit = False
     return found
+
+
+def _let_go(data: DataFrame) -> None:
+    with suppress(Exception):  # its session may have ended, and the data with it
+        data.unpersist()
 
 
 def _cut(rows: DataFrame, dimensions: int, tasks: int, group_bytes: int) -> Cut:
