@@ -124,7 +124,7 @@ def run(*, quick: bool) -> None:
     everything = cases(quick=quick)
     tables = []
     for case in everything:
-        boxes, space, points = case.made(200 if quick else 2_000)
+        boxes, space, points = case.made(200 if quick else 10_000)
         case.everyone = contestants(case, boxes, space)
         race(case, boxes, points, rounds=2 if quick else 3, seconds=0.02 if quick else 0.25)
         tables.append(_case_table(case))
