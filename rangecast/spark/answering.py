@@ -8,11 +8,15 @@ The steps, in this order; `watch` is told of each when it is done:
     bad rows committed  the batch's bad rows are in quarantine for good
     committed           the answers are in place for good
 
+Sinks that can't hold back what they write get the answers after the bad rows are known: there
+"bad rows committed" comes before "staged".
+
 A batch that is run again finds the same events (Spark's checkpoint), the same version (the pin)
 and so the same answers; a sink that has them already is passed over. Bad rows are committed
 before the answers: when all sinks have the batch, so has the quarantine.
 
-Answers, bad rows and events are counted while the answers are written, not in a pass of their own.
+For a single folder, answers, bad rows and events are counted while the answers are written, not in
+a pass of their own; otherwise the answers are kept, counted, and written to each sink.
 Bad rows are found once more when there are any, without matching.
 """
 
@@ -38,6 +42,7 @@ from rangecast.spark.sources import BROKEN
 
 OUTPUTS = ("pairs", "arrays")
 _WHOLE = "_whole_row"
+_OWN = (BROKEN, _WHOLE)
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,8 @@ class Answering:
         version = self.subscriptions.pin(stream, number)
         self.watch("pinned")
         ready = self.subscriptions.ready(events.sparkSession, version)
-        batch = Batch(stream, number, version)
-        counts, commits = self._write(self._match(events, ready, self.step.keep), waiting, batch)
-        self.watch("staged")
-        if counts["bad_rows"]:
-            self._set_aside(events, batch, counts)
-            self.watch("bad rows committed")
+        batch = Batch(stream, number, version, ready.rows)
+        counts, commits = self._write(events, ready, waiting, batch)
         good = counts["events"] - counts["bad_rows"]
         rows = counts["matches"] if self.step.output == "pairs" else good
         for commit in commits:
@@ -145,7 +146,7 @@ class Answering:
         """Return a row for each event: event, subscriptions, what is kept, what is wrong."""
         broken = [BROKEN] if BROKEN in events.columns else []
         return match(
-            events,
+            _read_whole(events) if broken else events,
             ready.subscriptions,
             ready.space,
             output="arrays",
@@ -157,19 +158,26 @@ class Answering:
         )
 
     def _write(
-        self, found: DataFrame, sinks: Sequence[Sink], batch: Batch
+        self, events: DataFrame, ready: Ready, sinks: Sequence[Sink], batch: Batch
     ) -> tuple[Counts, list[Commit]]:
-        """Write the answers to the sinks; return the counts, and what commits each."""
-        if len(sinks) == 1 and sinks[0].reads_all:
+        """Write the answers, set bad rows aside; return the counts, and what commits each sink."""
+        found = self._match(events, ready, self.step.keep)
+        if len(sinks) == 1 and sinks[0].stages:
             seen = Observation()
             rows = self._rows(found.observe(seen, *_counts(found)))
             commits = [sinks[0].write(rows, batch)]
-            return dict(seen.get), commits
+            self.watch("staged")
+            counts = dict(seen.get)
+            self._set_aside(events, batch, counts)
+            return counts, commits
         found = found.persist()  # several readers, or one that may stop early
         try:
             counts = found.agg(*_counts(found)).collect()[0].asDict()
+            self._set_aside(events, batch, counts)
             rows = self._rows(found)
-            return counts, [sink.write(rows, batch) for sink in sinks]
+            commits = [sink.write(rows, batch) for sink in sinks]
+            self.watch("staged")
+            return counts, commits
         finally:
             found.unpersist()
 
@@ -183,8 +191,13 @@ class Answering:
 
     def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> None:
         """Commit the bad rows of a batch to the quarantine; without one, raise the first."""
-        if self.quarantine is not None and self.quarantine.has(batch.number):
+        if not counts["bad_rows"]:
             return
+        if self.quarantine is None or not self.quarantine.has(batch.number):
+            self._commit_bad_rows(events, batch, counts)
+        self.watch("bad rows committed")
+
+    def _commit_bad_rows(self, events: DataFrame, batch: Batch, counts: Counts) -> None:
         # A set that holds no event: its answers are the errors alone.
         nobody = self._nobody.ready(events.sparkSession, 0)
         found = self._match(_with_whole_row(events), nobody, [_WHOLE])
@@ -221,10 +234,22 @@ def _counts(found: DataFrame) -> list[Column]:
     ]
 
 
+def _read_whole(events: DataFrame) -> DataFrame:
+    """Return events of which every column is needed to tell whether a row is broken.
+
+    Otherwise Spark would parse only the columns that are asked for, and a row could be broken by a
+    value in one pass and not in another.
+    """
+    return events.withColumn(BROKEN, F.when(F.col(BROKEN).isNotNull(), _as_json(events)))
+
+
 def _with_whole_row(events: DataFrame) -> DataFrame:
-    given = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     broken = F.col(BROKEN) if BROKEN in events.columns else F.lit(None)
-    return events.withColumn(_WHOLE, F.coalesce(broken, given))
+    return events.withColumn(_WHOLE, F.coalesce(broken, _as_json(events)))
+
+
+def _as_json(events: DataFrame) -> Column:
+    return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
 
 
 def _bad_rows(found: DataFrame) -> DataFrame:
