@@ -206,6 +206,11 @@ def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
     save_boxes(tmp_path / "other", Boxes.of([[0.0]], [[1.0]]), other)
     with pytest.raises(UsageError, match="is a snapshot of"):
         prepare(spark, tmp_path / "other", space)
+    with pytest.raises(UsageError, match="were prepared for"):
+        match(events.select("id", "price"), prepared, other)
+    for plan in ("broadcast", "partitioned"):
+        with pytest.raises(UsageError, match="don't fit a space of 3"):
+            match(events, Boxes.of([[0.0]], [[1.0]]), space, plan=plan)
 
 
 @pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
@@ -276,6 +281,9 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
 
 def test_texts_are_parsed_and_an_id_column_may_have_another_name(spark, tables):
     events, subscriptions, space = tables
+    short = events.withColumn("id", events["id"].cast("smallint"))
+    kept = match(short, subscriptions, space, output="arrays", keep=["id"]).collect()
+    assert all(row["event"] == row["id"] for row in kept)
     texts = events.selectExpr(
         "id as key", "symbol", "cast(price as string)", "cast(lots as string)"
     )

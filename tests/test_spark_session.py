@@ -112,7 +112,7 @@ session.stop()
     assert version.startswith("21.")
     assert int(executors) == 2
     unpacked = [folder for folder in (theirs / "snapshots").iterdir() if folder.is_dir()]
-    assert len(unpacked) == 1, "one copy a host, named after its content"
+    assert len(unpacked) == 2, "one copy a host of the structure, one of the boxes"
     assert "incubator" not in done.stderr
 
 

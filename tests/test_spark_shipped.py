@@ -1,6 +1,10 @@
 """Objects on their way to workers: mapped, not copied; checked; named after their content."""
 
+import os
 import pickle
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ from rangecast.errors import SnapshotError
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.spark import shipped
+from rangecast.spark.shipped import Shipped
 from tests import adversarial
 from tests.conformance import as_sets
 
@@ -28,41 +33,77 @@ def arrays_in(thing):
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_every_structure_comes_back_mapped_and_answers_the_same(index):
+def test_every_structure_comes_back_mapped_and_answers_the_same(index, tmp_path):
     boxes, points = adversarial.cases()["sparse"]
     built = INDEXES[index](boxes)
-    digest = shipped._save(built)
-    assert shipped._save(built) == digest
-    back = shipped.Shipped(digest, None).open()
+    folder = shipped._save(tmp_path, built)
+    assert shipped._save(tmp_path, built) == folder
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+    back = Shipped(folder.name, str(folder), None).open()
     assert as_sets(back.match(points)) == as_sets(Scan(boxes).match(points))
     mapped = arrays_in(back)
     assert mapped
     assert not any(array.flags.writeable for array in mapped)
 
 
-def test_an_archive_that_is_damaged_is_refused(own_cache, monkeypatch, tmp_path):
-    digest = shipped._save(np.arange(1000.0))
-    archive = shipped._packed(digest)
-    data = bytearray(archive.read_bytes())
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """What a worker on another host is given."""
+    (tmp_path / "driver").mkdir()
+    folder = shipped._save(tmp_path / "driver", np.arange(1000.0))
+    packed = shipped._packed(folder)
+    monkeypatch.setattr(shipped.SparkFiles, "get", lambda name: str(packed))
+    return Shipped(folder.name, "/nowhere", packed.name), packed
+
+
+def test_an_archive_is_unpacked_once_and_again_if_it_was_removed(archive, own_cache):
+    one, packed = archive
+    for _ in range(2):
+        np.testing.assert_array_equal(one.open(), np.arange(1000.0))
+    place = own_cache / "snapshots" / one.digest
+    long_ago = time.time() - 2 * 24 * 3600
+    os.utime(place, (long_ago, long_ago))
+    other = Shipped("0" * 32, "/nowhere", packed.name)
+    with pytest.raises(SnapshotError, match="no snapshot there"):
+        other.open()  # not what is in the archive
+    shipped._opened.cache_clear()
+    assert shipped._unpacked(one.digest, packed.name) == place  # still there: it was used now
+    os.utime(place, (long_ago, long_ago))
+    (own_cache / "snapshots" / "another").mkdir()
+    os.utime(own_cache / "snapshots" / "another", (long_ago, long_ago))
+    shipped._unpacked(one.digest, packed.name)
+    assert not (own_cache / "snapshots" / "another").exists()
+    assert place.exists()
+
+
+def test_an_archive_that_is_damaged_is_refused(archive, own_cache):
+    one, packed = archive
+    data = bytearray(packed.read_bytes())
     place = data.index(np.float64(500.0).tobytes())
     data[place : place + 8] = np.float64(501.0).tobytes()
-    archive.write_bytes(bytes(data))
-    elsewhere = tmp_path / "elsewhere"
-    monkeypatch.setenv("RANGECAST_CACHE", str(elsewhere))
-    monkeypatch.setattr(shipped.SparkFiles, "get", lambda name: str(archive))
+    packed.write_bytes(bytes(data))
     with pytest.raises(SnapshotError, match="damaged"):
-        shipped.Shipped(digest, archive.name).open()
-    assert not (elsewhere / "snapshots" / digest).exists()
+        one.open()
+    assert not (own_cache / "snapshots" / one.digest).exists()
 
 
-def test_what_was_unused_for_a_week_is_removed(own_cache):
-    import os
-    import time
+def test_a_driver_leaves_nothing_behind_even_if_it_is_killed(own_cache):
+    code = (
+        "from rangecast.spark import shipped; import numpy as np, os, signal, sys;"
+        "shipped._save(shipped._drivers_folder(), np.arange(9)); print('made', flush=True);"
+        "os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == 'killed' else None"
+    )
+    for how, left in (("killed", 1), ("killed", 1), ("ended", 0)):
+        done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True)
+        assert done.stdout == "made\n", done.stderr
+        assert len(list((own_cache / "drivers").iterdir())) == left
 
-    old, new = shipped._save(np.arange(3)), shipped._save(np.arange(4))
-    long_ago = time.time() - 8 * 24 * 3600
-    os.utime(own_cache / "snapshots" / old, (long_ago, long_ago))
-    shipped._save(np.arange(5))
-    left = {folder.name for folder in (own_cache / "snapshots").iterdir()}
-    assert old not in left
-    assert new in left
+
+def test_what_is_released_goes_once_nobody_needs_it(tmp_path):
+    folder = shipped._save(tmp_path, np.arange(5))
+    one = Shipped(folder.name, str(folder), None)
+    shipped._uses[folder.name] += 2
+    one.release()
+    assert folder.exists()
+    one.release()
+    assert not folder.exists()

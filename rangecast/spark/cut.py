@@ -7,7 +7,8 @@ boxes that may hold it. A partition that has far more than its share of events, 
 are the same, is split: its events are dealt out among several groups, each of which gets its
 boxes.
 
-Load is what sampled events cost: each counts 1, and `_MATCH` for each of its matches.
+Load is what sampled events cost (each counts 1, and `_MATCH` for each of its matches) and how many
+boxes there are, half and half.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ MOST = 2048
 """Partitions at most."""
 _RANGES = 64
 _MATCH = 0.1
+_HELPS = 0.8
+"""Twice as many partitions must bring the heaviest down to this share."""
+_COPIES = 8.0
+"""Times a box may be sent on average, if more partitions than tasks are made for it."""
 
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -62,11 +67,15 @@ class Cut(NamedTuple):
         """How many there are, with those of split partitions."""
         return int(self.first_group[-1])
 
-    def groups_of_events(self, points: Floats) -> Longs:
-        """Return the group of each event, (events, d)."""
+    def groups_of_events(self, points: Floats, deal: Longs) -> Longs:
+        """Return the group of each event, (events, d).
+
+        `deal` decides among the groups of a split partition. It must depend on the event alone: a
+        task that is run again must put it into the same group.
+        """
         part = self._parts_of_events(points)
         first, last = self.first_group[part], self.first_group[part + 1]
-        return first + np.arange(len(points)) % (last - first)
+        return first + deal % (last - first)
 
     def groups_of_parts(self, parts: Longs) -> tuple[Longs, Longs]:
         """Return every group of each of these partitions, and the place of the partition."""
@@ -76,12 +85,13 @@ class Cut(NamedTuple):
         return self.first_group[parts][place] + within, place
 
     def _parts_of_events(self, points: Floats) -> Longs:
-        cells = self._cells(points)
+        cells = self.cells(points)
         index = np.empty(len(points), np.uint64)
         indexes_of(cells, BITS, turns_of(len(self.axes)), index)
         return np.searchsorted(self.starts, index, "right").astype(np.int64) - 1
 
-    def _cells(self, points: Floats) -> Words:
+    def cells(self, points: Floats) -> Words:
+        """Return the cell of each point on each axis that space is cut by."""
         cells = np.empty((len(points), len(self.axes)), np.uint64)
         column = np.empty(len(points), np.int32)
         for place, axis in enumerate(self.axes.tolist()):
@@ -91,7 +101,7 @@ class Cut(NamedTuple):
 
     def parts_of_boxes(self, lo: Floats, hi: Floats) -> tuple[Longs, Longs]:
         """Return (box, partition) of every partition that each box meets, boxes ascending."""
-        first, last = self._cells(lo), self._cells(hi)
+        first, last = self.cells(lo), self.cells(hi)
         room = max(4 * len(lo), 2 * self.partitions)
         stack, ranges = new_stack(), np.empty((2, ROOM * _RANGES), np.uint64)
         boxes, parts = [], []
@@ -140,42 +150,60 @@ def _place(
     return box, filled
 
 
-def cut_space(
-    sample: Boxes, events: Floats, *, scale: float, wanted: int, most_boxes: float
-) -> Cut:
-    """Return a cut into at least `wanted` partitions, if there are as many cells with load.
+def cut_space(sample: Boxes, events: Floats, *, scale: float, tasks: int, most_boxes: float) -> Cut:
+    """Return a cut into at least `tasks` partitions, if there are as many cells with load.
 
-    `sample` and `events` are samples of the boxes, one in `scale`, and of the events. More and
-    more partitions are made until none would get more than `most_boxes`, or more don't help.
+    `sample` and `events` are samples of the boxes, one in `scale`, and of the events. Partitions
+    are made smaller until none gets more than `most_boxes`, or until that no longer helps: where
+    boxes are so large that they go to most partitions, more partitions only make more copies.
     """
     axes = axes_by_selectivity(sample.lo, sample.hi, events if len(events) else None)[:AXES]
-    values = events if len(events) else np.concatenate([sample.lo, sample.hi])
+    values = np.concatenate([events, sample.lo, sample.hi])
     edges = tuple(_quantiles(values[:, axis], (1 << BITS) - 2) for axis in axes.tolist())
     whole = Cut(axes, edges, np.zeros(1, np.uint64), np.arange(2))
-    index = np.empty(len(events), np.uint64)
-    indexes_of(whole._cells(events), BITS, turns_of(len(axes)), index)
-    matches = np.diff(Slabs(sample).match(events).offsets) if len(events) else np.zeros(0)
-    load = 1 + _MATCH * scale * matches
-    order = np.argsort(index, kind="stable")
-    index, load = index[order], load[order]
+    index, load = _loads(whole, sample, events, scale)
+    wanted, best, lightest = tasks, whole, np.inf
     while True:
-        cut = _cut_by_load(whole, index, load, wanted)
+        cut = _cut_by_load(whole, index, load, wanted, tasks)
         _, parts = cut.parts_of_boxes(sample.lo, sample.hi)
-        heaviest = scale * np.bincount(parts, minlength=1).max() if len(parts) else 0
-        if heaviest <= most_boxes or wanted >= MOST or cut.partitions < wanted // 2:
+        boxes = np.bincount(parts, minlength=cut.partitions)
+        heaviest = scale * boxes.max()
+        copies = (boxes * np.diff(cut.first_group)).sum() / max(1, len(sample.lo))
+        if wanted > tasks and (heaviest > _HELPS * lightest or copies > _COPIES):
+            return best
+        if heaviest <= most_boxes or wanted >= MOST:
             return cut
-        wanted *= 2
+        wanted, best, lightest = 2 * wanted, cut, heaviest
 
 
-def _cut_by_load(whole: Cut, index: Words, load: Floats, wanted: int) -> Cut:
-    """Cut the curve at equal shares of the load of sampled events, whose indexes ascend."""
+def _loads(whole: Cut, sample: Boxes, events: Floats, scale: float) -> tuple[Words, Floats]:
+    """Return places on the curve, ascending, and the load of each.
+
+    Half of the load is that of the events, half that of the boxes, by their two corners: so a
+    partition has neither far too many events nor far too many boxes.
+    """
+    matches = np.diff(Slabs(sample).match(events).offsets)
+    busy = 1 + _MATCH * scale * matches
+    corners = np.concatenate([sample.lo, sample.hi])
+    index = np.empty(len(events) + len(corners), np.uint64)
+    cells = whole.cells(np.concatenate([events, corners]))
+    indexes_of(cells, BITS, turns_of(len(whole.axes)), index)
+    load = np.concatenate(
+        [busy / max(1.0, busy.sum()), np.full(len(corners), 1 / max(1, len(corners)))]
+    )
+    order = np.argsort(index, kind="stable")
+    return index[order], load[order]
+
+
+def _cut_by_load(whole: Cut, index: Words, load: Floats, wanted: int, tasks: int) -> Cut:
+    """Cut the curve at equal shares of the load; what is more than a task's share is split."""
     upto = np.cumsum(load)
     if not len(upto):
         return whole
     places = np.searchsorted(upto, np.arange(1, wanted) * upto[-1] / wanted)
     starts = np.unique(np.concatenate([np.zeros(1, np.uint64), index[places]]))
     part = np.searchsorted(starts, index, "right") - 1
-    share = np.bincount(part, load, minlength=len(starts)) / (upto[-1] / wanted)
+    share = np.bincount(part, load, minlength=len(starts)) * tasks / upto[-1]
     splits = np.maximum(1, np.floor(share + 0.5)).astype(np.int64)
     return whole._replace(starts=starts, first_group=np.concatenate([[0], np.cumsum(splits)]))
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
@@ -46,8 +46,7 @@ def match_in_order(
         if not _set_down(folder, batches, len(prepared.space)):
             return
         events = session.read.parquet(str(folder / "events"))
-        kept = StructType([events.schema["event"]])
-        kept.fields[0].name = kept.names[0] = "event_id"
+        kept = StructType([StructField("event_id", events.schema["event"].dataType)])
         form = Form(True, "row", LongType(), kept, False)
         shipped, dimensions = prepared.shipped, len(prepared.space)
 

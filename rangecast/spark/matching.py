@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +66,9 @@ class Prepared:
     """Bytes of the structure."""
     shipped: Shipped
 
-    @property
-    def digest(self) -> str:
-        """Names the content."""
-        return self.shipped.digest
+    def release(self) -> None:
+        """Remove the structure from the driver's host: nothing will be matched with it any more."""
+        self.shipped.release()
 
 
 def prepare(
@@ -83,6 +81,7 @@ def prepare(
 ) -> Prepared:
     """Build a structure over a DataFrame, `Boxes` or a snapshot folder, and ship it."""
     check_index(index)
+    _check_space(subscriptions, space)
     known = space
     if isinstance(subscriptions, Boxes):
         boxes = subscriptions
@@ -91,10 +90,6 @@ def prepare(
     else:
         encoded, known = encode(subscriptions, space)
         boxes = gather(encoded, known, bad_rows)
-    if boxes.dimensions != len(space):
-        raise UsageError(
-            f"boxes of {boxes.dimensions} attributes don't fit a space of {len(space)}"
-        )
     plan = choose(boxes, index)
     whole = pa.types.is_integer(boxes.ids.type)
     built = build(boxes, plan.name)
@@ -136,29 +131,35 @@ def match(
     _one_of("errors", errors, ("raise", "column"))
     _one_of("plan", plan, PLANS)
     session = session_of(events)
+    _check_space(subscriptions, space)
     attributes = need_attributes(events, space, allow_missing=allow_missing)
     event_kind = id_kind(events, event_id, "events")
+    events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
     taken = ("event", "subscription", "subscriptions", "error")
     kept = kept_fields(events, keep, taken)
     form = Form(output == "arrays", event_id, event_kind, kept, errors == "column")
     columns = dict.fromkeys([event_id, *attributes, *kept.names])
     events = events.select([events[f"`{name}`"] for name in columns])
-    events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
     if isinstance(subscriptions, str | Path):
         subscriptions, space = _loaded(subscriptions, space)
     if _is_cut(plan, events, subscriptions, len(space), mapped_bytes):
         encoded, known = _encoded(session, subscriptions, space)
-        found = partitioned.match(
-            events,
-            encoded,
-            known,
-            form,
-            index=index,
-            nan_is_missing=nan_is_missing,
-            group_bytes=group_bytes,
-        )
-        weakref.finalize(found, encoded.unpersist)
-        return found
+        kept_on_disk = encoded.persist(StorageLevel.DISK_ONLY)  # looked at several times
+        try:
+            if not isinstance(subscriptions, Boxes):
+                need_no_errors(kept_on_disk)
+                need_distinct_ids(kept_on_disk)
+            return partitioned.match(
+                events,
+                encoded,
+                known,
+                form,
+                index=index,
+                nan_is_missing=nan_is_missing,
+                group_bytes=group_bytes,
+            )
+        finally:
+            kept_on_disk.unpersist()  # what is returned runs later, perhaps never: it starts anew
     prepared = (
         subscriptions
         if isinstance(subscriptions, Prepared)
@@ -179,6 +180,18 @@ def match(
             yield from answer(served, batch, encoded, form)
 
     return events.mapInArrow(answer_all, result_schema(form, prepared.id_type))
+
+
+def _check_space(subscriptions: DataFrame | Boxes | str | Path | Prepared, space: Space) -> None:
+    """Refuse subscriptions that are known to be of another space."""
+    if isinstance(subscriptions, Boxes) and subscriptions.dimensions != len(space):
+        raise UsageError(
+            f"boxes of {subscriptions.dimensions} attributes don't fit a space of {len(space)}"
+        )
+    if isinstance(subscriptions, Prepared):
+        theirs = subscriptions.space
+        if theirs.definition() != space.definition():
+            raise UsageError(f"the subscriptions were prepared for {theirs}, not for {space}")
 
 
 def _is_cut(
@@ -217,15 +230,11 @@ def is_large(rows: int, dimensions: int, mapped_bytes: int = MAPPED_BYTES) -> bo
 def _encoded(
     session: SparkSession, subscriptions: DataFrame | Boxes | Prepared, space: Space
 ) -> tuple[DataFrame, Space]:
-    """Return subscriptions as boxes, none with an error and no two with one id."""
+    """Return subscriptions as boxes, and the space with every word that they mention."""
     assert not isinstance(subscriptions, Prepared)
     if isinstance(subscriptions, Boxes):
         return encoded_boxes(session, subscriptions), space
-    encoded, known = encode(subscriptions, space)
-    encoded = encoded.persist(StorageLevel.DISK_ONLY)  # filters are parsed once, looked at often
-    need_no_errors(encoded)
-    need_distinct_ids(encoded)
-    return encoded, known
+    return encode(subscriptions, space)
 
 
 def _loaded(path: str | Path, space: Space) -> tuple[Boxes, Space]:

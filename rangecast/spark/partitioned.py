@@ -8,7 +8,7 @@ before its events:
 
 A worker reads that once: it builds a structure over the boxes of a group, streams the group's
 events through it, and drops it when the next group begins. So it holds the boxes of one group at a
-time, and never the events. Subscriptions are not collected anywhere.
+time, and never the events. Subscriptions of a DataFrame are not collected anywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import BinaryType, ByteType, DoubleType, IntegerType, StructType
 
 from rangecast.match.choose import build, choose
@@ -40,6 +40,9 @@ GROUP_BYTES = 256 << 20
 """What the boxes of a group may take in a worker, about."""
 _BYTES = 48
 """For each attribute of a box: the box as it arrives, and the structure over it."""
+_BATCH = 64 << 20
+"""Bytes of boxes that a worker hands over at a time, at most."""
+_POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
 _BOX, _EVENT = 0, 1
 
 
@@ -67,7 +70,7 @@ def match(
         boxes_of_table(some.toArrow(), dimensions),
         floats_of(where.select("point").toArrow().column("point"), dimensions),
         scale=scale,
-        wanted=tasks,
+        tasks=tasks,
         most_boxes=group_bytes / (_BYTES * dimensions),
     )
     rows = _placed_boxes(encoded, dimensions, cut).unionByName(
@@ -132,8 +135,11 @@ def _placed_boxes(encoded: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
     """Return a row for every group of every subscription, with those of its boxes that it needs."""
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # A box may go to every group: no batch is larger than this allows.
+        rows = max(1, _BATCH // (16 * dimensions * cut.groups))
         for batch in batches:
-            yield _boxes_by_group(batch, dimensions, cut)
+            for begin in range(0, batch.num_rows, rows):
+                yield _boxes_by_group(batch.slice(begin, rows), dimensions, cut)
 
     schema = _keys().add("seq", DoubleType()).add(encoded.schema["id"]).add("boxes", BinaryType())
     return encoded.select("seq", "id", "boxes").mapInArrow(place, schema)
@@ -170,15 +176,18 @@ def _placed_events(points: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            group = cut.groups_of_events(floats_of(batch.column("point"), dimensions))
+            points = floats_of(batch.column("point"), dimensions)
+            deal = batch.column("deal").to_numpy() & np.int64(_POSITIVE)
+            group = cut.groups_of_events(points, deal)
             kind = pa.array(np.full(len(group), _EVENT, np.int8))
-            columns = [pa.array(group.astype(np.int32)), kind, *batch.columns]
-            yield pa.record_batch(columns, ["group", "kind", *batch.schema.names])
+            columns = [pa.array(group.astype(np.int32)), kind, *batch.columns[:-1]]
+            yield pa.record_batch(columns, ["group", "kind", *batch.schema.names[:-1]])
 
     schema = _keys()
     for field in points.schema:
         schema = schema.add(field)
-    return points.mapInArrow(place, schema)
+    dealt = points.withColumn("deal", functions.xxhash64("event", "point"))
+    return dealt.mapInArrow(place, schema)
 
 
 def _keys() -> StructType:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,9 @@ def start(
 
 
 def running() -> SparkSession | None:
-    """Return the session that runs already, if one does."""
-    return SparkSession.getActiveSession()
+    """Return the session that runs already, if one does; also one that another thread began."""
+    there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return there if there is not None and there.sparkContext._jsc is not None else None
 
 
 def session_of(data: DataFrame) -> SparkSession:
@@ -152,6 +153,8 @@ def _pass_on(source: int, target: int) -> None:
 
 
 def _quarter_of_memory() -> int:
-    """Return a quarter of this machine's memory in whole GB, at least one and at most eight."""
+    """Return a quarter of the memory we may use in whole GB, at least one and at most eight."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # a container may be given less than the machine has
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(8, max(1, total // 4 // 2**30))

@@ -2,27 +2,33 @@
 
 The object is pickled with its arrays apart, and both are written as a snapshot folder
 (`model.snapshot`) named after its content. A worker maps the arrays read-only, so that all workers
-of a host share the same pages of memory. On a local master the workers find the folder where the
-driver wrote it. On a cluster the folder travels as one archive that Spark hands to each host; the
+of a host share the same pages of memory. On a local master the workers map the folder that the
+driver wrote. On a cluster the folder travels as one archive that Spark hands to each host; the
 first worker there unpacks it under a lock, checks every byte, and renames it into place.
+
+    <own folder>/drivers/<number>/   of a driver, for as long as it lives: lock, snapshots, archives
+    <own folder>/snapshots/          unpacked on a host of a cluster; what was not used for a day
+                                     goes, and is unpacked again should it be needed
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
-import itertools
 import os
 import pickle
 import shutil
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from uuid import uuid4
 
 import numpy as np
 from pyspark import SparkFiles
@@ -35,122 +41,149 @@ from rangecast.spark.session import is_local
 _KIND = "shipped"
 _OPEN = 4
 """Objects that a worker holds at a time; a stream goes on to new ones and lets old ones go."""
-_UNUSED_SECONDS = 7 * 24 * 3600
-_numbers = itertools.count()
+_UNUSED_SECONDS = 24 * 3600
+_uses: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """What a task carries instead of the object: its name, and the archive it travels in."""
+    """What a task carries instead of the object: its name, and where a worker finds it."""
 
     digest: str
+    folder: str
+    """On the driver's host."""
     archive: str | None
+    """The file that Spark distributes; `None`: the workers are on the driver's host."""
 
     def open(self) -> Any:
         """Return the object, mapped into this process's memory."""
-        return _opened(self.digest, self.archive)
+        return _opened(self)
+
+    def release(self) -> None:
+        """Remove it from the driver's host, unless it was shipped more than once.
+
+        Workers that map it go on; no new ones may be given it.
+        """
+        _uses[self.digest] -= 1
+        if _uses[self.digest] <= 0:
+            del _uses[self.digest]
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def ship(session: SparkSession, thing: Any) -> Shipped:
     """Write an object where the workers of a session can map it."""
-    digest = _save(thing)
+    folder = _save(_drivers_folder(), thing)
+    _uses[folder.name] += 1
     if is_local(session):
-        return Shipped(digest, None)
-    archive = _packed(digest)
+        return Shipped(folder.name, str(folder), None)
+    archive = _packed(folder)
     session.sparkContext.addFile(str(archive))
-    return Shipped(digest, archive.name)
+    return Shipped(folder.name, str(folder), archive.name)
 
 
-def _save(thing: Any) -> str:
-    """Write an object as a snapshot named after its content; return the name."""
+def _save(place: Path, thing: Any) -> Path:
+    """Write an object as a snapshot named after its content; return the folder."""
     arrays: list[np.ndarray[Any, Any]] = []
 
     def keep(buffer: pickle.PickleBuffer) -> None:
         arrays.append(np.frombuffer(buffer.raw(), np.uint8))
 
     state = pickle.dumps(thing, protocol=5, buffer_callback=keep)
-    folder = _snapshots()
-    fresh = folder / f".new-{os.getpid()}-{next(_numbers)}"
-    named = {f"array{place}": array for place, array in enumerate(arrays)}
+    named = {f"array{number}": array for number, array in enumerate(arrays)}
     named["state"] = np.frombuffer(state, np.uint8)
+    fresh = place / f"new-{uuid4().hex}"
     save_arrays(fresh, _KIND, named, {"arrays": len(arrays)})
-    digest = _digest(fresh)
-    with _lock(digest):
-        if (folder / digest).exists():
-            shutil.rmtree(fresh)
-        else:
-            fresh.rename(folder / digest)
-    _forget_unused(folder)
-    return digest
+    digest = hashlib.sha256((fresh / MANIFEST).read_bytes()).hexdigest()[:32]
+    target = place / digest
+    if target.exists():
+        shutil.rmtree(fresh)
+    else:
+        fresh.rename(target)
+    return target
 
 
-def _packed(digest: str) -> Path:
+def _packed(folder: Path) -> Path:
     """Return the archive of a snapshot; made once."""
     # Not .tar: Spark would unpack that itself, a copy for each worker process.
-    target = own_folder() / "archives" / f"rangecast-{digest}.packed"
-    with _lock(digest):
-        if not target.exists():
-            target.parent.mkdir(exist_ok=True)
-            partial = target.with_suffix(".partial")
-            with tarfile.open(partial, "w") as archive:
-                archive.add(_snapshots() / digest, arcname=digest)
-            partial.rename(target)
+    target = folder.with_name(f"rangecast-{folder.name}.packed")
+    if not target.exists():
+        partial = target.with_suffix(".partial")
+        with tarfile.open(partial, "w") as archive:
+            archive.add(folder, arcname=folder.name)
+        partial.rename(target)
     return target
 
 
 @lru_cache(maxsize=_OPEN)
-def _opened(digest: str, archive: str | None) -> Any:
-    folder = _snapshots() / digest
-    if not folder.exists() and archive is not None:
-        _unpack(digest, archive)
-    os.utime(folder)  # still of use
+def _opened(shipped: Shipped) -> Any:
+    if shipped.archive is None:
+        folder = Path(shipped.folder)
+    else:
+        folder = _unpacked(shipped.digest, shipped.archive)
     arrays, meta = load_arrays(folder, _KIND, verify=False)
-    buffers = [arrays[f"array{place}"] for place in range(meta["arrays"])]
+    buffers = [arrays[f"array{number}"] for number in range(meta["arrays"])]
     return pickle.loads(arrays["state"].tobytes(), buffers=buffers)
 
 
-def _unpack(digest: str, archive: str) -> None:
-    """Unpack and check a snapshot, unless another worker of this host did so meanwhile."""
-    folder = _snapshots()
-    with _lock(digest):
-        if (folder / digest).exists():
-            return
-        partial = folder / f".unpacking-{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
-        with tarfile.open(SparkFiles.get(archive)) as packed:
-            packed.extractall(partial, filter="data")
-        load_arrays(partial / digest, _KIND, verify=True)
-        (partial / digest).rename(folder / digest)
-        partial.rmdir()
-    _forget_unused(folder)
+def _unpacked(digest: str, archive: str) -> Path:
+    """Return the folder of a snapshot on a host of a cluster; the first worker unpacks it."""
+    place = own_folder() / "snapshots"
+    place.mkdir(exist_ok=True)
+    target = place / digest
+    with _locked(place / f"{digest}.lock"):
+        if not target.exists():
+            partial = place / f"new-{uuid4().hex}"
+            with tarfile.open(SparkFiles.get(archive)) as packed:
+                packed.extractall(partial, filter="data")
+            load_arrays(partial / digest, _KIND, verify=True)
+            (partial / digest).rename(target)
+            partial.rmdir()
+        os.utime(target)
+    limit = time.time() - _UNUSED_SECONDS
+    for old in place.iterdir():
+        with suppress(OSError):  # another process was faster
+            if old.stat().st_mtime < limit:
+                _remove(old)
+    return target
 
 
-def _snapshots() -> Path:
-    folder = own_folder() / "snapshots"
-    folder.mkdir(exist_ok=True)
-    return folder
+@cache
+def _drivers_folder() -> Path:
+    """Return this process's own folder, and remove those of processes that died."""
+    drivers = own_folder() / "drivers"
+    drivers.mkdir(exist_ok=True)
+    for other in drivers.iterdir():
+        with suppress(OSError), (other / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(other)
+    mine = drivers / uuid4().hex
+    mine.mkdir()
+    _hold(mine / "lock")
+    atexit.register(shutil.rmtree, mine, ignore_errors=True)
+    return mine
 
 
-def _digest(folder: Path) -> str:
-    return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:32]
+_held: list[IO[str]] = []
+
+
+def _hold(path: Path) -> None:
+    """Lock a file for as long as this process lives."""
+    file = path.open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    _held.append(file)
 
 
 @contextmanager
-def _lock(digest: str) -> Iterator[None]:
-    folder = own_folder() / "locks"
-    folder.mkdir(exist_ok=True)
-    with (folder / digest).open("w") as file:
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _forget_unused(folder: Path) -> None:
-    """Remove what no process has opened for a week; what is mapped stays readable all the same."""
-    limit = time.time() - _UNUSED_SECONDS
-    for kind in (folder, folder.parent / "archives", folder.parent / "locks"):
-        for old in kind.iterdir() if kind.is_dir() else []:
-            try:
-                if old.stat().st_mtime < limit:
-                    shutil.rmtree(old) if old.is_dir() else old.unlink()
-            except OSError:  # another process was faster
-                continue
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; nobody sees half of a folder."""
+    if path.is_dir():
+        path = path.rename(path.with_name(f"old-{uuid4().hex}"))
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink()

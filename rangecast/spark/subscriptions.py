@@ -19,7 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, DataType, DoubleType, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 from rangecast.errors import BadRow, UsageError
 from rangecast.model.attributes import String
@@ -32,6 +39,10 @@ from rangecast.model.space import Space
 from rangecast.model.subscriptions import Part, check_columns, encode_part
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import error_array
+from rangecast.spark.shipped import ship
+
+_SLICE = 8192
+"""Subscriptions that a worker hands over at a time."""
 
 
 def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
@@ -52,18 +63,31 @@ def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
 
 
 def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
-    """Return boxes that are on the driver as `encode` gives them; their order is that of rows."""
-    dimensions = boxes.dimensions
-    flat = np.stack([boxes.lo, boxes.hi], axis=1)
-    ids = boxes.ids if pa.types.is_integer(boxes.ids.type) else boxes.ids.cast(pa.string())
-    table = pa.table(
-        {
-            "id": ids,
-            "seq": pa.array(np.arange(boxes.rows, dtype=np.float64)),
-            "boxes": binary_of(boxes.first * 16 * dimensions, flat),
-        }
-    )
-    return session.createDataFrame(table)
+    """Return boxes that are on the driver as `encode` gives them; their order is that of rows.
+
+    The workers map them and hand over their share, so that the JVM never holds all.
+    """
+    shipped = ship(session, boxes)
+    whole = pa.types.is_integer(boxes.ids.type)
+
+    def hand_over(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mapped = shipped.open()
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                rows = np.arange(number * _SLICE, min((number + 1) * _SLICE, mapped.rows))
+                some = mapped.take(rows)
+                flat = np.stack([some.lo, some.hi], axis=1)
+                yield pa.record_batch(
+                    {
+                        "id": some.ids if whole else some.ids.cast(pa.string()),
+                        "seq": pa.array(rows.astype(np.float64)),
+                        "boxes": binary_of(some.first * 16 * some.dimensions, flat),
+                    }
+                )
+
+    schema = StructType().add("id", LongType() if whole else StringType())
+    schema = schema.add("seq", DoubleType()).add("boxes", BinaryType())
+    return session.range(-(-boxes.rows // _SLICE)).mapInArrow(hand_over, schema)
 
 
 def gather(encoded: DataFrame, space: Space, bad_rows: BadRows | None = None) -> Boxes:
@@ -206,7 +230,9 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
 
 
 def binary_of(ends: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array:
-    """Return values of bytes: those of `values` from ends[i] to ends[i + 1]."""
+    """Return values of bytes: those of `values` from ends[i] to ends[i + 1], below 2 GB."""
+    if ends[-1] >= 2**31:
+        raise UsageError(f"{ends[-1]:,} bytes are too many for one Arrow batch; use smaller ones")
     flat = np.ascontiguousarray(values)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(flat)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
