@@ -5,6 +5,7 @@ import os
 import signal
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -293,6 +294,17 @@ def test_a_folder_of_integers_as_ids_refuses_texts_and_takes_an_empty_set(spark,
         )
         with pytest.raises(UsageError, match="integers as ids, and version 4 has texts"):
             folder.write(rows, Batch("s", 2, 4, 1))
+
+
+def test_a_version_that_is_no_longer_held_leaves_the_disk(spark, tmp_path):
+    subscriptions = pinned(tmp_path)
+    places = []
+    for number in (1, 2, 3):
+        publish(tmp_path, ("subscribe", number, f"price < {number}"))
+        subscriptions.refresh()
+        ready = subscriptions.ready(spark, subscriptions.latest())
+        places.append(Path(ready.subscriptions.shipped.folder))
+    assert [place.exists() for place in places] == [False, True, True]
 
 
 def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):

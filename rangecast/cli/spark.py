@@ -30,7 +30,7 @@ def spark_session(
     from rangecast.spark import running, start  # without PySpark, this says so
 
     # isort: split
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     theirs = running()

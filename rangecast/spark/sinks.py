@@ -160,8 +160,9 @@ class Console(Sink):
         from rich.text import Text
 
         title = f"batch {batch.number}, version {batch.version}"
-        columns = (Text(name) for name in rows.columns)  # what is in brackets is no markup
-        shown = Table(*columns, title=title, title_justify="left")
+        shown = Table(title=title, title_justify="left")
+        for name in rows.columns:
+            shown.add_column(Text(name))  # not str: what is in brackets would be markup
         for row in rows.take(self._rows):
             shown.add_row(*(Text(str(value)) for value in row))
         Terminal().print(shown)
