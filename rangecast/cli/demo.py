@@ -211,8 +211,8 @@ class _Run:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
         from rangecast.report.matching import MicroBatch
-        from rangecast.spark import Folder, Pinned, Versions, run_stream
-        from rangecast.spark.answering import Done, Step
+        from rangecast.spark import Folder, Pinned, Step, Versions, run_stream
+        from rangecast.spark.answering import Done
 
         versions = Versions(self.output / "versions")
         versions.publish(boxes, space)
