@@ -81,7 +81,7 @@ def test_a_fault_in_a_worker_is_told_by_its_reason(spark):
     asked = {
         r"ValueError: the reason": lambda: spark.range(1).mapInArrow(fail, "id long").collect(),
         r"no_such_column": lambda: spark.range(1).select("no_such_column"),
-        r"NumberFormatException": lambda: spark.sparkContext._jvm.Integer.parseInt("x"),
+        r"IndexOutOfBounds": lambda: spark.sparkContext._jvm.java.util.ArrayList().get(5),
     }
     for reason, ask in asked.items():
         with pytest.raises(UsageError, match=f"(?s)^Spark: .*{reason}"), spark_session(None):

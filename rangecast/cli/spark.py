@@ -50,7 +50,7 @@ def told(message: str) -> errors.RangecastError:
     ours = _OURS.findall(message)
     if ours:
         name, text = ours[-1]
-        kind = getattr(errors, name)
+        kind = getattr(errors, name, errors.UsageError)
         # Of a bad row only the text is left.
         return errors.UsageError(text) if kind is errors.BadRowError else kind(text)
     lines = [line for line in message.splitlines() if line.strip()]

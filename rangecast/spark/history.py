@@ -50,10 +50,10 @@ def backfill(
     if time is not None and time not in events.columns:
         raise UsageError(f"the events have no column {time!r}: {near(time, events.columns)}")
     place = F.monotonically_increasing_id().cast("string")
-    name = F.coalesce(F.col("id").cast("string"), place) if "id" in events.columns else place
+    named = F.coalesce(F.col("id").cast("string"), place) if "id" in events.columns else place
     row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     moment = F.lit(None).cast("timestamp") if time is None else _moment(events, time)
-    events = events.withColumns({"_row": row, "_moment": moment, "_name": name})
+    events = events.withColumns({"_row": row, "_moment": moment, "_name": named})
     keep = ["_row", "_moment", *([BROKEN] if BROKEN in events.columns else [])]
     boxes = Boxes.of(lo, hi, owner=owner)
     found = match(
