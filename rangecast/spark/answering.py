@@ -4,19 +4,17 @@ The steps, in this order; `watch` is told of each when it is done:
 
     begun               which sinks lack this batch? if none does, there is nothing to do
     pinned              the version of the subscriptions is on the disk (`versions`)
-    staged              the answers are written, nobody sees them yet
+    staged              the answers and bad rows are written; in folders nobody sees them yet
     bad rows committed  the batch's bad rows are in quarantine for good
     committed           the answers are in place for good
-
-Sinks that can't hold back what they write get the answers after the bad rows are known: there
-"bad rows committed" comes before "staged".
 
 A batch that is run again finds the same events (Spark's checkpoint), the same version (the pin)
 and so the same answers; a sink that has them already is passed over. Bad rows are committed
 before the answers: when all sinks have the batch, so has the quarantine.
 
 For a single folder, answers, bad rows and events are counted while the answers are written, not in
-a pass of their own; otherwise the answers are kept, counted, and written to each sink.
+a pass of their own. Otherwise the answers are kept and counted first: a sink that can't hold back
+what it writes gets nothing of a batch that a bad row ends.
 Bad rows are found once more when there are any, without matching.
 """
 
@@ -37,7 +35,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.events import REMEDY
 from rangecast.spark.matching import match
 from rangecast.spark.pinned import Fixed, Ready, Subscriptions
-from rangecast.spark.sinks import Batch, Commit, Counts, Folder, Sink
+from rangecast.spark.sinks import Batch, Commit, Counts, Folder, Sink, nothing
 from rangecast.spark.sources import BROKEN
 
 OUTPUTS = ("pairs", "arrays")
@@ -122,7 +120,11 @@ class Answering:
         self.watch("pinned")
         ready = self.subscriptions.ready(events.sparkSession, version)
         batch = Batch(stream, number, version, ready.rows)
-        counts, commits = self._write(events, ready, waiting, batch)
+        counts, commits, commit_bad_rows = self._write(events, ready, waiting, batch)
+        self.watch("staged")
+        if counts["bad_rows"]:
+            commit_bad_rows({"rows": counts["bad_rows"]})
+            self.watch("bad rows committed")
         good = counts["events"] - counts["bad_rows"]
         rows = counts["matches"] if self.step.output == "pairs" else good
         for commit in commits:
@@ -159,25 +161,21 @@ class Answering:
 
     def _write(
         self, events: DataFrame, ready: Ready, sinks: Sequence[Sink], batch: Batch
-    ) -> tuple[Counts, list[Commit]]:
-        """Write the answers, set bad rows aside; return the counts, and what commits each sink."""
+    ) -> tuple[Counts, list[Commit], Commit]:
+        """Write answers and bad rows; return counts, what commits each sink, and the bad rows."""
         found = self._match(events, ready, self.step.keep)
         if len(sinks) == 1 and sinks[0].stages:
             seen = Observation()
             rows = self._rows(found.observe(seen, *_counts(found)))
             commits = [sinks[0].write(rows, batch)]
-            self.watch("staged")
             counts = dict(seen.get)
-            self._set_aside(events, batch, counts)
-            return counts, commits
+            return counts, commits, self._set_aside(events, batch, counts)
         found = found.persist()  # several readers, or one that may stop early
         try:
             counts = found.agg(*_counts(found)).collect()[0].asDict()
-            self._set_aside(events, batch, counts)
+            commit_bad_rows = self._set_aside(events, batch, counts)
             rows = self._rows(found)
-            commits = [sink.write(rows, batch) for sink in sinks]
-            self.watch("staged")
-            return counts, commits
+            return counts, [sink.write(rows, batch) for sink in sinks], commit_bad_rows
         finally:
             found.unpersist()
 
@@ -189,15 +187,10 @@ class Answering:
             return good.select("event", "subscriptions", *keep)
         return good.select("event", F.explode("subscriptions").alias("subscription"), *keep)
 
-    def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> None:
-        """Commit the bad rows of a batch to the quarantine; without one, raise the first."""
-        if not counts["bad_rows"]:
-            return
-        if self.quarantine is None or not self.quarantine.has(batch.number):
-            self._commit_bad_rows(events, batch, counts)
-        self.watch("bad rows committed")
-
-    def _commit_bad_rows(self, events: DataFrame, batch: Batch, counts: Counts) -> None:
+    def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> Commit:
+        """Write the bad rows of a batch to the quarantine; without one, raise the first."""
+        if not counts["bad_rows"] or (self.quarantine and self.quarantine.has(batch.number)):
+            return nothing
         # A set that holds no event: its answers are the errors alone.
         nobody = self._nobody.ready(events.sparkSession, 0)
         found = self._match(_with_whole_row(events), nobody, [_WHOLE])
@@ -215,7 +208,7 @@ class Answering:
                     f"{REMEDY.split(',')[0]}, or give a folder for bad rows",
                 )
             )
-        self.quarantine.write(bad, batch)({"rows": counts["bad_rows"]})
+        return self.quarantine.write(bad, batch)
 
 
 def is_good(found: DataFrame) -> Column:

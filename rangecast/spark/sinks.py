@@ -137,7 +137,7 @@ class Topic(Sink):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         messages_of_rows(rows).write.format("kafka").options(**self._options).save()
-        return _nothing
+        return nothing
 
 
 def messages_of_rows(rows: DataFrame) -> DataFrame:
@@ -166,7 +166,7 @@ class Console(Sink):
         for row in rows.take(self._rows):
             shown.add_row(*(Text(str(value)) for value in row))
         Terminal().print(shown)
-        return _nothing
+        return nothing
 
 
 class Callback(Sink):
@@ -179,8 +179,8 @@ class Callback(Sink):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         self._function(rows, batch)
-        return _nothing
+        return nothing
 
 
-def _nothing(counts: Counts) -> None:
+def nothing(counts: Counts) -> None:
     """There is nothing to commit."""
