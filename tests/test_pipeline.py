@@ -145,6 +145,25 @@ def test_a_batch_job_writes_once(spark, folder):
         load(folder, text).run(spark)
 
 
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column(
+    spark, folder, form
+):
+    rows = [("a", 5, 1), ("b", "dear", 1), ("c", 5, "many")]
+    names = ["id", "price", "count"]
+    lines = [",".join(map(str, row)) for row in (names, *rows)]
+    if form == "json":
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+    text = GOOD.replace('"csv"', f'"{form}"') + '[quarantine]\npath = "bad"\n'
+    given = 'schema = "id string, price double, count int"\ncolumns.time = "string(null)"'
+    done = []
+    load(folder, text.replace("[source]", f"[source]\n{given}")).run(spark, done.append)
+    assert [(one.events, one.matches, one.bad_rows) for one in done] == [(3, 2, 2)]
+    bad = read_committed(folder / "bad").to_table().to_pylist()
+    assert sorted(row["column"] for row in bad) == ["(all)", "(all)"]
+
+
 def test_a_batch_job_without_events(spark, folder):
     (folder / "events.csv").write_text("id,price,time\n")
     done = []

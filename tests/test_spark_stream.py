@@ -358,26 +358,6 @@ def test_values_that_dont_fit_a_given_schema_are_bad_rows(spark, tmp_path):
     assert pairs(tmp_path) == [(0, 1, "all"), (0, 1, "cheap")]
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column(
-    spark, tmp_path, form
-):
-    publish(tmp_path, *THREE)
-    (tmp_path / "events").mkdir()
-    rows = [("a", "5", "ann", "1"), ("b", "dear", "x", "1"), ("c", "5", "x", "many")]
-    names = ["id", "price", "name", "count"]
-    lines = [",".join(row) for row in (names, *rows)]
-    if form == "json":
-        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
-        lines = [line.replace('"1"', "1").replace('"5"', "5") for line in lines]
-    (tmp_path / "events" / f"0.{form}").write_text("\n".join(lines) + "\n")
-    given = "id string, price double, name string, count int"
-    events = stream(spark, tmp_path, form=form, schema=given)
-    (done,) = go(spark, tmp_path, events=events, quarantine=Folder(tmp_path / "bad"))
-    assert (done.events, done.bad_rows) == (3, 2)
-    assert pairs(tmp_path) == [(0, "a", "all"), (0, "a", "cheap")]
-
-
 def test_an_event_that_matches_everything_and_one_that_matches_nothing(spark, tmp_path):
     publish(tmp_path, *(("subscribe", f"s{i}", "price >= 0") for i in range(3000)))
     csv_events(tmp_path, "0.csv", {"all": (1, "x"), "none": (None, None)})
