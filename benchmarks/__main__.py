@@ -8,7 +8,11 @@ import importlib
 SUITES = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
+    "rank": "the k best beside the peers, score updates",
+    "cover": "covering under every index, live sets of a million, whole sets",
     "spark": "matching on Spark beside its own joins and DuckDB",
+    "merge": "insertion, removal, matching by summary, the Hilbert curve",
+    "notify": "range top-k messages beside unicast over the same indexes",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

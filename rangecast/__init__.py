@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rangecast.model.space import Space as Space
     from rangecast.model.subscriptions import encode_subscriptions as encode_subscriptions
     from rangecast.model.subscriptions import read_subscriptions as read_subscriptions
+    from rangecast.rank.live import Rankings as Rankings
 
 _HOMES = {
     "Answers": "engine",
@@ -54,6 +55,7 @@ _HOMES = {
     "Integer": "model.attributes",
     "Number": "model.attributes",
     "RangecastError": "errors",
+    "Rankings": "rank.live",
     "SnapshotError": "errors",
     "Space": "model.space",
     "SpaceError": "errors",

@@ -23,7 +23,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,18 @@ from rangecast.model.rows import boxes_of as boxes_of_rows
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.rank.choose import check_index as check_rank_index
+from rangecast.rank.live import (
+    Asked,
+    RankedPart,
+    Rankings,
+    best_live,
+    ranked_part,
+    split_spans,
+)
+from rangecast.rank.result import Best
+from rangecast.rank.shed import seconds_of, shed
+from rangecast.rank.slabs import How
 
 RECENT = 512
 """New rows that are compared one by one; more become a part."""
@@ -66,6 +78,8 @@ class _Part:
     """The set's row of each of its own rows."""
     start: int
     end: int
+    rankings: dict[bool, RankedPart] = field(default_factory=dict)
+    """Structures that rank its rows, relaxed or not: built when they are first asked."""
 
     @property
     def is_whole(self) -> bool:
@@ -119,10 +133,12 @@ class Answers:
 class Engine:
     """One live set of subscriptions over a space."""
 
-    def __init__(self, space: Space, *, index: str = "auto"):
+    def __init__(self, space: Space, *, index: str = "auto", rank_index: str = "auto"):
         check_index(index)
+        check_rank_index(rank_index)
         self.space = space
         self.index = index
+        self.rank_index = rank_index
         self._edits = threading.RLock()
         self._store = RowStore(len(space))
         self._row_of: dict[Id, int] = {}
@@ -171,6 +187,31 @@ class Engine:
         with self._edits:
             old = self._row(subscription)
             self._row_of[subscription] = add(int(self._store.columns.arrival[old]))
+            self._publish([old])
+
+    def rescore(
+        self,
+        subscription: Id,
+        score: float | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Give a subscription another score or other weights; what isn't given stays."""
+        with self._edits:
+            old = self._row(subscription)
+            columns = self._store.columns
+            boxes = boxes_of_rows(columns, np.array([old]), len(self.space))
+            changed = boxes.weights
+            if weights is not None:
+                changed = np.ones((1, len(self.space))) if changed is None else changed.copy()
+                for name, weight in weights.items():
+                    changed[0, self.space.axis(name)] = weight
+            scores = boxes.scores if score is None else [score]
+            boxes = Boxes.of(
+                boxes.lo, boxes.hi, owner=boxes.owner, ids=boxes.ids, scores=scores, weights=changed
+            )
+            self._store.append(boxes, columns.arrival[[old]])
+            self._row_of[subscription] = self._store.count - 1
             self._publish([old])
 
     def unsubscribe(self, subscription: Id) -> None:
@@ -327,6 +368,63 @@ class Engine:
         assert found is not None
         return found
 
+    # ---- ranking
+
+    def best(
+        self,
+        event: Mapping[str, Any],
+        k: int = 10,
+        *,
+        relaxed: bool = False,
+        how: How | None = None,
+    ) -> list[tuple[Id, float]]:
+        """Return the k best subscriptions of one event and their scores, best first.
+
+        relaxed   one attribute is enough, and the score is the sum of the weights that hold
+        how       values may be spans, pairs (first, last), which a subscription must `overlap`
+                  or `contain`
+        """
+        state = self._state
+        ends = split_spans(event) if how is not None else (event, event)
+        spans = tuple(encode_event(self.space, one)[None] for one in ends)
+        best = self._best(state, spans, k, relaxed, how)
+        return Rankings(best, None, state.columns.ids).of(0)
+
+    def best_many(
+        self,
+        events: Any,
+        k: int = 10,
+        *,
+        relaxed: bool = False,
+        budget: int | None = None,
+        clock: str | None = None,
+    ) -> Rankings:
+        """Return the k best of each event of a table, DataFrame or list of dicts.
+
+        budget    at most so many notifications an event; with `clock`, a timestamp, so many in
+                  each of its seconds, the best ones
+        """
+        state = self._state
+        encoded = encode_events(self.space, events)
+        k = k if budget is None else min(k, budget)
+        best = self._best(state, (encoded.points, encoded.points), k, relaxed, None)
+        if budget is not None and clock is not None:
+            best = shed(best, seconds_of(encoded.points[:, self.space.axis(clock)]), budget)
+        return Rankings(best, encoded.ids, state.columns.ids)
+
+    def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:
+        """Return the k best of each point, (events, d): events already encoded."""
+        state = self._state
+        best = self._best(state, (points, points), k, relaxed, None)
+        return Rankings(best, None, state.columns.ids)
+
+    def _best(
+        self, state: _State, spans: tuple[Floats, ...], k: int, relaxed: bool, how: How | None
+    ) -> Best:
+        asked = Asked.of(spans, len(self.space), k, how, relaxed=relaxed)
+        recent = state.indexed, state.count
+        return best_live(state.parts, recent, state.columns, state.edit, asked, self.rank_index)
+
     # ---- keeping fast
 
     def _grown(self, parts: tuple[_Part, ...], edit: int) -> tuple[_Part, ...]:
@@ -380,6 +478,10 @@ class Engine:
             store.append(boxes, begun.columns.arrival[live])
             names = np.arange(len(live), dtype=np.int32)
             base = _Part(build(boxes, self.index), names, 0, len(live))
+            for relaxed in {kind for part in begun.parts for kind in part.rankings}:
+                base.rankings[relaxed] = ranked_part(
+                    store.columns, names, len(self.space), self.rank_index, relaxed=relaxed
+                )
             row_of: dict[Id, int] = {}
             ids = begun.columns.ids[live].tolist()
             for first in range(0, len(ids), _DICT_PIECE):  # in pieces: others may run between
@@ -410,7 +512,13 @@ class Engine:
         for row in tail[died[tail] > now.edit].tolist():
             row_of[now.columns.ids[row]] = row + shift
         later = [
-            _Part(p.index, p.names + np.int32(shift), p.start + shift, p.end + shift)
+            _Part(
+                p.index,
+                p.names + np.int32(shift),
+                p.start + shift,
+                p.end + shift,
+                {relaxed: one.shifted(shift) for relaxed, one in p.rankings.items()},
+            )
             for p in now.parts
             if p.start >= begun.count
         ]
@@ -432,7 +540,9 @@ class Engine:
     def memory(self) -> int:
         """Bytes of the columns and of all structures."""
         state = self._state
-        return self._store.memory + sum(p.index.memory + p.names.nbytes for p in state.parts)
+        parts = sum(p.index.memory + p.names.nbytes for p in state.parts)
+        ranking = sum(r.structure.memory for p in state.parts for r in p.rankings.values())
+        return self._store.memory + parts + ranking
 
     # ---- snapshots
 

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.codes import SLABS
 from rangecast.match.scan import Scan
 from rangecast.match.slabs import Slabs
-from rangecast.match.slabs_layout import BLOCK, FIRST_BLOCK, SLABS, SLOT
+from rangecast.match.slabs_layout import FIRST_BLOCK, SLOT
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 from tests.conformance import as_sets, check_matcher

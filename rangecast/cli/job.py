@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,9 @@ class Job:
 
     def run_all(self, columns: list[str], start: Callable[[Boxes], AnswerAll]) -> None:
         """Write the answer to every event, where they are answered all together."""
-        self._check_output()
-        try:
+        check_outputs([self.output, self.bad_rows], [self.events, self.subscriptions, self.space])
+        with until_closed():
             self._run(columns, start)
-        except BrokenPipeError:  # the reader of our output went away, as `head` does: no fault
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _run(self, columns: list[str], start: Callable[[Boxes], AnswerAll]) -> None:
         space = Space.load(self.space)
@@ -129,12 +128,22 @@ class Job:
             text += f"; {bad.count:,} bad rows set aside in {self.bad_rows}"
         summary(text, facts, as_json=self.as_json, quiet=self.quiet)
 
-    def _check_output(self) -> None:
-        """Refuse to write over what is being read, or two things into one file."""
-        written = [Path(p) for p in (self.output, self.bad_rows) if p is not None and str(p) != "-"]
-        for path in written:
-            for given in (self.events, self.subscriptions, self.space):
-                if path.exists() and given.exists() and path.samefile(given):
-                    raise FileError(f"{path}: is an input of this command; write to another file")
-        if len(written) == 2 and written[0].resolve() == written[1].resolve():
-            raise FileError(f"{written[0]}: can't be both the result and the bad rows")
+
+@contextmanager
+def until_closed() -> Iterator[None]:
+    """Write to stdout; if its reader goes away, as `head` does, that is no fault."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_outputs(written: Sequence[str | Path | None], given: Sequence[Path | None]) -> None:
+    """Refuse to write over what is being read, or two things into one file."""
+    paths = [Path(path) for path in written if path is not None and str(path) != "-"]
+    for path in paths:
+        for one in given:
+            if one is not None and path.exists() and one.exists() and path.samefile(one):
+                raise FileError(f"{path}: is an input of this command; write to another file")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise FileError(f"{paths[0]}: can't be both the result and something else that is written")

@@ -9,7 +9,19 @@ from importlib.metadata import version
 
 import typer
 
-from rangecast.cli import demo, generate, match, pipeline, rank, report, verify, why
+from rangecast.cli import (
+    cover,
+    demo,
+    generate,
+    match,
+    merge,
+    notify,
+    pipeline,
+    rank,
+    report,
+    verify,
+    why,
+)
 from rangecast.errors import RangecastError
 
 app = typer.Typer(
@@ -41,6 +53,9 @@ def _root(
 app.command("generate")(generate.generate)
 app.command("match")(match.match)
 app.command("rank")(rank.rank)
+app.command("merge")(merge.merge)
+app.command("notify")(notify.notify)
+app.command("cover")(cover.cover)
 app.command("why")(why.why)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)

@@ -28,6 +28,27 @@ def rank(
         bool,
         typer.Option("--relaxed", help="One attribute is enough; rank by the weights that hold."),
     ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            help="At most so many notifications, best first: 5 an event, or 5000/s a second.",
+        ),
+    ] = None,
+    clock: Annotated[
+        str | None,
+        typer.Option("--clock", help="The timestamp that a budget per second goes by."),
+    ] = None,
+    index: Annotated[
+        str,
+        typer.Option(
+            "--index",
+            help="auto, scan, segment, interval, interval-ends, rtree, ir, sopt or slabs.",
+        ),
+    ] = "auto",
+    explain_plan: Annotated[
+        bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
+    ] = False,
     output: Output = "-",
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -38,23 +59,45 @@ def rank(
     """Write the k best subscriptions of each event: event, rank, subscription, score."""
     from collections.abc import Iterator
 
-    import numpy as np
     import pyarrow as pa
 
-    from rangecast.cli.job import Answer, Job
+    from rangecast.cli.job import Answer, AnswerAll, Job
+    from rangecast.cli.output import console
+    from rangecast.cli.shedding import clock_of, per_second, read_budget
+    from rangecast.kernels.jit import is_cold
     from rangecast.model.boxes import Boxes, Floats
-    from rangecast.rank.scan import Scan
+    from rangecast.model.space import Space
+    from rangecast.rank.choose import Index, build, check_index, choose
+
+    check_index(index)
+    limit, by_second = read_budget(budget)
+    k = k if limit is None else min(k, limit)
+    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
+
+    def built(boxes: Boxes) -> Index:
+        plan = choose(boxes, index, relaxed=relaxed)
+        facts["index"], facts["plan"] = plan.name, plan.why
+        if explain_plan and not as_json:
+            console.print(f"plan: {plan.name}: {plan.why}", markup=False)
+        if is_cold("rank") and not (quiet or as_json):
+            console.print("compiling kernels: only the first time, for some seconds")
+        return build(boxes, plan.name, relaxed=relaxed)
 
     def start(boxes: Boxes) -> Answer:
-        index = Scan(boxes)
+        ranker = built(boxes)
 
         def answer(points: Floats) -> Iterator[list[pa.Array]]:
-            for event, best in enumerate(index.rank(points, k, relaxed=relaxed)):
-                places = np.full(len(best.rows), event)
-                ranks = np.arange(1, len(best.rows) + 1)
-                yield [pa.array(column) for column in (places, ranks, best.rows, best.scores)]
+            for first in range(0, len(points), _PIECE):
+                event, *others = ranker.best(points[first : first + _PIECE], k).pairs()
+                yield [pa.array(column) for column in (event + first, *others)]
 
         return answer
+
+    def start_all(boxes: Boxes) -> AnswerAll:
+        ranker = built(boxes)
+        assert limit is not None
+        axis = clock_of(Space.load(space), clock)
+        return lambda batches: per_second(batches, axis, limit, lambda p: ranker.best(p, k))
 
     job = Job(
         events,
@@ -66,6 +109,14 @@ def rank(
         nan_is_missing,
         as_json,
         quiet,
-        {"k": k, "relaxed": relaxed},
+        facts,
     )
-    job.run(["event", "rank", "subscription", "score"], start)
+    columns = ["event", "rank", "subscription", "score"]
+    if by_second:
+        job.run_all(columns, start_all)
+    else:
+        job.run(columns, start)
+
+
+_PIECE = 10_000
+"""Events that are answered at a time."""

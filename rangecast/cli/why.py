@@ -18,9 +18,12 @@ def why(
         str, typer.Option("--event", help='The event as JSON, such as {"price": 12.5}.')
     ],
     ignore_unknown: IgnoreUnknown = False,
+    relaxed: Annotated[
+        bool, typer.Option("--relaxed", help="Explain its rank by the weights that hold.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
 ) -> None:
-    """Show, attribute by attribute, what a subscription wants and what an event has."""
+    """Show, attribute by attribute, what a subscription wants and an event has, and its rank."""
     import json
     from dataclasses import asdict
 
@@ -29,6 +32,7 @@ def why(
     from rangecast.model.space import Space
     from rangecast.model.subscriptions import read_subscriptions
     from rangecast.model.why import explain_match
+    from rangecast.rank.explain import explain_rank
 
     where = Space.load(space)
     try:
@@ -42,11 +46,13 @@ def why(
     values = {name: value for name, value in values.items() if name != "id"}
     points = encode_events(where, [values]).points
     explanation = explain_match(where, boxes, row, points[0], values)
+    place = explain_rank(boxes, row, points[0], relaxed=relaxed)
     if as_json:
         answer = {
             "subscription": explanation.subscription,
             "matches": explanation.matches,
             "verdict": explanation.verdict,
+            "rank": asdict(place) | {"verdict": place.verdict},
             "boxes": [[asdict(line) for line in box] for box in explanation.boxes],
         }
         print(json.dumps(answer, ensure_ascii=False, default=str))
@@ -65,6 +71,7 @@ def why(
             table.add_row(line.attribute, line.wanted, line.value, mark, line.distance)
         console.print(table)
     console.print(explanation.verdict, markup=False, soft_wrap=True)
+    console.print(f"rank: {place.verdict}", markup=False, soft_wrap=True)
 
 
 def _row_of(ids: object, wanted: str) -> int:

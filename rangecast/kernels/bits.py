@@ -48,6 +48,7 @@ _BYTES = ir.VectorType(_BYTE, 64)
 _ROW = ir.VectorType(_WORD, LANE_WORDS)
 _ITEMS = ir.VectorType(ir.IntType(32), 16)
 _ITEM_BITS = ir.VectorType(_BIT, 16)
+_DOUBLES = ir.VectorType(ir.DoubleType(), 8)
 
 
 def aligned_words(rows: int) -> Words:
@@ -78,7 +79,16 @@ def _place(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
 
 
 def _load(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
-    return builder.load(_place(builder, begin, index, vector), align=vector.element.width // 8)
+    return builder.load(
+        _place(builder, begin, index, vector),
+        align=1 if vector is _BYTES else 4 if vector is _ITEMS else 8,
+    )
+
+
+def _in_eight_lanes(builder: Any, value: Any) -> Any:
+    nothing = ir.Constant(_DOUBLES, ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INDEX, 8), [0] * 8))
 
 
 def _in_all_lanes(builder: Any, value: Any) -> Any:
@@ -104,6 +114,30 @@ def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
 
 
 @_intrinsic
+def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
+    """Bit i says whether codes[begin + i] >= value, for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        some = _load(builder, given[0], given[1], _BYTES)
+        above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, given[2]))
+        return builder.bitcast(above, _WORD)
+
+    return types.uint64(codes, types.intp, types.uint8), generate
+
+
+@_intrinsic
+def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
+    """Bit i says whether codes[begin + i] <= value, for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        some = _load(builder, given[0], given[1], _BYTES)
+        below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, given[2]))
+        return builder.bitcast(below, _WORD)
+
+    return types.uint64(codes, types.intp, types.uint8), generate
+
+
+@_intrinsic
 def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     """Bit i says whether value is codes[lo + i] or codes[hi + i], for 64 of them."""
 
@@ -116,6 +150,54 @@ def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
         return builder.bitcast(builder.or_(first, last), _WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8), generate
+
+
+@_intrinsic
+def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
+    """Bit i says whether codes[lo + i] <= above and below <= codes[hi + i], for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        low = _load(builder, given[0], given[1], _BYTES)
+        high = _load(builder, given[0], given[2], _BYTES)
+        begun = builder.icmp_unsigned("<=", low, _in_all_lanes(builder, given[3]))
+        going = builder.icmp_unsigned("<=", _in_all_lanes(builder, given[4]), high)
+        return builder.bitcast(builder.and_(begun, going), _WORD)
+
+    return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
+
+
+@_intrinsic
+def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
+    """Bit i says whether codes[lo + i] is above or codes[hi + i] is below, for 64 of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        low = _load(builder, given[0], given[1], _BYTES)
+        high = _load(builder, given[0], given[2], _BYTES)
+        first = builder.icmp_unsigned("==", low, _in_all_lanes(builder, given[3]))
+        last = builder.icmp_unsigned("==", _in_all_lanes(builder, given[4]), high)
+        return builder.bitcast(builder.or_(first, last), _WORD)
+
+    return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
+
+
+@_intrinsic
+def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
+    """Bit i says whether bounds[lo + i] <= above and below <= bounds[hi + i], for 64 doubles."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        above, below = (_in_eight_lanes(builder, value) for value in given[3:])
+        mask = ir.Constant(_WORD, 0)
+        for place in range(0, 64, 8):
+            step = ir.Constant(_WORD, place)
+            low = _load(builder, given[0], builder.add(given[1], step), _DOUBLES)
+            high = _load(builder, given[0], builder.add(given[2], step), _DOUBLES)
+            begun = builder.fcmp_ordered("<=", low, above)
+            going = builder.fcmp_ordered("<=", below, high)
+            both = builder.bitcast(builder.and_(begun, going), _BYTE)
+            mask = builder.or_(mask, builder.shl(builder.zext(both, _WORD), step))
+        return mask
+
+    return types.uint64(bounds, types.intp, types.intp, types.float64, types.float64), generate
 
 
 @_intrinsic

@@ -277,7 +277,7 @@ def ranges_of_box(
                 count += 1
         while child:
             if depth == 0:
-                return _join_smallest(starts, ends, count, limit), visited
+                return join_smallest(starts, ends, count, limit), visited
             depth -= 1
             left += 1
             child = path & _ONE
@@ -306,7 +306,7 @@ def _make_room(starts: Words, ends: Words, count: int) -> tuple[int, np.uint64]:
 
 
 @jit
-def _join_smallest(starts: Words, ends: Words, count: int, limit: int) -> int:
+def join_smallest(starts: Words, ends: Words, count: int, limit: int) -> int:
     """Join ranges over their smallest gaps, as few as it takes to have `limit` of them."""
     surplus = count - limit
     if surplus <= 0:

@@ -32,6 +32,8 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.bits import LANES, PADDING
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import Floats
 from rangecast.match.result import BUFFER, Counts, Matches, Rows, collect, stream
 from rangecast.match.slabs_lanes import (
@@ -42,8 +44,8 @@ from rangecast.match.slabs_lanes import (
     sort_by_event,
     tabulate,
 )
-from rangecast.match.slabs_layout import BLOCK, lay_out
-from rangecast.match.slabs_search import encode, search_each, search_one
+from rangecast.match.slabs_layout import lay_out
+from rangecast.match.slabs_search import search_each, search_one
 from rangecast.model.boxes import Boxes
 
 _ROWS = 1 << 21
@@ -165,7 +167,7 @@ class _Batch:
         """Find all matches of the next events."""
         points = self.points[self.last : self.last + self.take]
         codes = np.empty(points.shape, np.uint8)
-        encode(self.layout.edges, self.layout.first_edge, points, codes)
+        encode_points(self.layout.edges, self.layout.first_edge, points, codes)
         done = self.search_each(points, codes) if self.each else self.search_lanes(points, codes)
         self.first, self.last = self.last, self.last + done
         found = max(1, int(self.offsets[-1]))

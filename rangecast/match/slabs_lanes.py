@@ -31,15 +31,15 @@ from rangecast.kernels.bits import (
     pointer,
     words_in_use,
 )
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.codes import Bytes
 from rangecast.kernels.grid import Floats
 from rangecast.kernels.jit import jit
 from rangecast.match.slabs_layout import (
-    BLOCK,
     CODE,
     FIRST_BLOCK,
     HULL,
     SLOT,
-    Bytes,
     Ints,
     Layout,
     Rows,

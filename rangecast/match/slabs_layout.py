@@ -22,31 +22,20 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.bits import PADDING, bits_set
-from rangecast.kernels.grid import MAX, Floats, cell_of, edges_of_bounds, ends_cell, starts_cell
+from rangecast.kernels.blocks import BLOCK, arrange
+from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, Bytes, encode_bounds
+from rangecast.kernels.grid import Floats, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, frozen
 
-Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
-BLOCK = 64
-"""Boxes in a block at most: as many as one comparison takes."""
 _OWN_RUN = 8
 """Boxes with the same attributes that are worth a run of their own."""
 _WASTE = 1.5
 """Slots in a shared run at most, for each one that is mentioned."""
-_SAMPLE = 512
-"""Boxes looked at to decide where to halve."""
-
-# Codes. An event has 1 .. 252 or MISSING; the codes between are bounds that no event touches,
-# so that a side without a finite bound is never in doubt.
-SLABS = 253
-FREE_LO = 0
-KNOWN = 253
-MISSING = 254
-FREE_HI = 255
 
 # Columns of `runs`.
 SLOT, FIRST_BLOCK, HULL, CODE = 0, 1, 2, 3
@@ -73,40 +62,6 @@ class Layout(NamedTuple):
     """(boxes,) the subscription of each box, and PADDING."""
     earlier: Rows
     """(boxes,) the box before it of the same subscription, or -1; empty if none has several."""
-
-
-@jit
-def _encode(
-    lo: Floats,
-    hi: Floats,
-    edges: Floats,
-    first_edge: Ints,
-    lo_codes: Bytes,
-    hi_codes: Bytes,
-    rough: Bytes,
-) -> None:
-    """Write the codes of all bounds, and which attributes have no bound inside a slab."""
-    for j in range(lo.shape[1]):
-        mine = edges[first_edge[j] : first_edge[j + 1]]
-        rough[j] = 0
-        for i in range(len(lo)):
-            low, high = lo[i, j], hi[i, j]
-            if low <= -MAX:
-                lo_codes[i, j] = FREE_LO
-            elif low == np.inf:
-                lo_codes[i, j] = KNOWN
-            else:
-                lo_codes[i, j] = cell_of(mine, low) + 1
-                rough[j] |= not starts_cell(mine, low)
-            if high == np.inf:
-                hi_codes[i, j] = FREE_HI
-            elif high >= MAX:
-                hi_codes[i, j] = KNOWN
-            elif high == -np.inf:
-                hi_codes[i, j] = FREE_LO
-            else:
-                hi_codes[i, j] = cell_of(mine, high) + 1
-                rough[j] |= not ends_cell(mine, high)
 
 
 @jit
@@ -153,107 +108,6 @@ def _cut_runs(words: Words, firsts: Ints, united: Words) -> int:
         begin = end
     firsts[runs] = n
     return runs
-
-
-@jit
-def _best_split(
-    lo_codes: Bytes, hi_codes: Bytes, slots: Rows, order: Ints, counts: Ints
-) -> tuple[int, bool]:
-    """Return which bound to halve by: the one that takes most of the hull off one half.
-
-    A half whose lower bounds are the larger ones keeps no event below their middle; how much that
-    takes off is measured in slabs, which hold about as many bounds each.
-    """
-    stride = (len(order) + _SAMPLE - 1) // _SAMPLE
-    best, by_lo, gained = 0, True, -1.0
-    for s in range(len(slots)):
-        j = slots[s]
-        middles = np.zeros(2)
-        ends = np.zeros(2)
-        for side in range(2):
-            side_codes = lo_codes if side == 0 else hi_codes
-            counts[:] = 0
-            sampled = 0
-            for at in range(0, len(order), stride):
-                counts[side_codes[order[at], j]] += 1
-                sampled += 1
-            below = 0
-            lowest, highest, middle = -1, 0, -1
-            for code in range(256):
-                if counts[code]:
-                    highest = code
-                    if lowest < 0:
-                        lowest = code
-                    below += counts[code]
-                    if middle < 0 and 2 * below >= sampled:
-                        middle = code
-            middles[side] = middle
-            ends[side] = lowest if side == 0 else highest
-        extent = ends[1] - ends[0] + 1.0
-        low_gain = (middles[0] - ends[0]) / extent
-        high_gain = (ends[1] - middles[1]) / extent
-        if low_gain > gained:
-            best, by_lo, gained = j, True, low_gain
-        if high_gain > gained:
-            best, by_lo, gained = j, False, high_gain
-    return best, by_lo
-
-
-@jit
-def _arrange(
-    lo_codes: Bytes, hi_codes: Bytes, firsts: Ints, slots: Rows, first_slot: Ints, order: Ints
-) -> None:
-    """Reorder the boxes of each run so that each BLOCK of them lie near one another.
-
-    A run is halved by one bound after the other, as a k-d tree over lower and upper bounds. Equal
-    boxes keep their order.
-    """
-    longest = 1
-    for run in range(len(firsts) - 1):
-        longest = max(longest, firsts[run + 1] - firsts[run])
-    spare = np.empty(longest, np.int64)
-    counts = np.zeros(256, np.int64)
-    todo = np.empty((128, 2), np.int64)
-    for run in range(len(firsts) - 1):
-        mine = slots[first_slot[run] : first_slot[run + 1]]
-        depth = 0
-        if firsts[run + 1] - firsts[run] > BLOCK and len(mine):
-            todo[0, 0], todo[0, 1] = firsts[run], firsts[run + 1]
-            depth = 1
-        while depth:
-            depth -= 1
-            begin, end = todo[depth, 0], todo[depth, 1]
-            some = order[begin:end]
-            j, by_lo = _best_split(lo_codes, hi_codes, mine, some, counts)
-            side_codes = lo_codes if by_lo else hi_codes
-            counts[:] = 0
-            for at in range(len(some)):
-                counts[side_codes[some[at], j]] += 1
-            half = (len(some) + BLOCK - 1) // BLOCK // 2 * BLOCK
-            pivot = 0
-            below = 0
-            while below + counts[pivot] <= half:
-                below += counts[pivot]
-                pivot += 1
-            level = half - below  # so many with the pivot's own code go to the first half
-            first, second = 0, half
-            for at in range(len(some)):
-                code = side_codes[some[at], j]
-                left = code < pivot
-                if code == pivot and level:
-                    left = True
-                    level -= 1
-                if left:
-                    spare[first] = some[at]
-                    first += 1
-                else:
-                    spare[second] = some[at]
-                    second += 1
-            some[:] = spare[: len(some)]
-            for a, b in ((begin, begin + half), (begin + half, end)):
-                if b - a > BLOCK:
-                    todo[depth, 0], todo[depth, 1] = a, b
-                    depth += 1
 
 
 @jit
@@ -307,7 +161,7 @@ def lay_out(boxes: Boxes) -> Layout:
     flat_edges = np.concatenate(edges)
     lo_codes, hi_codes = np.empty((n, d), np.uint8), np.empty((n, d), np.uint8)
     rough = np.empty(d, np.uint8)
-    _encode(boxes.lo, boxes.hi, flat_edges, first_edge, lo_codes, hi_codes, rough)
+    encode_bounds(boxes.lo, boxes.hi, flat_edges, first_edge, lo_codes, hi_codes, rough)
 
     packed = np.packbits(mentioned, axis=1)
     packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
@@ -321,7 +175,7 @@ def lay_out(boxes: Boxes) -> Layout:
     run, slot = np.nonzero(np.unpackbits(united.astype(">u8").view(np.uint8), axis=1))
     slots = slot.astype(np.int32)
     first_slot = np.searchsorted(run, np.arange(count + 1))
-    _arrange(lo_codes, hi_codes, firsts, slots, first_slot, order)
+    arrange(lo_codes, hi_codes, firsts, slots, first_slot, order)
 
     sizes = np.diff(firsts)
     widths = np.diff(first_slot)

@@ -22,16 +22,15 @@ from rangecast.kernels.bits import (
     touching,
     within,
 )
-from rangecast.kernels.grid import Floats, cells_of
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.codes import Bytes, encode_points
+from rangecast.kernels.grid import Floats
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.slabs_layout import (
-    BLOCK,
     CODE,
     FIRST_BLOCK,
     HULL,
-    MISSING,
     SLOT,
-    Bytes,
     Ints,
     Layout,
     Rows,
@@ -53,18 +52,6 @@ class Part(NamedTuple):
     """Pointer to the attributes of the slots."""
     width: int
     """Number of slots."""
-
-
-@jit
-def encode(edges: Floats, first_edge: Ints, points: Floats, codes: Bytes) -> None:
-    """Write the codes of some events, (events, d)."""
-    cells = np.empty(len(points), np.int32)
-    for j in range(points.shape[1]):
-        mine = edges[first_edge[j] : first_edge[j + 1]]
-        cells_of(mine, points[:, j], cells)
-        missing = len(mine) + 1
-        for e in range(len(points)):
-            codes[e, j] = MISSING if cells[e] == missing else cells[e] + 1
 
 
 @jit
@@ -206,7 +193,7 @@ def search_one(
     """Search for one event; `arrays` are those of a layout, the rest as for `_search`."""
     layout = Layout(*arrays)
     codes = np.empty((1, len(point)), np.uint8)
-    encode(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
+    encode_points(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
     return _search(layout, pointer(point, 0), pointer(codes, 0), ZERO, run, block, out, filled)
 
 

@@ -173,7 +173,7 @@ class RowStore:
             scores=_room(old.scores, self.count, rows),
             arrival=_room(old.arrival, self.count, rows),
             died=_room(old.died, self.count, rows),
-            gone=_room(old.gone, (self.count >> 3) + 1, (rows >> 3) + 1),
+            gone=_room(old.gone, (self.count + 7) >> 3, (rows >> 3) + 1),
             ids=_room(old.ids, self.count, rows),
             weights=None if old.weights is None else _room(old.weights, self.count, rows),
         )

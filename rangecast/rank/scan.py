@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.model.boxes import Boxes, Floats
+from rangecast.rank.life import ALL, Life
+from rangecast.rank.result import Best, Work, checked, new_best
 
 
 class Ranked(NamedTuple):
@@ -28,10 +30,31 @@ class Scan:
 
     name = "scan"
 
-    def __init__(self, boxes: Boxes):
+    def __init__(self, boxes: Boxes, *, relaxed: bool = False):
         self.boxes = boxes
+        self.is_relaxed = relaxed
         self.first = boxes.first
         self.mentioned = boxes.mentioned
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the boxes: there is nothing else."""
+        return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
+
+    def best(self, points: Floats, k: int, *, life: Life = ALL) -> Best:
+        """Return the k best of each event."""
+        events = checked(points, self.boxes.dimensions, k)
+        k = min(k, self.boxes.rows)
+        rows, scores, counts = new_best(len(events), k)
+        everyone = np.arange(self.boxes.rows)
+        names = life.names if len(life.names) else everyone
+        alive = life.died[names] > life.edit if len(life.died) else everyone >= 0
+        for event, ranked in enumerate(self.rank(events, self.boxes.rows, relaxed=self.is_relaxed)):
+            kept = np.flatnonzero(alive[ranked.rows])[:k]
+            counts[event] = len(kept)
+            rows[event, : len(kept)] = ranked.rows[kept]
+            scores[event, : len(kept)] = ranked.scores[kept]
+        return Best(rows, scores, counts, Work(tested=len(events) * len(self.boxes.lo)))
 
     def exact(self, point: Floats, k: int) -> Ranked:
         """Return the k best of those that hold the event."""

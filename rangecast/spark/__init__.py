@@ -13,13 +13,17 @@ from rangecast.errors import UsageError
 if TYPE_CHECKING:
     from rangecast.spark.answering import Step as Step
     from rangecast.spark.commits import read_committed as read_committed
+    from rangecast.spark.covering import cover as cover
     from rangecast.spark.edits import Edits as Edits
     from rangecast.spark.history import backfill as backfill
     from rangecast.spark.matching import Prepared as Prepared
     from rangecast.spark.matching import match as match
     from rangecast.spark.matching import prepare as prepare
+    from rangecast.spark.merging import merge as merge
     from rangecast.spark.pinned import Pinned as Pinned
     from rangecast.spark.pipeline import Pipeline as Pipeline
+    from rangecast.spark.ranking import prepare_ranking as prepare_ranking
+    from rangecast.spark.ranking import rank as rank
     from rangecast.spark.session import running as running
     from rangecast.spark.session import start as start
     from rangecast.spark.sinks import Callback as Callback
@@ -40,9 +44,13 @@ _HOMES = {
     "Step": "answering",
     "Versions": "versions",
     "backfill": "history",
+    "cover": "covering",
     "files_of": "sources",
     "match": "matching",
+    "merge": "merging",
     "prepare": "matching",
+    "prepare_ranking": "ranking",
+    "rank": "ranking",
     "read_committed": "commits",
     "run_stream": "stream",
     "running": "session",

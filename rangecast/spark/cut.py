@@ -182,7 +182,9 @@ def _loads(whole: Cut, sample: Boxes, events: Floats, scale: float) -> tuple[Wor
     Half of the load is that of the events, half that of the boxes, by their two corners: so a
     partition has neither far too many events nor far too many boxes.
     """
-    matches = np.diff(Slabs(sample).match(events).offsets)
+    matches = np.zeros(len(events))
+    for first, found in Slabs(sample).stream(events):  # piece by piece: they may be very many
+        matches[first : first + len(found.offsets) - 1] += np.diff(found.offsets)
     busy = 1 + _MATCH * scale * matches
     corners = np.concatenate([sample.lo, sample.hi])
     index = np.empty(len(events) + len(corners), np.uint64)

@@ -81,6 +81,19 @@ def prepare(
 ) -> Prepared:
     """Build a structure over a DataFrame, `Boxes` or a snapshot folder, and ship it."""
     check_index(index)
+    boxes, known = gathered(subscriptions, space, bad_rows)
+    plan = choose(boxes, index)
+    built = build(boxes, plan.name)
+    ids, kind = spark_ids(boxes)
+    shipped = ship(session, Served(built, ids))
+    warm(shipped.open().structure, len(space))
+    return Prepared(known, boxes.rows, kind, plan, built.memory, shipped)
+
+
+def gathered(
+    subscriptions: DataFrame | Boxes | str | Path, space: Space, bad_rows: BadRows | None = None
+) -> tuple[Boxes, Space]:
+    """Return subscriptions on the driver, and the space with every word that they mention."""
     _check_space(subscriptions, space)
     known = space
     if isinstance(subscriptions, Boxes):
@@ -90,13 +103,14 @@ def prepare(
     else:
         encoded, known = encode(subscriptions, space)
         boxes = gather(encoded, known, bad_rows)
-    plan = choose(boxes, index)
-    whole = pa.types.is_integer(boxes.ids.type)
-    built = build(boxes, plan.name)
-    shipped = ship(session, Served(built, boxes.ids if whole else boxes.ids.cast(pa.string())))
-    warm(shipped.open().structure, len(space))
-    kind = LongType() if whole else StringType()
-    return Prepared(known, boxes.rows, kind, plan, built.memory, shipped)
+    return boxes, known
+
+
+def spark_ids(boxes: Boxes) -> tuple[pa.Array, DataType]:
+    """Return ids as Spark takes them, and their type."""
+    if pa.types.is_integer(boxes.ids.type):
+        return boxes.ids, LongType()
+    return boxes.ids.cast(pa.string()), StringType()
 
 
 def match(

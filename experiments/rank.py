@@ -1,0 +1,380 @@
+"""Section 4 of the ranking paper (003): its experiments 1 to 4, as memory, work and ratios of time.
+
+    python -m experiments.rank            a minute: small sets, few events
+    python -m experiments.rank --full     the paper's sizes, where memory allows
+
+Writes docs/experiments/rank.md and plots beside it. Seconds of 2008 in Java and of today don't
+compare; what is shown is how the structures compare with one another, beside what the paper says of
+them. Memory is that of all arrays of a structure but the boxes. Relaxed ranking, as in the paper:
+a structure on each attribute, merged by the Threshold Algorithm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.events import encode_events
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.rank.choose import INDEXES, Index
+from rangecast.rank.result import Work
+from rangecast.rank.sopt import arranged
+from rangecast.report.plots import figure, plot
+from rangecast.workloads import generate
+
+FOLDER = Path(__file__).parents[1] / "docs" / "experiments"
+STRUCTURES = ("segment", "interval", "rtree", "ir", "sopt")
+"""Those of the paper's plots."""
+K = 20
+PAPER_BYTES = {
+    "interval": (9.2, 8.5, 8.4, 8.3),
+    "rtree": (12.0, 12.0, 12.0, 12.0),
+    "segment": (400.0, 445.0, 428.0, 429.0),
+    "ir": (17.6, 17.2, 16.7, 16.5),
+}
+"""Table 2: bytes an interval for 100,000, 200,000, 500,000 and a million."""
+MOST_BYTES = 2 << 30
+"""What would need more isn't built."""
+
+
+class Size(NamedTuple):
+    """How much to run."""
+
+    memory: tuple[int, ...]
+    subscriptions: int
+    in_dimensions: int
+    """Subscriptions where there are several attributes."""
+    events: int
+    ks: tuple[int, ...]
+
+
+QUICK = Size((10_000, 20_000), 20_000, 5_000, 60, (1, 20, 200))
+FULL = Size(
+    (100_000, 200_000, 500_000, 1_000_000),
+    1_000_000,
+    50_000,
+    300,
+    (1, 5, 20, 100, 500, 2_000),
+)
+
+
+class Measured(NamedTuple):
+    """What one structure did for some events."""
+
+    seconds: float
+    """An event."""
+    work: Work
+    """Of all events."""
+    events: int
+
+    def each(self, count: int) -> float:
+        """Return a count of work an event."""
+        return count / self.events
+
+
+def made(n: int, events: int, attributes: int = 1, **settings: float) -> tuple[Boxes, Floats]:
+    """Return the subscriptions and events of Table 1."""
+    workload = generate(
+        "ranked", seed=3, subscriptions=n, events=events, attributes=attributes, **settings
+    )
+    assert workload.space is not None
+    boxes = encode_subscriptions(workload.space, workload.tables["subscriptions"])
+    return boxes, encode_events(workload.space, workload.tables["events"]).points
+
+
+def built(name: str, boxes: Boxes, *, relaxed: bool = True) -> Index | None:
+    """Build a structure; `None` if it would need too much memory, judged by a few boxes."""
+    few = boxes.take(np.arange(0, boxes.rows, max(1, boxes.rows // 5_000)))
+    if INDEXES[name](few, relaxed=relaxed).memory / few.rows * boxes.rows > MOST_BYTES:
+        return None
+    return INDEXES[name](boxes, relaxed=relaxed)
+
+
+def measured(index: Index, points: Floats, k: int) -> Measured:
+    """Rank all events twice; the faster run counts, in seconds of a core."""
+    index.best(points[:2], k)
+    least = np.inf
+    for _ in range(2):
+        began = time.process_time()
+        best = index.best(points, k)
+        least = min(least, time.process_time() - began)
+    return Measured(least / len(points), best.work, len(points))
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return a table as Markdown."""
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    return [*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
+
+
+def memory(size: Size) -> list[str]:
+    """Experiment 1, Table 2: memory by structure and number of intervals."""
+    rows = []
+    by_name: dict[str, list[float]] = {}
+    for name in (*STRUCTURES, "slabs"):
+        for n in size.memory:
+            index = built(name, made(n, 1)[0], relaxed=False)
+            by_name.setdefault(name, []).append(index.memory / n if index else np.nan)
+        theirs = PAPER_BYTES.get(name)
+        rows.append(
+            [
+                name,
+                *(f"{each:,.1f}" for each in by_name[name]),
+                ", ".join(f"{each:g}" for each in theirs) if theirs else "",
+                f"{by_name[name][-1] / by_name['interval'][-1]:.1f}" if len(by_name) > 1 else "",
+                f"{theirs[-1] / PAPER_BYTES['interval'][-1]:.1f}" if theirs else "",
+            ]
+        )
+    share = by_name["segment"][-1] / by_name["interval"][-1]
+    rows[0][-2] = f"{share:.1f}"
+    with figure(FOLDER / "rank-memory.png") as axes:
+        for name, values in by_name.items():
+            axes[0, 0].plot(size.memory, values, marker="o", label=name)
+        axes[0, 0].set(title="Memory of one attribute", xlabel="intervals", xscale="log")
+        axes[0, 0].set(ylabel="bytes an interval", ylim=(0, None))
+        axes[0, 0].legend(loc="center left")
+    heads = ["structure", *(f"n = {n:,}" for n in size.memory)]
+    heads += ["paper", "times the interval tree", "paper"]
+    return [
+        "## Experiment 1: memory, bytes an interval (Table 2)",
+        "",
+        *table(heads, rows),
+        "![Memory](rank-memory.png)",
+        "",
+        "The order is the paper's: the segment tree needs many times the rest, which are close to",
+        "one another. The paper's figures are below the 16 bytes of two ends, so they count",
+        "references to intervals that are kept elsewhere; ours have the ends in the tree, except",
+        "the segment tree, which compares nothing and needs none. So the distance is smaller here.",
+        "",
+    ]
+
+
+def getnext(size: Size) -> list[str]:
+    """Experiment 2, Figure 6: time and work by the number of getnext calls, one attribute."""
+    boxes, points = made(size.subscriptions, size.events)
+    names = (*STRUCTURES, "slabs")
+    results: dict[str, list[Measured]] = {}
+    for name in names:
+        index = built(name, boxes, relaxed=False)
+        assert index is not None
+        results[name] = [measured(index, points, k) for k in size.ks]
+    rows = []
+    for place, k in enumerate(size.ks):
+        base = results["sopt"][place].seconds
+        for name in names:
+            one = results[name][place]
+            rows.append(
+                [
+                    k,
+                    name,
+                    f"{one.seconds * 1e6:,.2f}",
+                    f"{one.seconds / base:.2f}",
+                    f"{one.each(one.work.examined):,.0f}",
+                    f"{one.each(sum(one.work.opened)):,.1f}",
+                    f"{one.each(one.work.holes):,.1f}",
+                ]
+            )
+    with figure(FOLDER / "rank-getnext.png", columns=2, size=(5.5, 4)) as axes:
+        for name in names:
+            axes[0, 0].plot(
+                size.ks, [o.seconds * 1e6 for o in results[name]], marker="o", label=name
+            )
+            if name != "slabs":
+                seen = [o.each(o.work.examined) for o in results[name]]
+                axes[0, 1].plot(size.ks, seen, marker="o", label=name)
+        axes[0, 0].set(title="Time", xlabel="getnext calls (k)", ylabel="µs an event")
+        axes[0, 1].set(title="Work", xlabel="getnext calls (k)", ylabel="intervals examined")
+        for one_axes in axes[0]:
+            one_axes.set(xscale="log", yscale="log")
+            one_axes.legend(fontsize=8)
+    heads = ["k", "structure", "us an event", "times sopt", "examined", "pages", "holes"]
+    return [
+        f"## Experiment 2: number of getnext calls, one attribute, n = {size.subscriptions:,}",
+        "",
+        *table(heads, rows),
+        "![By the number of calls](rank-getnext.png)",
+        "",
+        "Paper: the interval tree is the slowest, the R-tree falls behind as k grows because of",
+        "its holes, segment and IR are about equal, and SOPT-R is the fastest, up to 2 times.",
+        "",
+        "Here: the interval tree is the slowest, and the R-tree opens more and more pages, some",
+        "of them in vain. Up to k = 100 SOPT-R opens fewer pages than the R-tree and the IR-",
+        "tree, and none in vain; in time it leads from k = 100 on. For a smaller k the R-tree",
+        "and the IR-tree were faster in this run of 300 events; in the benchmark, with 2,000,",
+        "SOPT-R leads at k = 20 as well. A likely reason: all events begin in the same few",
+        "pages of the others, while those of SOPT-R lie apart and take longer to get into the",
+        "cache.",
+        "",
+    ]
+
+
+def dimensions(size: Size) -> list[str]:
+    """Experiment 3, Figures 7 and 8: time by the number of attributes, relaxed."""
+    numbers = (1, 2, 3, 4, 6, 8)
+    names = (*STRUCTURES, "slabs")
+    rows = []
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for d in numbers:
+        boxes, points = made(size.in_dimensions, max(20, size.events // 10), d)
+        results: dict[str, Measured | None] = {}
+        for name in names:
+            index = built(name, boxes)
+            results[name] = None if index is None else measured(index, points, K)
+        base = results["sopt"]
+        assert base is not None
+        for name in names:
+            one = results[name]
+            times[name].append(one.seconds * 1e6 if one else np.nan)
+            if one is None:
+                rows.append([d, name, "too large", "", "", "", ""])
+                continue
+            rows.append(
+                [
+                    d,
+                    name,
+                    f"{one.seconds * 1e6:,.1f}",
+                    f"{one.seconds / base.seconds:.2f}",
+                    f"{one.each(one.work.calls):,.0f}",
+                    f"{one.each(one.work.examined):,.0f}",
+                    f"{one.each(one.work.tested):,.0f}",
+                ]
+            )
+    with plot(
+        FOLDER / "rank-dimensions.png",
+        title=f"Relaxed ranking by the number of attributes, n = {size.in_dimensions:,}, k = {K}",
+        x="attributes",
+        y="µs an event (log)",
+    ) as axes:
+        for name in names:
+            axes.plot(numbers, times[name], marker="o", label=name)
+        axes.set(yscale="log")
+    heads = ["attributes", "structure", "us an event", "times sopt", "calls", "examined", "tested"]
+    return [
+        f"## Experiment 3: number of attributes, relaxed, n = {size.in_dimensions:,}, k = {K}",
+        "",
+        *table(heads, rows),
+        "![By the number of attributes](rank-dimensions.png)",
+        "",
+        "Paper: the structures converge as attributes are added, since almost all intervals that",
+        "hold are then fetched; up to 4 attributes SOPT-R leads by 1.5 to 16 times; the segment",
+        "tree ran out of memory at 8.",
+        "",
+        "Here: they converge as well, and sooner. The Threshold Algorithm makes the same calls",
+        "and looks up the same subscriptions whatever the structure, so what differs is a small",
+        "part of the work; SOPT-R leads up to 3 attributes. Slabs need no lists: they look at",
+        "blocks in the order of what a subscription can get at most.",
+        "",
+    ]
+
+
+def overlap(size: Size) -> list[str]:
+    """Experiment 4, Figure 9: time by the skew of lengths, four attributes, relaxed."""
+    skews = (0.25, 0.75, 1.25, 1.75)
+    names = (*STRUCTURES, "slabs")
+    rows = []
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for skew in skews:
+        boxes, points = made(size.in_dimensions, max(20, size.events // 10), 4, skew_length=skew)
+        for name in names:
+            index = built(name, boxes)
+            assert index is not None
+            one = measured(index, points, K)
+            times[name].append(one.seconds * 1e6)
+            rows.append(
+                [
+                    skew,
+                    name,
+                    f"{one.seconds * 1e6:,.1f}",
+                    f"{one.each(one.work.calls):,.0f}",
+                    f"{one.each(one.work.examined):,.0f}",
+                    f"{one.each(one.work.holes):,.1f}",
+                ]
+            )
+    with plot(
+        FOLDER / "rank-overlap.png",
+        title="Relaxed ranking by overlap, four attributes",
+        x="skew of lengths: to the right intervals are shorter",
+        y="µs an event (log)",
+    ) as axes:
+        for name in names:
+            axes.plot(skews, times[name], marker="o", label=name)
+        axes.set(yscale="log")
+    heads = ["skew", "structure", "us an event", "calls", "examined", "holes"]
+    return [
+        f"## Experiment 4: overlap, four attributes, relaxed, n = {size.in_dimensions:,}, k = {K}",
+        "",
+        *table(heads, rows),
+        "![By overlap](rank-overlap.png)",
+        "",
+        "Paper: all become faster as intervals become shorter, except the scored R-tree, which",
+        "degrades because of its holes.",
+        "",
+        "Here: the holes of the R-tree grow with the skew as the paper says, those of SOPT-R to",
+        "a quarter of that, and the IR-tree has none. In time this hardly shows, for the reason",
+        "of experiment 3.",
+        "",
+    ]
+
+
+EXAMPLE = np.array(
+    [
+        *([30, 55], [75, 90], [45, 55], [65, 100], [10, 30]),
+        *([0, 30], [75, 100], [75, 90], [10, 45], [10, 90]),
+    ],
+    dtype=float,
+)
+"""The paper's running example, as far as its text fixes it: intervals 1 to 10, 1 the best."""
+
+
+def arrangement() -> None:
+    """Draw the example twice: by score, and as the SOPT-R-tree arranges it; pages of 3."""
+    orders = {
+        "By score (scored R-tree)": np.arange(10),
+        "Arranged (SOPT-R-tree)": arranged(EXAMPLE[:, 0], EXAMPLE[:, 1]),
+    }
+    with figure(FOLDER / "rank-arrangement.png", columns=2, size=(4.6, 3.6)) as axes:
+        for (title, order), one in zip(orders.items(), axes[0], strict=True):
+            for first in range(0, 10, 3):
+                page = order[first : first + 3]
+                lo, hi = EXAMPLE[page, 0].min(), EXAMPLE[page, 1].max()
+                one.fill_between([lo, hi], first - 0.45, first + len(page) - 0.55, alpha=0.18)
+            for place, number in enumerate(order):
+                lo, hi = EXAMPLE[number]
+                one.plot([lo, hi], [place, place], color="#333333", lw=3, solid_capstyle="butt")
+                one.text(hi + 1.5, place, str(number + 1), va="center", fontsize=9)
+            one.set(title=title, xlabel="value", xlim=(-2, 108), yticks=[])
+            one.invert_yaxis()
+
+
+def main() -> None:
+    """Run all four and write the page."""
+    parser = argparse.ArgumentParser(description="Section 4 of paper 003.")
+    parser.add_argument("--full", action="store_true", help="the paper's sizes")
+    size = FULL if parser.parse_args().full else QUICK
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "# The experiments of the ranking paper",
+        "",
+        "Made by `python -m experiments.rank --full`. What is measured and how: see its docstring.",
+        "*Examined* counts intervals looked at, *pages* nodes opened, *holes* leaves opened in",
+        "vain, *calls* calls of getnext, *tested* subscriptions looked up whole; all an event.",
+        "`slabs` is ours and not one of the paper's.",
+        "",
+    ]
+    arrangement()
+    for experiment in (memory, getnext, dimensions, overlap):
+        began = time.perf_counter()
+        lines += experiment(size)
+        print(f"{experiment.__name__}: {time.perf_counter() - began:.0f} s", flush=True)
+    (FOLDER / "rank.md").write_text("\n".join(lines))
+    print(f"Written: {FOLDER / 'rank.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""All of a set at once: what covers each subscription, and which are to be kept.
+
+Subscriptions are taken the largest first, so that what covers one mostly comes before it, and the
+index never holds much more than what is kept. Largest means by the sum of codes: a coordinate's
+code is the number of its cell, 255 at most, and what covers has no lower one. Which order it is
+changes the time only: the roots of the graph are what is to be kept, whatever comes first.
+
+Then, for each of the others, the one kept that covers it and arrived first is looked for: among a
+few of the earliest, then twice as many, and so on until one is found. So what is covered by many
+is found among the first few, and only what is covered by few is looked for everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rangecast.cover.blocks import Blocks
+from rangecast.cover.live import Live
+from rangecast.cover.relations import earliest_above
+from rangecast.cover.store import NONE, Ints, Longs, Store, points_of
+from rangecast.errors import UsageError
+from rangecast.kernels.grid import cells_of, edges_of_bounds
+from rangecast.model.boxes import Boxes, frozen
+
+_CELLS = 255
+_SAMPLE = 1 << 14
+_SHARE, _FEW = 256, 1024
+"""The first look is at one in so many of what is kept, but at no less than these."""
+
+
+def covered_by(boxes: Boxes) -> Ints:
+    """Return for each subscription the row of the earliest kept one that covers it, -1 if kept.
+
+    Kept are those that no other one covers; of those that cover each other, the earliest.
+    """
+    found = np.full(boxes.rows, NONE, np.int32)
+    if boxes.rows == 0:
+        return found
+    live = Live(Blocks(boxes.dimensions), boxes.dimensions, 1, roots_only=True)
+    rows = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
+    live.do(rows[_largest_first(boxes)], np.ones(len(rows), np.uint8))
+    kept = live.roots()
+    covered = np.setdiff1d(rows, kept, assume_unique=True)
+    found[covered] = _earliest(live.store, boxes.dimensions, kept, covered)
+    return found
+
+
+def earliest_coverers(kept: Boxes, kept_arrival: Longs, boxes: Boxes, arrival: Longs) -> Ints:
+    """Return for each of `boxes` the place in `kept` of the earliest one that covers it, or -1.
+
+    Of two that cover each other only the one that arrived first counts. A subscription may be in
+    both sets: it doesn't cover itself.
+    """
+    if kept.dimensions != boxes.dimensions or kept_arrival.shape != (kept.rows,):
+        raise UsageError("both sets are of one space, and each has an arrival for every row")
+    live = Live(Blocks(kept.dimensions), kept.dimensions, 1, roots_only=True)
+    above = live.new_rows(kept.lo, kept.hi, kept.owner, kept.rows)
+    below = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
+    live.store.arrival[above], live.store.arrival[below] = kept_arrival, arrival
+    return _earliest(live.store, kept.dimensions, live.by_arrival(above), below)
+
+
+def _earliest(store: Store, dimensions: int, kept: Longs, rows: Ints) -> Ints:
+    """Return for each row the first of `kept` that is above it; these are by arrival."""
+    found = np.full(len(rows), NONE, np.int32)
+    open_places = np.arange(len(rows))
+    index = Blocks(dimensions)
+    index.reserve(len(store.owner))
+    for some in _twice_as_many(kept):
+        index.hold(store, _boxes_of(store, some))
+        above = np.empty(len(open_places), np.int32)
+        earliest_above(index.state, store, rows[open_places], above)
+        found[open_places] = above
+        open_places = open_places[above == NONE]
+    return found
+
+
+def _twice_as_many(rows: Longs) -> Iterator[Longs]:
+    """Yield the first few, then twice as many, and so on."""
+    begin, size = 0, max(_FEW, len(rows) // _SHARE)
+    while begin < len(rows):
+        yield rows[begin : begin + size]
+        begin, size = begin + size, 2 * size
+
+
+def _boxes_of(store: Store, rows: Longs) -> Longs:
+    boxes, all_boxes = store.first[rows], []
+    while len(boxes):
+        all_boxes.append(boxes)
+        boxes = store.following[boxes]
+        boxes = boxes[boxes != NONE]
+    return np.concatenate(all_boxes).astype(np.int64)
+
+
+def _largest_first(boxes: Boxes) -> Longs:
+    """Return the rows in an order in which a row mostly follows those that cover it."""
+    points = points_of(boxes.lo, boxes.hi)
+    some = np.random.default_rng(0).choice(len(points), min(len(points), _SAMPLE), replace=False)
+    total = np.zeros(len(points), np.int64)
+    cells = np.empty(len(points), np.int32)
+    for column in points.T:
+        edges = edges_of_bounds(column[some], np.empty(0), _CELLS)
+        cells_of(frozen(edges, np.float64), frozen(column, np.float64), cells)
+        total += cells
+    largest = np.maximum.reduceat(total, boxes.first[:-1])
+    return np.argsort(-largest, kind="stable")

@@ -1,0 +1,45 @@
+"""Which covering index: by name, or by what is known beforehand.
+
+A set is empty when its index is chosen, so `auto` has no boxes to look at; and it needs none. In
+benchmarks/cover.py `blocks` is the quickest on every workload and at every size: with a few boxes
+it is a scan that takes 64 at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rangecast.cover.blocks import Blocks
+from rangecast.cover.index import Index
+from rangecast.cover.kdtree import KdTree
+from rangecast.cover.scan import Scan
+from rangecast.cover.zcurve import ZCurve
+from rangecast.errors import UsageError, near
+
+
+class Plan(NamedTuple):
+    """An index, and how it is used."""
+
+    name: str
+    build: Callable[[int], Index]
+    roots_only: bool
+    """Whether it holds the roots alone if that is enough; the paper's hold everything."""
+
+
+INDEXES: dict[str, Plan] = {
+    "scan": Plan("scan", Scan, False),
+    "kdtree": Plan("kdtree", KdTree, False),
+    "zcurve": Plan("zcurve", ZCurve, False),
+    "blocks": Plan("blocks", Blocks, True),
+}
+
+
+def choose(index: str) -> Plan:
+    """Return the index of this name."""
+    if index == "auto":
+        return INDEXES["blocks"]
+    try:
+        return INDEXES[index]
+    except KeyError:
+        raise UsageError(f"no index {index!r}: {near(index, ['auto', *INDEXES])}") from None

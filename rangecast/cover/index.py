@@ -1,0 +1,220 @@
+"""What a covering index must do, and how the relation graphs call one without knowing which.
+
+An index is a named tuple of arrays, with a class beside it that owns them. It holds some boxes of
+a `Store`, by number, and answers one kind of question: which boxes dominate this one, or (the
+other way round) which does it dominate? Each that it finds goes to `consider`, which knows what is
+wanted of it. Kernels call `insert`, `drop`, `search` and `room`; numba puts the index's own kernels
+in their place when it compiles, by the type of the tuple: `register` says which they are. As with
+the store, they take pointers, which `pointers` makes.
+"""
+
+# ruff: noqa: ARG001 - an overload is given the types of all its arguments, needed or not
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numba import extending
+
+from rangecast.cover.store import (
+    CALLS,
+    COMPARISONS,
+    COSTS,
+    NODES,
+    NONE,
+    STAMP,
+    WIDTH,
+    Ints,
+    Store,
+    is_above,
+)
+from rangecast.kernels.jit import jit
+
+STALE = -1
+"""What `room` says if an index should be built anew first."""
+
+
+class Want(NamedTuple):
+    """What a search is for."""
+
+    row: int
+    down: bool
+    """The rows that `row` covers; else those that cover it."""
+    roots: bool
+    """Only rows that no edge leads to."""
+    earliest: bool
+    """Only the one that arrived first; else the first `most` that are found."""
+    most: int
+
+
+class Index(Protocol):
+    """The class beside the arrays."""
+
+    name: str
+    state: Any
+
+    def reserve(self, boxes: int) -> None:
+        """Let the boxes of a store with room for so many be held."""
+
+    def make_room(self, inserts: int) -> None:
+        """Make room for at least so many inserts."""
+
+    def rebuild(self, store: Store) -> None:
+        """Arrange anew what is held, after it has changed much."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays."""
+
+
+def insert(index: Any, store: Store, box: int) -> None:
+    """Hold a box; there must be room for it."""
+    raise NotImplementedError
+
+
+def drop(index: Any, box: int) -> None:
+    """Hold a box no longer."""
+    raise NotImplementedError
+
+
+def search(
+    index: Any, store: Store, want: Want, box: int, out: Ints, filled: int
+) -> tuple[int, int, int]:
+    """Append the rows wanted, found by one box of `want.row`.
+
+    Returns how far `out` is filled, the nodes visited and the points compared.
+    """
+    raise NotImplementedError
+
+
+def room(index: Any) -> int:
+    """Return how many inserts there is room for, or `STALE`."""
+    raise NotImplementedError
+
+
+def pointers(index: Any) -> Any:
+    """Return pointers to the arrays of an index, under the same names."""
+    raise NotImplementedError
+
+
+def register(
+    kind: type,
+    opens: Callable[..., Any],
+    inserts: Callable[..., None],
+    drops: Callable[..., None],
+    searches: Callable[..., tuple[int, int, int]],
+    has_room: Callable[..., int],
+) -> None:
+    """Let the functions above call these kernels for an index of this type."""
+
+    def is_kind(index: Any) -> bool:
+        return getattr(index, "instance_class", None) is kind
+
+    # numba wants both functions to have the same signature, down to the annotations.
+    def for_insert(index: Any, store: Any, box: Any) -> Any:
+        def call(index: Any, store: Any, box: Any) -> Any:
+            return inserts(index, store, box)
+
+        return call if is_kind(index) else None
+
+    def for_drop(index: Any, box: Any) -> Any:
+        def call(index: Any, box: Any) -> Any:
+            return drops(index, box)
+
+        return call if is_kind(index) else None
+
+    def for_search(index: Any, store: Any, want: Any, box: Any, out: Any, filled: Any) -> Any:
+        def call(index: Any, store: Any, want: Any, box: Any, out: Any, filled: Any) -> Any:
+            return searches(index, store, want, box, out, filled)
+
+        return call if is_kind(index) else None
+
+    def for_pointers(index: Any) -> Any:
+        def call(index: Any) -> Any:
+            return opens(index)
+
+        return call if is_kind(index) else None
+
+    def for_room(index: Any) -> Any:
+        def call(index: Any) -> Any:
+            return has_room(index)
+
+        return call if is_kind(index) else None
+
+    for general, chosen in (
+        (insert, for_insert),
+        (drop, for_drop),
+        (search, for_search),
+        (room, for_room),
+        (pointers, for_pointers),
+    ):
+        extending.overload(general)(chosen)
+
+
+@jit
+def consider(store: Store, want: Want, box: int, out: Ints, filled: int) -> int:
+    """Append the owner of a box that was found, if it is wanted and not there yet.
+
+    Found means that the box dominates the one searched with, or is dominated by it.
+    """
+    row, other = want.row, store.owner[box]
+    stamp = store.notes[STAMP]
+    if other == row or store.seen[other] == stamp:
+        return filled
+    if want.roots and store.coverers[other] != 0:
+        return filled
+    if want.earliest and filled and store.arrival[out[0]] < store.arrival[other]:
+        return filled
+    single = (
+        store.following[store.first[row]] == NONE and store.following[store.first[other]] == NONE
+    )
+    above, below = (row, other) if want.down else (other, row)
+    if single:
+        wanted = store.arrival[above] < store.arrival[below] or not _equal(store, above, below)
+    else:
+        # Any box of a row is found only if its first one is, when searching downwards.
+        if want.down and box != store.first[other]:
+            return filled
+        wanted = is_above(store, above, below)
+    store.seen[other] = stamp
+    if not wanted:
+        return filled
+    if want.earliest:
+        filled = 0
+    out[filled] = other
+    return filled + 1
+
+
+@jit
+def _equal(store: Store, row: int, other: int) -> bool:
+    box, beside = store.first[row], store.first[other]
+    width = store.notes[WIDTH]
+    for j in range(width):
+        if store.points[box * width + j] != store.points[beside * width + j]:
+            return False
+    return True
+
+
+@jit
+def is_enough(want: Want, filled: int) -> bool:
+    """Whether a search may stop."""
+    return filled >= want.most and not want.earliest
+
+
+@jit
+def search_all(index: Any, store: Store, want: Want, kind: int, out: Ints) -> int:
+    """Search for a row; write the rows wanted, return how many. Counts the work under `kind`."""
+    store.notes[STAMP] += 1
+    filled = 0
+    box = store.first[want.row]
+    at = kind * COSTS
+    store.work[at + CALLS] += 1
+    while box != NONE:
+        filled, nodes, compared = search(index, store, want, box, out, filled)
+        store.work[at + NODES] += nodes
+        store.work[at + COMPARISONS] += compared
+        # What covers a row covers its first box; what it covers lies in any of its boxes.
+        box = store.following[box] if want.down else np.int32(NONE)
+    return filled

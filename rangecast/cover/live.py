@@ -1,0 +1,211 @@
+"""A store, an index and the commands between them: rows that come and go, by number.
+
+`Graph` gives rows their names; `batch` does without. Rows and boxes are handed out here, and used
+again once they are free. Arrays are made larger, and the index is built anew, when a kernel asks
+for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.cover.index import Index
+from rangecast.cover.relations import (
+    IS_STALE,
+    NEEDS_EDGES,
+    NEEDS_LOG,
+    NEEDS_ROOM,
+    Commands,
+    Log,
+    run,
+    run_one,
+)
+from rangecast.cover.store import (
+    NONE,
+    USED_EDGES,
+    Bytes,
+    Ints,
+    Longs,
+    empty,
+    grown,
+    longer,
+    points_of,
+)
+from rangecast.model.boxes import Floats
+from rangecast.model.filters import Box
+
+
+class Told(NamedTuple):
+    """Messages to neighbours, in the order in which they are to be sent."""
+
+    command: Longs
+    row: Ints
+    withdraws: npt.NDArray[np.bool_]
+
+
+class Live:
+    """Rows that are live, in a relation graph over a covering index."""
+
+    def __init__(self, index: Index, dimensions: int, k: int, *, roots_only: bool):
+        self.index = index
+        self.store = empty(dimensions)
+        self.live = np.empty(0, np.bool_)
+        self.rows = self.boxes = 0
+        """Rows and boxes ever used."""
+        self._k = k
+        self._roots_only = roots_only
+        self._log = Log(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+        self._single = Commands(np.empty(1, np.int32), np.empty(1, np.uint8))
+        self._free_rows: list[int] = []
+        self._free_boxes: list[int] = []
+        self._arrivals = 0
+
+    def new_rows(self, lo: Floats, hi: Floats, owner: Ints, count: int) -> Ints:
+        """Store the boxes of `count` subscriptions; return their rows, which are not live yet.
+
+        `owner` is 0 .. count - 1, ascending.
+        """
+        rows = _taken(self._free_rows, self.rows, count)
+        boxes = _taken(self._free_boxes, self.boxes, len(lo))
+        self.rows = max(self.rows, int(rows.max(initial=NONE)) + 1)
+        self.boxes = max(self.boxes, int(boxes.max(initial=NONE)) + 1)
+        self._grow(0)
+        store = self.store
+        store.points[boxes] = points_of(lo, hi)
+        store.owner[boxes] = rows[owner]
+        is_last = np.diff(owner, append=count) != 0
+        store.following[boxes] = np.where(is_last, NONE, np.roll(boxes, -1))
+        store.first[rows] = boxes[np.diff(owner, prepend=NONE) != 0]
+        store.arrival[rows] = np.arange(self._arrivals, self._arrivals + count)
+        store.forwarded[rows] = store.coverers[rows] = 0
+        store.inward[rows] = store.outward[rows] = NONE
+        self._arrivals += count
+        return rows
+
+    def new_row(self, boxes: Sequence[Box]) -> int:
+        """Store one subscription, given as a filter holds it; return its row.
+
+        Does what `new_rows` does, a value at a time: for one row that is ten times quicker.
+        """
+        row = self._free_rows.pop() if self._free_rows else self.rows
+        places = [self._free_boxes.pop() for _ in boxes[: len(self._free_boxes)]]
+        places += range(self.boxes, self.boxes + len(boxes) - len(places))
+        if row == self.rows or max(places) >= self.boxes:
+            self.rows = max(self.rows, row + 1)
+            self.boxes = max(self.boxes, max(places) + 1)
+            self._grow(0)
+        store = self.store
+        for place, after, box in zip(places, [*places[1:], NONE], boxes, strict=True):
+            store.points[place] = np.inf
+            for axis, lo, hi in box:
+                store.points[place, 2 * axis] = -lo
+                store.points[place, 2 * axis + 1] = hi
+            store.owner[place] = row
+            store.following[place] = after
+        store.first[row] = places[0]
+        store.arrival[row] = self._arrivals
+        store.forwarded[row] = store.coverers[row] = 0
+        store.inward[row] = store.outward[row] = NONE
+        self._arrivals += 1
+        return row
+
+    def do(self, rows: Ints, comes: Bytes) -> Told:
+        """Let rows come and go, in this order; the boxes of those that come are stored."""
+        commands = Commands(rows, comes)
+        if len(self._log.row) < len(rows):
+            self._lengthen_log(len(rows))
+        told: list[list[npt.NDArray[np.generic]]] = []
+        at = 0
+        while at < len(rows):
+            at, logged, reason, lacking = run(
+                self.index.state, self.store, commands, at, self._k, self._roots_only, self._log
+            )
+            told.append([column[:logged].copy() for column in self._log])
+            self._mend(reason, lacking)
+        self.live[rows] = comes == 1
+        self._free(rows[comes == 0])
+        return self._in_order(told)
+
+    def do_one(self, row: int, *, comes: bool) -> tuple[list[int], bool]:
+        """Let a row come or go; return the rows to forward, and whether to withdraw it then."""
+        self._single.row[0], self._single.comes[0] = row, comes
+        at = logged = 0
+        while at == 0:
+            at, logged, reason, lacking = run_one(
+                self.index.state, self.store, self._single, 0, self._k, self._roots_only, self._log
+            )
+            self._mend(reason, lacking)
+        withdraws = logged > 0 and bool(self._log.withdraws[logged - 1])
+        exposed = self._log.row[: logged - withdraws].tolist()
+        if len(exposed) > 1:
+            exposed = self.by_arrival(self._log.row[: len(exposed)]).tolist()
+        self.live[row] = comes
+        if not comes:
+            self._free(self._single.row)
+        return exposed, withdraws
+
+    def _mend(self, reason: int, lacking: int) -> None:
+        """Provide what a kernel stopped for."""
+        if reason == NEEDS_EDGES:
+            self._grow(int(self.store.notes[USED_EDGES]) + lacking)
+        elif reason == NEEDS_ROOM:
+            self.index.make_room(lacking)
+        elif reason == IS_STALE:
+            self.index.rebuild(self.store)
+        elif reason == NEEDS_LOG and lacking > len(self._log.row):
+            self._lengthen_log(lacking)
+
+    def by_arrival(self, rows: Longs | Ints) -> Longs:
+        """Return rows in order of arrival."""
+        return rows[np.argsort(self.store.arrival[rows], kind="stable")].astype(np.int64)
+
+    def roots(self) -> Longs:
+        """Return the live rows that no edge leads to, in order of arrival."""
+        is_root = self.live[: self.rows] & (self.store.coverers[: self.rows] == 0)
+        return self.by_arrival(np.flatnonzero(is_root))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays."""
+        held: int = sum(array.nbytes for array in self.store)
+        return held + self.index.memory
+
+    def _grow(self, edges: int) -> None:
+        self.store = grown(self.store, rows=self.rows, boxes=self.boxes, edges=edges)
+        self.index.reserve(len(self.store.owner))
+        self.live = longer(self.live, self.rows)
+
+    def _lengthen_log(self, size: int) -> None:
+        self._log = Log(*(longer(column, size) for column in self._log))
+
+    def _in_order(self, told: list[list[npt.NDArray[np.generic]]]) -> Told:
+        """Return all messages: by command, what is exposed first, by arrival."""
+        if not told:
+            return Told(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
+        command, row, withdraws = (np.concatenate(column) for column in zip(*told, strict=True))
+        if len(row) > 1:
+            order = np.lexsort((self.store.arrival[row], withdraws, command))
+            command, row, withdraws = command[order], row[order], withdraws[order]
+        return Told(command, row, withdraws == 1)
+
+    def _free(self, rows: Ints) -> None:
+        """Let rows that left, and their boxes, be used again."""
+        self.live[rows] = False
+        self._free_rows += rows.tolist()
+        boxes = self.store.first[rows]
+        while len(boxes):
+            self._free_boxes += boxes.tolist()
+            boxes = self.store.following[boxes]
+            boxes = boxes[boxes != NONE]
+
+
+def _taken(free: list[int], used: int, count: int) -> Ints:
+    """Return numbers to use: free ones first, those that were freed last; then new ones."""
+    reused = min(len(free), count)
+    numbers = free[len(free) - reused :]
+    del free[len(free) - reused :]
+    return np.concatenate([numbers, np.arange(used, used + count - reused)]).astype(np.int32)

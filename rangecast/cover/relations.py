@@ -1,0 +1,360 @@
+"""Relation graphs: what a subscribe and an unsubscribe change, and what neighbours are told.
+
+G_k keeps up to k coverers of each subscription (paper 000, section III): one question to the index
+for a new subscription, and one for each that lost its last coverer. G* keeps every pair; the
+strict poset keeps the pairs with nothing between them. Which graph it is changes the cost and
+never the messages: a new subscription is forwarded iff nothing live is above it, and when one
+leaves, those are forwarded that nothing is above any more and that never were.
+
+Beyond the algorithm as it is printed:
+
+- Above is a strict order (`store.is_above`): of equal boxes, one represents the rest.
+- Property 1 holds at every step. A new subscription that nothing is above may be above roots that
+  came before it: they get an edge from it. What something is above can't be above a root, so
+  nobody else needs to look. So the roots are at all times the subscriptions to be kept.
+- With k = 1 an index may hold the roots alone (`roots_only`): what is covered is covered by a
+  root. Those that lost their coverer are then held while they look for another one.
+
+What was found is checked for room before anything is changed, so a command is done whole or not
+at all, and can be repeated once there is room.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rangecast.cover.index import STALE, Want, drop, insert, pointers, room, search_all
+from rangecast.cover.store import (
+    COSTS,
+    EDGE,
+    EDGE_ROOM,
+    FREE_EDGES,
+    KINDS,
+    LATE,
+    NEXT_IN,
+    NEXT_OUT,
+    NONE,
+    REJOIN,
+    ROW_ROOM,
+    SOURCE,
+    STAMP,
+    SUBSCRIBE,
+    TARGET,
+    UNSUBSCRIBE,
+    USED_EDGES,
+    Bytes,
+    Ints,
+    Longs,
+    Store,
+    covers,
+    cut,
+    is_above,
+    link,
+    opened,
+)
+from rangecast.kernels.jit import jit, jit_single
+
+EVERY, POSET = 0, -1
+"""Instead of k: G*, and the strict poset."""
+
+# Why `run` stopped.
+DONE, NEEDS_EDGES, NEEDS_ROOM, IS_STALE, NEEDS_LOG = range(5)
+
+
+class Log(NamedTuple):
+    """Messages to neighbours, in any order within a command but for the withdrawal, the last."""
+
+    command: Longs
+    row: Ints
+    withdraws: Bytes
+
+
+class Commands(NamedTuple):
+    """What to do, in order: rows that come or go. The boxes of the rows are in the store."""
+
+    row: Ints
+    comes: Bytes
+
+
+@jit
+def _insert_row(index: Any, store: Store, row: int) -> None:
+    box = store.first[row]
+    while box != NONE:
+        insert(index, store, box)
+        box = store.following[box]
+
+
+@jit
+def _drop_row(index: Any, store: Store, row: int) -> None:
+    box = store.first[row]
+    while box != NONE:
+        drop(index, box)
+        box = store.following[box]
+
+
+@jit
+def _boxes(store: Store, row: int) -> int:
+    count, box = 0, store.first[row]
+    while box != NONE:
+        count += 1
+        box = store.following[box]
+    return count
+
+
+@jit
+def _copy_work(store: Store, source: int, target: int) -> None:
+    for i in range(KINDS * COSTS):
+        store.work[target + i] = store.work[source + i]
+
+
+@jit
+def _has_edges(store: Store, wanted: int) -> bool:
+    """Whether there is room for so many edges."""
+    used: int = store.notes[USED_EDGES] - store.notes[FREE_EDGES]
+    return used + wanted <= int(store.notes[EDGE_ROOM])
+
+
+@jit
+def _nearest(store: Store, rows: Ints, count: int, down: bool) -> int:
+    """Keep of rows above (or below) a row those with no other one of them between; how many."""
+    store.notes[STAMP] += 1
+    stamp = store.notes[STAMP]
+    for i in range(count):
+        for j in range(count):
+            if i != j and store.seen[rows[i]] != stamp:
+                far, near = (rows[j], rows[i]) if down else (rows[i], rows[j])
+                if is_above(store, far, near):
+                    store.seen[rows[i]] = stamp
+    kept = 0
+    for i in range(count):
+        if store.seen[rows[i]] != stamp:
+            rows[kept] = rows[i]
+            kept += 1
+    return kept
+
+
+@jit
+def _add_to_all(index: Any, store: Store, row: int, k: int) -> tuple[int, int]:
+    """Add a row to G* or to the poset; returns how many are above, and the edges it needs."""
+    everything = store.notes[ROW_ROOM]
+    above = search_all(
+        index, store, Want(row, False, False, False, everything), SUBSCRIBE, store.found
+    )
+    below = search_all(index, store, Want(row, True, False, False, everything), LATE, store.others)
+    forwarded = above == 0
+    if k == POSET:
+        above = _nearest(store, store.found, above, False)
+        below = _nearest(store, store.others, below, True)
+    if not _has_edges(store, above + below):
+        return -1, above + below
+    if k == POSET:
+        _cut_across(store, above, below)
+    for i in range(above):
+        link(store, store.found[i], row)
+    for i in range(below):
+        link(store, row, store.others[i])
+    _insert_row(index, store, row)
+    return 0 if forwarded else 1, 0
+
+
+@jit
+def _cut_across(store: Store, above: int, below: int) -> None:
+    """Cut the edges from found[:above] to others[:below]: a row comes between."""
+    store.notes[STAMP] += 1
+    stamp = store.notes[STAMP]
+    for i in range(below):
+        store.seen[store.others[i]] = stamp
+    for i in range(above):
+        edge = store.outward[store.found[i]]
+        while edge != NONE:
+            after = store.edges[edge * EDGE + NEXT_OUT]
+            if store.seen[store.edges[edge * EDGE + TARGET]] == stamp:
+                cut(store, edge)
+            edge = after
+
+
+@jit
+def _add(index: Any, store: Store, row: int, k: int, roots_only: bool) -> tuple[int, int]:
+    """Add a row; returns how many are above it (as far as was looked), -1 if `edges` are short."""
+    if k <= 0:
+        return _add_to_all(index, store, row, k)
+    above = search_all(index, store, Want(row, False, False, False, k), SUBSCRIBE, store.found)
+    below = 0
+    if above == 0:
+        all_roots = Want(row, True, True, False, store.notes[ROW_ROOM])
+        below = search_all(index, store, all_roots, LATE, store.others)
+    if not _has_edges(store, above + below):
+        return -1, above + below
+    for i in range(above):
+        link(store, store.found[i], row)
+    for i in range(below):
+        link(store, row, store.others[i])
+        if roots_only:
+            _drop_row(index, store, store.others[i])
+    if above == 0 or not roots_only:
+        _insert_row(index, store, row)
+    return above, 0
+
+
+@jit
+def _bridge(store: Store, row: int) -> int:
+    """Give the poset the edges that lead past `row`, which leaves; returns edges lacking."""
+    above = below = 0
+    edge = store.inward[row]
+    while edge != NONE:
+        store.found[above] = store.edges[edge * EDGE + SOURCE]
+        above += 1
+        edge = store.edges[edge * EDGE + NEXT_IN]
+    edge = store.outward[row]
+    while edge != NONE:
+        store.others[below] = store.edges[edge * EDGE + TARGET]
+        below += 1
+        edge = store.edges[edge * EDGE + NEXT_OUT]
+    if not _has_edges(store, above * below):
+        return above * below
+    for i in range(above):
+        for j in range(below):
+            between = False
+            edge = store.outward[store.found[i]]
+            while edge != NONE and not between:
+                other = store.edges[edge * EDGE + TARGET]
+                between = other == store.others[j] or (
+                    other != row and is_above(store, other, store.others[j])
+                )
+                edge = store.edges[edge * EDGE + NEXT_OUT]
+            if not between:
+                link(store, store.found[i], store.others[j])
+    return 0
+
+
+@jit
+def _remove(index: Any, store: Store, row: int, k: int, roots_only: bool) -> int:
+    """Remove a row; returns how many rows lost their last coverer, written into `others`.
+
+    Those that found another one have edges by then.
+    """
+    if store.coverers[row] == 0 or not roots_only:
+        _drop_row(index, store, row)
+    while store.inward[row] != NONE:
+        cut(store, store.inward[row])
+    orphans = 0
+    while store.outward[row] != NONE:
+        edge = store.outward[row]
+        other = store.edges[edge * EDGE + TARGET]
+        cut(store, edge)
+        if store.coverers[other] == 0:
+            store.others[orphans] = other
+            orphans += 1
+    if k <= 0:
+        return orphans
+    if roots_only:
+        for i in range(orphans):
+            _insert_row(index, store, store.others[i])
+    for i in range(orphans):
+        other = store.others[i]
+        kind = REJOIN if store.forwarded[other] else UNSUBSCRIBE
+        above = search_all(index, store, Want(other, False, False, False, k), kind, store.found)
+        for j in range(above):
+            link(store, store.found[j], other)
+    if roots_only:
+        for i in range(orphans):
+            if store.coverers[store.others[i]]:
+                _drop_row(index, store, store.others[i])
+    return orphans
+
+
+@jit
+def _extent(store: Store, row: int, comes: bool, roots_only: bool) -> tuple[int, int]:
+    """Return how many boxes a command may insert, and how many rows may lose their coverer."""
+    if comes:
+        return _boxes(store, row), 0
+    boxes = rows = 0
+    edge = store.outward[row]
+    while edge != NONE:
+        rows += 1
+        if roots_only:
+            boxes += _boxes(store, store.edges[edge * EDGE + TARGET])
+        edge = store.edges[edge * EDGE + NEXT_OUT]
+    return boxes, rows
+
+
+@jit
+def _run(
+    index: Any, store: Store, commands: Commands, start: int, k: int, roots_only: bool, log: Log
+) -> tuple[int, int, int, int]:
+    """Do the commands from `start` on, and log the messages.
+
+    Stops before a command that there is no room for. Returns where, the messages logged, why it
+    stopped, and how much is lacking.
+    """
+    logged = 0
+    for at in range(start, len(commands.row)):
+        row, comes = commands.row[at], commands.comes[at] == 1
+        inserts, below = _extent(store, row, comes, roots_only)
+        if logged + below + 1 > len(log.row):
+            return at, logged, NEEDS_LOG, below + 1
+        left = room(index)
+        if left == STALE:
+            return at, logged, IS_STALE, 0
+        if left < inserts:
+            return at, logged, NEEDS_ROOM, inserts
+        if comes:
+            _copy_work(store, 0, KINDS * COSTS)
+            above, lacking = _add(index, store, row, k, roots_only)
+            if above < 0:
+                _copy_work(store, KINDS * COSTS, 0)  # it will be done again
+                return at, logged, NEEDS_EDGES, lacking
+            if above == 0:
+                store.forwarded[row] = 1
+                log.command[logged], log.row[logged], log.withdraws[logged] = at, row, 0
+                logged += 1
+            continue
+        if k == POSET:
+            lacking = _bridge(store, row)
+            if lacking:
+                return at, logged, NEEDS_EDGES, lacking
+        elif k > 0 and not _has_edges(store, k * below):
+            return at, logged, NEEDS_EDGES, k * below
+        orphans = _remove(index, store, row, k, roots_only)
+        for i in range(orphans):
+            other = store.others[i]
+            if store.coverers[other] == 0 and not store.forwarded[other]:
+                store.forwarded[other] = 1
+                log.command[logged], log.row[logged], log.withdraws[logged] = at, other, 0
+                logged += 1
+        if store.forwarded[row]:
+            log.command[logged], log.row[logged], log.withdraws[logged] = at, row, 1
+            logged += 1
+    return len(commands.row), logged, DONE, 0
+
+
+@jit
+def run(
+    index: Any, store: Store, commands: Commands, start: int, k: int, roots_only: bool, log: Log
+) -> tuple[int, int, int, int]:
+    """Do many commands; see `_run`."""
+    return _run(pointers(index), opened(store), commands, start, k, roots_only, log)
+
+
+@jit_single
+def run_one(
+    index: Any, store: Store, commands: Commands, start: int, k: int, roots_only: bool, log: Log
+) -> tuple[int, int, int, int]:
+    """Do one command; see `_run`."""
+    return _run(pointers(index), opened(store), commands, start, k, roots_only, log)
+
+
+@jit_single
+def covers_row(store: Store, row: int, other: int) -> bool:
+    """Whether a row covers another one."""
+    return covers(opened(store), row, other)
+
+
+@jit
+def earliest_above(index: Any, store: Store, rows: Ints, out: Ints) -> None:
+    """Write for each row the held one above it that arrived first, NONE if there is none."""
+    held, live = pointers(index), opened(store)
+    for i in range(len(rows)):
+        want = Want(rows[i], False, False, True, 1)
+        count = search_all(held, live, want, SUBSCRIBE, live.found)
+        out[i] = live.found[0] if count else NONE

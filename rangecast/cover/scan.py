@@ -1,0 +1,92 @@
+"""The baseline: every box that is held is compared, one after the other, compiled.
+
+Layout: `held` lists the boxes in any order, `place` says where in it a box is; one that leaves is
+replaced by the last. Cost: a search looks at all boxes until it has found enough, at a coordinate
+or two of most of them. The boxes lie where the store has them, mostly one behind the other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.cover.index import Want, consider, is_enough, register
+from rangecast.cover.store import Column, Ints, Store, dominates, longer
+from rangecast.kernels.bits import pointer
+from rangecast.kernels.jit import jit
+
+
+class ScanState(NamedTuple):
+    """The arrays."""
+
+    held: Column
+    place: Column
+    size: Column
+    """(1,) how many are held."""
+
+
+@jit
+def _opened(index: ScanState) -> ScanState:
+    return ScanState(pointer(index.held, 0), pointer(index.place, 0), pointer(index.size, 0))
+
+
+@jit
+def _insert(index: ScanState, _store: Store, box: int) -> None:
+    index.place[box] = index.size[0]
+    index.held[index.size[0]] = box
+    index.size[0] += 1
+
+
+@jit
+def _drop(index: ScanState, box: int) -> None:
+    index.size[0] -= 1
+    last = index.held[index.size[0]]
+    index.held[index.place[box]] = last
+    index.place[last] = index.place[box]
+
+
+@jit
+def _search(
+    index: ScanState, store: Store, want: Want, box: int, out: Ints, filled: int
+) -> tuple[int, int, int]:
+    for at in range(index.size[0]):
+        other = index.held[at]
+        found = dominates(store, box, other) if want.down else dominates(store, other, box)
+        if found:
+            filled = consider(store, want, other, out, filled)
+            if is_enough(want, filled):
+                return filled, 0, at + 1
+    return filled, 0, index.size[0]
+
+
+@jit
+def _room(_index: ScanState) -> int:
+    return 1 << 40  # `reserve` has made it
+
+
+register(ScanState, _opened, _insert, _drop, _search, _room)
+
+
+class Scan:
+    """A covering index that isn't one."""
+
+    name = "scan"
+
+    def __init__(self, dimensions: int):
+        none = np.empty(0, np.int32)
+        self.state = ScanState(none, none, np.zeros(1, np.int64))
+
+    def reserve(self, boxes: int) -> None:
+        held, place = longer(self.state.held, boxes), longer(self.state.place, boxes)
+        self.state = self.state._replace(held=held, place=place)
+
+    def make_room(self, inserts: int) -> None:
+        """There is room for every box of the store already."""
+
+    def rebuild(self, store: Store) -> None:
+        """Nothing is arranged."""
+
+    @property
+    def memory(self) -> int:
+        return sum(array.nbytes for array in self.state)

@@ -1,0 +1,239 @@
+"""What is live, and which of it covers which: the arrays below every relation graph.
+
+A box is a point of 2d coordinates, -lo and hi of each attribute in turn. Then a box lies inside
+another one iff the other's point is at least as large in every coordinate: it *dominates* it.
+Coordinates are only compared; a negative sign changes no comparison but its direction.
+
+    points     (boxes, 2d)  the point of each box
+    owner      (boxes,)     the subscription's row
+    following  (boxes,)     the next box of the same row, NONE after the last
+    first      (rows,)      the first box of a row
+    arrival    (rows,)      order of arrival
+    forwarded  (rows,)      1 once neighbours were told of it
+    coverers   (rows,)      in-degree: edges that come in
+    inward, outward (rows,) first edge that comes in, that goes out
+    edges      (edges, 6)   doubly linked on both sides, so that one is cut in constant time
+
+`covers` is the definition. `is_above` is the relation of all graphs: a row that covers another one,
+and of two that cover each other the one that arrived first. It is a strict order, so that of equal
+boxes exactly one represents the rest.
+
+A row or a box whose subscription left is used again. Arrays only grow, by copying.
+
+Kernels don't take the arrays but pointers to them (`opened`), under the same names: handing two
+dozen arrays from function to function would cost more than most of what is done with them, as
+numba counts references. So everything is indexed flat, and how much room there is stands in
+`notes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.bits import pointer
+from rangecast.kernels.jit import jit
+from rangecast.model.boxes import Floats
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+NONE = -1
+
+Column = Any
+"""An array; for kernels, a pointer to it."""
+
+# Columns of `edges`. A free edge has the next free one as its source.
+SOURCE, TARGET, NEXT_OUT, BEFORE_OUT, NEXT_IN, BEFORE_IN = range(6)
+# Items of `notes`.
+FREE_EDGE, USED_EDGES, FREE_EDGES, STAMP, WIDTH, ROW_ROOM, EDGE_ROOM = range(7)
+EDGE = 6
+"""Items of an edge."""
+# Rows of `work`: why the index was asked. Columns: calls, nodes, comparisons.
+SUBSCRIBE, UNSUBSCRIBE, LATE, REJOIN = range(4)
+KINDS = 4
+CALLS, NODES, COMPARISONS = range(3)
+COSTS = 3
+
+
+class Store(NamedTuple):
+    """The arrays, as kernels take them."""
+
+    points: Column
+    owner: Column
+    following: Column
+    first: Column
+    arrival: Column
+    forwarded: Column
+    coverers: Column
+    inward: Column
+    outward: Column
+    edges: Column
+    seen: Column
+    """(rows,) the last search that a row was looked at in."""
+    found: Column
+    others: Column
+    """(rows,) each: where searches write."""
+    notes: Column
+    work: Column
+    """(2 * kinds, 3) what searches took so far; and up to the last command."""
+
+
+def empty(dimensions: int) -> Store:
+    """Return the arrays of a set without subscriptions."""
+    none, notes = np.empty(0, np.int32), np.zeros(7, np.int64)
+    notes[FREE_EDGE], notes[WIDTH] = NONE, 2 * dimensions
+    return Store(
+        points=np.empty((0, 2 * dimensions)),
+        owner=none,
+        following=none,
+        first=none,
+        arrival=np.empty(0, np.int64),
+        forwarded=np.empty(0, np.uint8),
+        coverers=none,
+        inward=none,
+        outward=none,
+        edges=np.empty((0, EDGE), np.int32),
+        seen=np.empty(0, np.int64),
+        found=none,
+        others=none,
+        notes=notes,
+        work=np.zeros((2 * KINDS, COSTS), np.int64),
+    )
+
+
+def grown(store: Store, *, rows: int, boxes: int, edges: int) -> Store:
+    """Return arrays with room for so many; what they hold is kept."""
+    by_box = ("points", "owner", "following")
+    by_row = ("first", "arrival", "forwarded", "coverers", "inward", "outward", "seen", "found")
+    sizes = dict.fromkeys(by_box, boxes) | dict.fromkeys((*by_row, "others"), rows)
+    larger = {
+        name: longer(getattr(store, name), size)
+        for name, size in (sizes | {"edges": edges}).items()
+    }
+    store = store._replace(**larger)
+    store.notes[ROW_ROOM], store.notes[EDGE_ROOM] = len(store.first), len(store.edges)
+    return store
+
+
+@jit
+def opened(store: Store) -> Store:
+    """Return pointers to the arrays, under the same names. The caller holds the arrays."""
+    return Store(
+        pointer(store.points, 0),
+        pointer(store.owner, 0),
+        pointer(store.following, 0),
+        pointer(store.first, 0),
+        pointer(store.arrival, 0),
+        pointer(store.forwarded, 0),
+        pointer(store.coverers, 0),
+        pointer(store.inward, 0),
+        pointer(store.outward, 0),
+        pointer(store.edges, 0),
+        pointer(store.seen, 0),
+        pointer(store.found, 0),
+        pointer(store.others, 0),
+        pointer(store.notes, 0),
+        pointer(store.work, 0),
+    )
+
+
+def longer(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
+    """Return the array itself if it has `size` items, else a copy with room for at least these."""
+    if size <= len(array):
+        return array
+    larger = np.full((max(size, 2 * len(array), 64), *array.shape[1:]), fill, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def points_of(lo: Floats, hi: Floats) -> Floats:
+    """Return the points of boxes, (boxes, 2d)."""
+    points = np.empty((len(lo), 2 * lo.shape[1]))
+    points[:, 0::2], points[:, 1::2] = -lo, hi
+    return points
+
+
+@jit
+def dominates(store: Store, larger: int, smaller: int) -> bool:
+    """Whether the box `smaller` lies inside the box `larger`."""
+    points, width = store.points, store.notes[WIDTH]
+    above, below = larger * width, smaller * width
+    for j in range(width):  # noqa: SIM110 - numba has no quicker way
+        if points[above + j] < points[below + j]:
+            return False
+    return True
+
+
+@jit
+def covers(store: Store, row: int, other: int) -> bool:
+    """Whether each box of `other` lies inside a single box of `row`."""
+    inner = store.first[other]
+    while inner != NONE:
+        outer = store.first[row]
+        while outer != NONE and not dominates(store, outer, inner):
+            outer = store.following[outer]
+        if outer == NONE:
+            return False
+        inner = store.following[inner]
+    return True
+
+
+@jit
+def is_above(store: Store, row: int, other: int) -> bool:
+    """Whether `row` covers `other`, and arrived first if `other` covers it as well."""
+    if not covers(store, row, other):
+        return False
+    return store.arrival[row] < store.arrival[other] or not covers(store, other, row)
+
+
+@jit
+def link(store: Store, source: int, target: int) -> None:
+    """Add an edge; there must be room for it."""
+    edges, notes = store.edges, store.notes
+    edge = notes[FREE_EDGE]
+    if edge == NONE:
+        edge = notes[USED_EDGES]
+        notes[USED_EDGES] += 1
+    else:
+        notes[FREE_EDGE] = edges[edge * EDGE + SOURCE]
+        notes[FREE_EDGES] -= 1
+    after_out, after_in = store.outward[source], store.inward[target]
+    at = edge * EDGE
+    edges[at + SOURCE], edges[at + TARGET] = source, target
+    edges[at + NEXT_OUT], edges[at + BEFORE_OUT] = after_out, NONE
+    edges[at + NEXT_IN], edges[at + BEFORE_IN] = after_in, NONE
+    if after_out != NONE:
+        edges[after_out * EDGE + BEFORE_OUT] = edge
+    if after_in != NONE:
+        edges[after_in * EDGE + BEFORE_IN] = edge
+    store.outward[source] = store.inward[target] = edge
+    store.coverers[target] += 1
+
+
+@jit
+def cut(store: Store, edge: int) -> None:
+    """Remove an edge."""
+    edges, at = store.edges, edge * EDGE
+    source, target = edges[at + SOURCE], edges[at + TARGET]
+    after, before = edges[at + NEXT_OUT], edges[at + BEFORE_OUT]
+    if before == NONE:
+        store.outward[source] = after
+    else:
+        edges[before * EDGE + NEXT_OUT] = after
+    if after != NONE:
+        edges[after * EDGE + BEFORE_OUT] = before
+    after, before = edges[at + NEXT_IN], edges[at + BEFORE_IN]
+    if before == NONE:
+        store.inward[target] = after
+    else:
+        edges[before * EDGE + NEXT_IN] = after
+    if after != NONE:
+        edges[after * EDGE + BEFORE_IN] = before
+    store.coverers[target] -= 1
+    edges[at + SOURCE] = store.notes[FREE_EDGE]
+    store.notes[FREE_EDGE] = edge
+    store.notes[FREE_EDGES] += 1

@@ -1,0 +1,74 @@
+"""Bounds and values as codes of one byte: the number of their slab, and a few that stand for ends.
+
+An attribute has at most SLABS - 2 edges (see `grid`). A value has a code from 1 to 252, or MISSING;
+the codes between are those of bounds that no value touches, so that a side without a finite bound
+is never in doubt. If the code of a value lies strictly between those of the bounds, the range holds
+it; outside, it doesn't; on one of them, the value itself must be compared, unless all bounds of the
+attribute are edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.grid import MAX, Floats, cell_of, cells_of, ends_cell, starts_cell
+from rangecast.kernels.jit import jit
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+SLABS = 253
+FREE_LO = 0
+KNOWN = 253
+MISSING = 254
+FREE_HI = 255
+
+
+@jit
+def encode_bounds(
+    lo: Floats,
+    hi: Floats,
+    edges: Floats,
+    first_edge: Ints,
+    lo_codes: Bytes,
+    hi_codes: Bytes,
+    rough: Bytes,
+) -> None:
+    """Write the codes of all bounds, and which attributes have some bound inside a slab.
+
+    The edges of attribute j are edges[first_edge[j]:first_edge[j + 1]].
+    """
+    for j in range(lo.shape[1]):
+        mine = edges[first_edge[j] : first_edge[j + 1]]
+        rough[j] = 0
+        for i in range(len(lo)):
+            low, high = lo[i, j], hi[i, j]
+            if low <= -MAX:
+                lo_codes[i, j] = FREE_LO
+            elif low == np.inf:
+                lo_codes[i, j] = KNOWN
+            else:
+                lo_codes[i, j] = cell_of(mine, low) + 1
+                rough[j] |= not starts_cell(mine, low)
+            if high == np.inf:
+                hi_codes[i, j] = FREE_HI
+            elif high >= MAX:
+                hi_codes[i, j] = KNOWN
+            elif high == -np.inf:
+                hi_codes[i, j] = FREE_LO
+            else:
+                hi_codes[i, j] = cell_of(mine, high) + 1
+                rough[j] |= not ends_cell(mine, high)
+
+
+@jit
+def encode_points(edges: Floats, first_edge: Ints, points: Floats, codes: Bytes) -> None:
+    """Write the codes of some events, (events, d)."""
+    cells = np.empty(len(points), np.int32)
+    for j in range(points.shape[1]):
+        mine = edges[first_edge[j] : first_edge[j + 1]]
+        cells_of(mine, points[:, j], cells)
+        missing = len(mine) + 1
+        for e in range(len(points)):
+            codes[e, j] = MISSING if cells[e] == missing else cells[e] + 1

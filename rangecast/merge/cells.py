@@ -1,0 +1,245 @@
+"""The grid of a table: the cells of a few attributes, and the places of their points on the curve.
+
+An axis has up to 2^bits cells (a million at most), cut at edges by `kernels/grid.py`: the first and
+the last reach to the ends of the line, so a value outside the domain has a cell, and a missing
+value has one of its own. Only if a discrete attribute has exactly 2^bits values does the missing
+one share the cell of the largest: then nothing is lost, a little more is let through.
+
+Cells of equal size need the domain of an attribute; cells at quantiles of publications are small
+where publications are many, so that the parts of boundary cells that no subscription asked for
+hold few of them (paper 004, section 6.3). `moved` says how far later publications are from those
+that the cells were made for.
+
+A client that holds the cells makes the same ranges as the broker (section 6.1); `digest` tells
+whether two sides hold the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import UsageError
+from rangecast.kernels.grid import MAX, cells_of, edges_of_bounds
+from rangecast.kernels.hilbert import check_curve, index_of, turns_of
+from rangecast.kernels.jit import jit
+from rangecast.model.attributes import Attribute, Number, String
+from rangecast.model.boxes import Boxes, Floats, frozen
+from rangecast.model.space import Space
+
+Words = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+
+_MOST_EDGES = (1 << 20) - 2
+"""Of an attribute: they are kept one by one, and more would take more memory than a table."""
+_BLOCK = 4096
+
+
+@jit
+def cells_of_points(
+    points: Floats, axes: Counts, edges: Floats, edge_at: Counts, top: np.uint64, out: Words
+) -> None:
+    """Write the cells (n, axes) of points (n, d); numbers beyond `top` become `top`."""
+    column = np.empty(len(points), np.int32)
+    for i in range(len(axes)):
+        cells_of(edges[edge_at[i] : edge_at[i + 1]], points[:, axes[i]], column)
+        for row in range(len(points)):
+            out[row, i] = min(np.uint64(column[row]), top)
+
+
+@jit
+def places_of_points(
+    points: Floats,
+    axes: Counts,
+    edges: Floats,
+    edge_at: Counts,
+    bits: int,
+    turns: npt.NDArray[np.uint32],
+    cells: Words,
+    out: Words,
+) -> None:
+    """Write the place of each point on the curve; `cells` is working memory for a block."""
+    top = np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> np.uint64(64 - bits)
+    for begin in range(0, len(points), len(cells)):
+        block = points[begin : begin + len(cells)]
+        cells_of_points(block, axes, edges, edge_at, top, cells)
+        for row in range(len(block)):
+            out[begin + row] = index_of(cells[row], bits, turns)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A grid over some attributes of a space. Make one with `uniform`, `quantiles` or `bounds`."""
+
+    axes: tuple[int, ...]
+    bits: int
+    edges: tuple[Floats, ...]
+    sample: tuple[Floats, ...] | None = None
+    """By axis: the share of the publications below each edge, if the cells were made for some."""
+
+    def __reduce__(self) -> tuple[type[Cells], tuple[object, ...]]:
+        return Cells, (self.axes, self.bits, self.edges, self.sample)  # nothing that is cached
+
+    @classmethod
+    def uniform(cls, space: Space, bits: int, attributes: Sequence[str] | None = None) -> Cells:
+        """Return cells of equal size, one for each value where a domain has few enough.
+
+        A number without a domain gets cells that grow with its size: right, but coarse.
+        """
+        axes = axes_of(space, attributes)
+        check_curve(len(axes), bits)
+        return cls(axes, bits, tuple(_uniform(space.attributes[axis], bits) for axis in axes))
+
+    @classmethod
+    def quantiles(
+        cls, space: Space, bits: int, points: Floats, attributes: Sequence[str] | None = None
+    ) -> Cells:
+        """Return cells that hold about the same number of these publications, (events, d), each."""
+        axes = axes_of(space, attributes)
+        check_curve(len(axes), bits)
+        edges = tuple(_quantiles(points[:, axis], bits) for axis in axes)
+        below = (_below(some, points[:, axis]) for some, axis in zip(edges, axes, strict=True))
+        return cls(axes, bits, edges, tuple(below))
+
+    @classmethod
+    def bounds(
+        cls, space: Space, bits: int, boxes: Boxes, attributes: Sequence[str] | None = None
+    ) -> Cells:
+        """Return cells that begin and end where these subscriptions do."""
+        axes = axes_of(space, attributes)
+        check_curve(len(axes), bits)
+        some = (
+            edges_of_bounds(boxes.lo[:, i], boxes.hi[:, i], _most_edges(bits) + 2) for i in axes
+        )
+        return cls(axes, bits, tuple(frozen(edges, np.float64) for edges in some))
+
+    @property
+    def top(self) -> np.uint64:
+        """The last place of the curve."""
+        return np.uint64((1 << (len(self.axes) * self.bits)) - 1)
+
+    @cached_property
+    def digest(self) -> str:
+        """A short text that is the same only for the same cells."""
+        sha = hashlib.sha256(repr((self.axes, self.bits)).encode())
+        for some in self.edges:
+            sha.update(some.tobytes() + b"/")
+        return sha.hexdigest()[:16]
+
+    @cached_property
+    def _flat(self) -> tuple[Counts, Floats, Counts]:
+        sizes = [len(some) for some in self.edges]
+        edge_at = frozen(np.concatenate([[0], np.cumsum(sizes)]), np.int64)
+        return frozen(self.axes, np.int64), frozen(np.concatenate(self.edges), np.float64), edge_at
+
+    def cells(self, points: Floats) -> Words:
+        """Return the cells (n, axes) of points (n, d)."""
+        out = np.empty((len(points), len(self.axes)), np.uint64)
+        cells_of_points(_fixed(points), *self._flat, np.uint64((1 << self.bits) - 1), out)
+        return out
+
+    def places(self, points: Floats) -> Words:
+        """Return the places of points (n, d) on the curve."""
+        out = np.empty(len(points), np.uint64)
+        block = np.empty((min(len(points), _BLOCK) or 1, len(self.axes)), np.uint64)
+        turns = turns_of(len(self.axes))
+        places_of_points(_fixed(points), *self._flat, self.bits, turns, block, out)
+        return out
+
+    def moved(self, points: Floats) -> float:
+        """Return how far publications have moved since the cells were made, from 0 to 1.
+
+        It is the largest difference, over all edges, of the share of publications below.
+        """
+        if self.sample is None:
+            raise UsageError("these cells weren't made from publications; use Cells.quantiles")
+        if not len(points):
+            return 0.0
+        return max(
+            float(np.abs(_below(edges, points[:, axis]) - before).max(initial=0.0))
+            for axis, edges, before in zip(self.axes, self.edges, self.sample, strict=True)
+        )
+
+
+def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
+    """Return the axes of some attributes, of all if none are named."""
+    names = space.names if attributes is None else tuple(attributes)
+    if isinstance(attributes, str) or not names or len(set(names)) < len(names):
+        raise UsageError(f"attributes are a list of different names; given: {attributes!r}")
+    return tuple(space.axis(name) for name in names)
+
+
+def _fixed(points: Floats) -> Floats:
+    """Return points as the kernels take them: in order, not to be written."""
+    fixed = np.ascontiguousarray(points, np.float64).view()
+    fixed.flags.writeable = False
+    return fixed
+
+
+def _most_edges(bits: int) -> int:
+    """Return how many edges leave a missing value a cell of its own."""
+    return min((1 << bits) - 2, _MOST_EDGES)
+
+
+def _uniform(attribute: Attribute, bits: int) -> Floats:
+    lo, hi = attribute.domain
+    most = _most_edges(bits)
+    if isinstance(attribute, String):  # words by their number, all others together
+        edges = np.append(np.arange(1.0, most), MAX)[: max(most, 1)]
+    elif lo == -MAX or hi == MAX:
+        powers = 2.0 ** np.linspace(-10, 60, max(most, 2) // 2)
+        edges = np.concatenate([-powers[::-1], [0.0], powers])
+        edges = edges[(edges > lo) & (edges <= hi)]
+        edges = edges[np.linspace(0, len(edges) - 1, min(most, len(edges))).astype(np.int64)]
+    elif not isinstance(attribute, Number) and hi - lo <= most + 1:
+        edges = np.arange(lo + 1, hi + 1)
+    else:
+        share = np.arange(1, most + 1) / (most + 1)
+        edges = lo * (1 - share) + hi * share
+        if not isinstance(attribute, Number):
+            edges = np.ceil(edges)
+    return frozen(np.unique(edges), np.float64)
+
+
+def _quantiles(values: Floats, bits: int) -> Floats:
+    """Return edges between cells of which the fullest is as empty as can be.
+
+    Plain quantiles would waste edges on a value that many publications have: it needs one cell.
+    """
+    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    most = _most_edges(bits)
+    if len(distinct) <= most:
+        return frozen(distinct, np.float64)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    first = np.empty(most, np.int64)
+    low, high = 0, int(before[-1])  # too little and enough room in a cell
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fill_cells(before, middle, first) else (middle, high)
+    _fill_cells(before, high, first)
+    return frozen(np.unique(distinct[first]), np.float64)
+
+
+@jit
+def _fill_cells(before: Counts, room: int, first: Counts) -> bool:
+    """Put values into cells with at most so many publications, or one value alone.
+
+    Writes the first value of each cell after the lowest one; returns whether the cells suffice.
+    """
+    begin = 0
+    for cell in range(len(first)):
+        begin = max(begin + 1, np.searchsorted(before, before[begin] + room, side="right") - 1)
+        if begin >= len(before) - 1:
+            first[cell:] = first[cell - 1] if cell else 0
+            return True
+        first[cell] = begin
+    return bool(before[-1] - before[begin] <= room)
+
+
+def _below(edges: Floats, values: Floats) -> Floats:
+    return frozen(np.searchsorted(np.sort(values), edges) / max(len(values), 1), np.float64)

@@ -1,0 +1,215 @@
+"""Boxes to ranges on the curve, and ranges to their union, in bulk: one sort and one scan.
+
+This is what the shell, the bulk build of a table and Spark call; a client calls `convert` for one
+filter and sends the ranges (paper 004, section 6.1).
+
+A subscription is at most `limit` ranges: a box that has more is taken in larger cells and joined
+over its smallest gaps, so it is coarsened and never narrowed. Ranges are closed, ascending, and at
+least one place apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import UsageError
+from rangecast.kernels.hilbert import ROOM, join_smallest, new_stack, ranges_of_boxes
+from rangecast.kernels.jit import jit
+from rangecast.merge.cells import Cells
+from rangecast.merge.tree import Tree
+from rangecast.merge.tree_build import tree_of
+from rangecast.model.boxes import Floats
+from rangecast.model.filters import Filter, parse
+from rangecast.model.space import Space
+
+Words = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+
+LIMIT = 64
+"""Ranges of a subscription, if nothing else is said."""
+_BLOCK = 1 << 15
+_ONE = np.uint64(1)
+
+
+class Ranges(NamedTuple):
+    """Closed ranges of places, ascending and apart."""
+
+    starts: Words
+    ends: Words
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def cells(self) -> int:
+        """How many places they hold."""
+        return int((self.ends - self.starts).sum(dtype=object)) + len(self.starts)
+
+
+class RangeSets(NamedTuple):
+    """The ranges of many subscriptions: those of s are from offsets[s] to offsets[s + 1]."""
+
+    starts: Words
+    ends: Words
+    offsets: Counts
+    visited: int
+    """Nodes of the curve's tree that were looked at."""
+
+
+def convert(space: Space, cells: Cells, filter: str | Filter, limit: int = LIMIT) -> Ranges:  # noqa: A002
+    """Return one filter as ranges, as a client sends them to its broker."""
+    one = filter if isinstance(filter, Filter) else parse(space, filter)
+    lo, hi = one.arrays()
+    sets = range_sets(cells, lo, hi, np.zeros(len(lo), np.int64), limit)
+    return Ranges(sets.starts, sets.ends)
+
+
+def range_sets(
+    cells: Cells, lo: Floats, hi: Floats, owner: npt.NDArray[Any], limit: int
+) -> RangeSets:
+    """Return the ranges of boxes (n, d) by subscription; `owner` as in `Boxes`."""
+    if limit < 1:
+        raise UsageError(f"a subscription has at least one range; given as the most: {limit}")
+    first, last = cells.cells(lo), cells.cells(hi)
+    room = ROOM * limit
+    starts, ends = np.empty((2, max(2 * room, 8 * len(first))), np.uint64)
+    offsets = np.zeros(len(first) + 1, np.int64)
+    stack = new_stack()
+    box = visited = 0
+    while True:
+        box, looked_at = ranges_of_boxes(
+            first, last, cells.bits, limit, box, starts, ends, offsets, stack
+        )
+        visited += looked_at
+        filled = int(offsets[box])
+        if box == len(first):
+            break
+        more = np.empty(max(len(starts), room), np.uint64)
+        starts = np.concatenate([starts[:filled], more])
+        ends = np.concatenate([ends[:filled], more])
+    starts, ends = starts[:filled], ends[:filled]
+    rows = int(owner[-1]) + 1 if len(owner) else 0
+    if rows == len(owner):
+        return RangeSets(starts, ends, offsets, visited)
+    by_owner = np.repeat(owner, np.diff(offsets))
+    order = np.lexsort((starts, by_owner))
+    starts, ends = starts[order], ends[order]
+    begins = np.searchsorted(by_owner, np.arange(rows + 1))
+    filled = _unite(starts, ends, begins, limit)
+    return RangeSets(starts[:filled], ends[:filled], begins, visited)
+
+
+@jit
+def _unite(starts: Words, ends: Words, offsets: Counts, limit: int) -> int:
+    """Join the ranges of each subscription that overlap or touch; past `limit`, also over gaps."""
+    filled = 0
+    for row in range(len(offsets) - 1):
+        begin, end = offsets[row], offsets[row + 1]
+        offsets[row] = first = filled
+        for i in range(begin, end):
+            if filled > first and starts[i] <= ends[filled - 1]:
+                ends[filled - 1] = max(ends[filled - 1], ends[i])
+            elif filled > first and starts[i] == ends[filled - 1] + _ONE:
+                ends[filled - 1] = ends[i]
+            else:
+                starts[filled], ends[filled] = starts[i], ends[i]
+                filled += 1
+        kept = join_smallest(starts[first:filled], ends[first:filled], filled - first, limit)
+        filled = first + kept
+    offsets[len(offsets) - 1] = filled
+    return filled
+
+
+def union(starts: Words, ends: Words, gap: int = 0) -> Ranges:
+    """Return the maximal ranges of any ranges; those up to `gap` places apart become one.
+
+    By sorted starts and sorted ends apart: behind the j-th end nothing is held exactly if the next
+    start is greater, as then j ranges began and j ended.
+    """
+    if not len(starts):
+        return Ranges(starts, ends)
+    starts, ends = np.sort(starts), np.sort(ends)
+    apart = (starts[1:] > ends[:-1]) & (starts[1:] - ends[:-1] - _ONE > np.uint64(gap))
+    cuts = np.flatnonzero(apart)
+    return Ranges(starts[np.append(0, cuts + 1)], ends[np.append(cuts, len(ends) - 1)])
+
+
+def union_of_boxes(
+    cells: Cells,
+    lo: Floats,
+    hi: Floats,
+    owner: npt.NDArray[Any],
+    *,
+    limit: int = LIMIT,
+    gap: int = 0,
+) -> Ranges:
+    """Return the summary of boxes (n, d): their union as maximal ranges; `owner` as in `Boxes`.
+
+    Made block by block, each summed up before the next, so that memory is bounded by what is left.
+    """
+    parts: list[Ranges] = []
+    begin = 0
+    while begin < len(lo):
+        last = owner[min(begin + _BLOCK, len(lo)) - 1]
+        block = slice(begin, int(np.searchsorted(owner, last, "right")))
+        begin = block.stop
+        sets = range_sets(cells, lo[block], hi[block], owner[block] - owner[block][0], limit)
+        some = union(sets.starts, sets.ends)
+        while parts and len(parts[-1]) <= len(some):
+            some = joined([parts.pop(), some])
+        parts.append(some)
+    return joined(parts, gap)
+
+
+def joined(parts: list[Ranges], gap: int = 0) -> Ranges:
+    """Return the union of several summaries."""
+    nothing = np.zeros(0, np.uint64)
+    starts = np.concatenate([nothing, *(part.starts for part in parts)])
+    return union(starts, np.concatenate([nothing, *(part.ends for part in parts)]), gap)
+
+
+def within_budget(ranges: Ranges, budget: int) -> tuple[Ranges, int]:
+    """Join ranges over their smallest gaps until `budget` are left; return the widest gap too."""
+    if budget < 1:
+        raise UsageError(f"a summary has at least one range; given as the budget: {budget}")
+    starts, ends = ranges.starts.copy(), ranges.ends.copy()
+    kept = join_smallest(starts, ends, len(starts), budget)
+    gaps = np.sort(ranges.starts[1:] - ranges.ends[:-1] - _ONE)
+    closed = len(ranges) - kept
+    return Ranges(starts[:kept], ends[:kept]), int(gaps[closed - 1]) if closed else 0
+
+
+def tree_of_ranges(starts: Words, ends: Words, top: np.uint64) -> Tree:
+    """Return the levels of any ranges as a tree, built at once."""
+    starts, ends = np.sort(starts), np.sort(ends)
+    keys = np.empty(len(starts) + len(ends) + 1, np.uint64)
+    levels = np.empty(len(keys), np.int32)
+    count = _steps(starts, ends, top, keys, levels)
+    return tree_of(keys[:count], levels[:count])
+
+
+@jit
+def _steps(
+    starts: Words, ends: Words, top: np.uint64, keys: Words, levels: npt.NDArray[np.int32]
+) -> int:
+    """Write where the level of sorted ranges changes, and the level from there on."""
+    keys[0], levels[0] = np.uint64(0), 0
+    count, level, i, j = 1, 0, 0, 0
+    while i < len(starts) or (j < len(ends) and ends[j] != top):
+        past = j == len(ends) or ends[j] == top  # no more ends that are steps
+        place = starts[i] if past or (i < len(starts) and starts[i] <= ends[j]) else ends[j] + _ONE
+        while i < len(starts) and starts[i] == place:
+            level += 1
+            i += 1
+        while j < len(ends) and ends[j] != top and ends[j] + _ONE == place:
+            level -= 1
+            j += 1
+        if place == np.uint64(0):
+            levels[0] = level
+        elif level != levels[count - 1]:
+            keys[count], levels[count] = place, level
+            count += 1
+    return count

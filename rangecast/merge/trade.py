@@ -1,0 +1,117 @@
+"""Memory against precision: what a summary costs and lets through, for several settings.
+
+A setting says which attributes a table takes, how many bits, and how its cells are cut. A summary
+that has more ranges than the budget is joined over its smallest gaps until it fits. Measured are
+the ranges, the share of the space (in cells) that they hold, and on sample events the false
+positives: events that the summary lets through and no subscription matches (paper 004, sections 5,
+6.2 and 6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import UsageError
+from rangecast.merge.cells import Cells
+from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.space import Space
+
+Mask = npt.NDArray[np.bool_]
+
+_BITS = (2, 3, 4, 5, 6, 8, 10)
+
+
+class Setting(NamedTuple):
+    """How to sum up."""
+
+    attributes: tuple[str, ...]
+    bits: int
+    cells: str
+    """Equal sizes (`uniform`), or quantiles of the sample events (`quantiles`)."""
+
+    def made(self, space: Space, points: Floats) -> Cells:
+        """Return the cells."""
+        if self.cells == "uniform":
+            return Cells.uniform(space, self.bits, self.attributes)
+        return Cells.quantiles(space, self.bits, points, self.attributes)
+
+
+class Outcome(NamedTuple):
+    """What a setting gives."""
+
+    setting: Setting
+    all_ranges: int
+    """Without a budget."""
+    ranges: int
+    gap: int
+    """Gaps up to this were closed to meet the budget."""
+    share: float
+    passed: int
+    """Sample events that the summary lets through."""
+    matched: int
+    """Those that a subscription does match."""
+
+    @property
+    def false_positives(self) -> float:
+        """Share of what passes that nobody asked for."""
+        return 1 - self.matched / self.passed if self.passed else 0.0
+
+
+def settings(order: Sequence[str], *, most: int, sampled: bool) -> Iterator[Setting]:
+    """Yield what is worth trying: the best attributes 1 to `most`, coarse to fine."""
+    for count in range(1, min(most, len(order)) + 1):
+        for bits in _BITS:
+            if bits * count <= 64:
+                for cells in ("uniform", "quantiles") if sampled else ("uniform",):
+                    yield Setting(tuple(order[:count]), bits, cells)
+
+
+def holds(ranges: Ranges, places: npt.NDArray[np.uint64]) -> Mask:
+    """Return whether each place lies in one of the ranges."""
+    if not len(ranges):
+        return np.zeros(len(places), np.bool_)
+    at = np.searchsorted(ranges.starts, places, side="right") - 1
+    return np.asarray((at >= 0) & (places <= ranges.ends[np.maximum(at, 0)]))
+
+
+def outcome(
+    space: Space,
+    boxes: Boxes,
+    setting: Setting,
+    budget: int,
+    points: Floats,
+    matched: Mask,
+    limit: int = LIMIT,
+) -> Outcome:
+    """Sum up and measure; `matched` says which of the sample events a subscription matches."""
+    cells = setting.made(space, points)
+    exact = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+    ranges, gap = within_budget(exact, budget)
+    passed = holds(ranges, cells.places(points))
+    share = ranges.cells / (int(cells.top) + 1)
+    counts = int(passed.sum()), int(matched.sum())
+    return Outcome(setting, len(exact), len(ranges), gap, share, *counts)
+
+
+def recommended(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the one that lets the fewest sample events through; of equals the smallest.
+
+    Without a sample it is the one that holds the least of the space.
+    """
+    if not outcomes:
+        raise UsageError("no setting was tried")
+    sampled = any(one.passed for one in outcomes)
+    return min(
+        outcomes,
+        key=lambda one: (
+            one.passed if sampled else one.share,
+            one.ranges,
+            len(one.setting.attributes),
+            one.setting.bits,
+        ),
+    )

@@ -1,0 +1,190 @@
+"""Paint-Batch: many changes at once, each subscriber told only what the end of the batch needs.
+
+Changes of one object count as one, from its first value to its last. With the values of before
+and after, an interest must hear of
+
+    an object that got worse     if it is in its list after; or was in it before, and with its old
+                                 value still would be: else the old value would stay there
+    an object that didn't change if it is in the list after and was not before
+    an object that got better    if it is in the list after
+
+the worse ones first, from the worst new key to the best; the others then, in any order. (The set
+is the smallest one for this order. The printed algorithm leaves stale entries behind.)
+
+As regions these are staircases with the object as apex: after u (before n old value after), after
+without before, and after. Which objects that didn't change are concerned is found by sweeping:
+first the better ones are applied, then the worse ones one by one, and what a sweep passes gains.
+
+Two lines of objects are kept, one that lags a batch behind, so that both states can be asked.
+
+Cost: one sweep for each object that got worse, at most six first_k for each object sent.
+Section IV-A of paper 001, corrected by our reading notes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.jit import jit
+from rangecast.notify.dense import EVENT, post_tiles
+from rangecast.notify.line import Line, change, next_best
+from rangecast.notify.messages import FIRST_K, MIN_Y, Counts, Floats, Outbox, Slots
+from rangecast.notify.sparse import LARGEST, LEAST, front_of, merge_tiles, reach
+from rangecast.notify.staircase import (
+    Desk,
+    combine,
+    gather,
+    look_around,
+    pass_by,
+    steps_of,
+    tile_difference,
+)
+from rangecast.notify.tree import Front, Tree, advance
+
+Marks = npt.NDArray[np.int8]
+WORSE, SAME, BETTER = 0, 1, 2
+ROOM = 8
+"""A region has at most 2k + ROOM tiles."""
+
+
+@jit
+def change_all(arrays: Any, slots: Slots, ys: Floats) -> None:
+    """Give objects new values."""
+    line = Line(*arrays)
+    for i in range(len(slots)):
+        change(line, slots[i], ys[i])
+
+
+@jit
+def sweep_all(
+    arrays: Any,
+    tree_arrays: Any,
+    slots: Slots,
+    ys: Floats,
+    k: int,
+    aware: bool,
+    desk_arrays: Any,
+    front_arrays: Any,
+    level: Floats,
+    marks: Marks,
+    found: Slots,
+    work: Counts,
+) -> int:
+    """Make objects worse one by one and write whom they fall behind, once each; return how many.
+
+    `marks` is by slot: what is marked is not written, and what is written is marked.
+    """
+    line, tree = Line(*arrays), Tree(*tree_arrays)
+    desk, front = Desk(*desk_arrays), Front(*front_arrays)
+    n = 0
+    for i in range(len(slots)):
+        p = line.place[slots[i]]
+        x, level_y, arrival = line.x[p], line.y[p], line.arrival[p]
+        limit = arrival if ys[i] < np.inf else -1
+        look_around(line, x, level_y, arrival, k, desk)
+        work[FIRST_K] += 2
+        level[LEAST], level[LARGEST] = -np.inf, np.inf
+        if aware:
+            front_of(tree, front, desk, k, x)
+        while True:
+            lo, hi = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
+            some = desk.west[k] < x
+            if aware and some:
+                some = reach(tree, front, desk, k, x, level, work)
+                lo, hi = level[LEAST], level[LARGEST]
+            work[MIN_Y] += 1
+            p = next_best(line, lo, hi, level_y, arrival, ys[i], limit) if some else -1
+            if p < 0:
+                break
+            if not marks[line.slot[p]]:
+                marks[line.slot[p]] = 1
+                found[n] = line.slot[p]
+                n += 1
+            pass_by(desk, k, x, line.x[p])
+            level_y, arrival = line.y[p], line.arrival[p]
+        change(line, slots[i], ys[i])
+    return n
+
+
+@jit
+def _region(
+    line: Line, x: float, y: float, arrival: int, k: int, desk: Desk, steps: Floats, work: Counts
+) -> int:
+    """Write the steps of the interests whose list would hold an object with this key."""
+    if y == np.inf:
+        return 0
+    look_around(line, x, y, arrival, k, desk)
+    work[FIRST_K] += 2
+    return steps_of(desk, k, steps)
+
+
+@jit
+def _tiles(
+    after: Line,
+    before: Line,
+    slot: int,
+    kind: int,
+    k: int,
+    desk: Desk,
+    work: Counts,
+) -> int:
+    """Tile the interests that must hear of an object; return how many tiles there are."""
+    p = after.place[slot]
+    x, y, arrival = after.x[p], after.y[p], after.arrival[p]
+    old = before.y[before.place[slot]]
+    if kind == WORSE:
+        m = _region(before, x, old, arrival, k, desk, desk.steps, work)
+        n = _region(after, x, old, arrival, k, desk, desk.other, work)
+        m = combine(desk.steps, m, desk.other, n, True, desk.third)
+        n = _region(after, x, y, arrival, k, desk, desk.other, work)
+        m = combine(desk.third, m, desk.other, n, False, desk.steps)
+        return tile_difference(x, desk.steps, m, desk.other, 0, desk.tiles)
+    m = _region(after, x, y, arrival, k, desk, desk.steps, work)
+    n = _region(before, x, y, arrival, k, desk, desk.other, work) if kind == SAME else 0
+    return tile_difference(x, desk.steps, m, desk.other, n, desk.tiles)
+
+
+@jit
+def paint_batch(
+    after_arrays: Any,
+    before_arrays: Any,
+    tree_arrays: Any,
+    slots: Slots,
+    kinds: Marks,
+    k: int,
+    groups: int,
+    aware: bool,
+    seq: int,
+    desk_arrays: Any,
+    front_arrays: Any,
+    out_arrays: Any,
+    course: Counts,
+    level: Floats,
+    work: Counts,
+) -> int:
+    """Write the messages of objects, in this order; return how many. `course[EVENT]`: how far."""
+    after, before, tree = Line(*after_arrays), Line(*before_arrays), Tree(*tree_arrays)
+    desk, front, out = Desk(*desk_arrays), Front(*front_arrays), Outbox(*out_arrays)
+    level[LEAST], level[LARGEST] = -np.inf, np.inf
+    n = 0
+    while course[EVENT] < len(slots) and n + 2 * k + ROOM <= len(out.slot):
+        slot = slots[course[EVENT]]
+        course[EVENT] += 1
+        count = _tiles(after, before, slot, kinds[course[EVENT] - 1], k, desk, work)
+        if not count:
+            continue
+        count = gather(desk.tiles, count, groups)
+        p = after.place[slot]
+        arrival, x, y = after.arrival[p], after.x[p], after.y[p]
+        if aware:
+            top = desk.tiles[0, 3]
+            for t in range(1, count):
+                top = max(top, desk.tiles[t, 3])
+            l0, l1 = np.nextafter(desk.tiles[0, 0], np.inf), desk.tiles[count - 1, 1]
+            advance(tree, l0, l1, x, np.nextafter(top, -np.inf), front)
+            count = merge_tiles(tree, front, desk.tiles, count, level, work)
+        n = post_tiles(desk, count, out, n, seq, course, slot, arrival, x, y)
+    return n

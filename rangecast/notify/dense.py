@@ -1,0 +1,126 @@
+"""Paint-Dense: the fewest messages that fit any interests whatever, from the objects alone.
+
+A value that got better: its object goes to the staircase of its new key. A value that got worse:
+its object goes to the staircase of its old key; then its key is swept up to the new one, and each
+object that it falls behind goes to the interests that lose the one to the other, a chain of tiles
+from the southwest to the northeast. Objects enter as a change from y = inf and leave as one to it.
+
+With fewer groups than k the tiles are joined (approximate: some interests hear in vain).
+
+A run of changes is one call. It stops when the outbox may be too small for the next object's tiles,
+at most k, and goes on from `course`: change, whether its sweep has begun, position of the next
+message, arrival of the key swept to; and `level`, its y.
+
+Cost: two first_k, one next_best for each object passed and one more; O(k) for each object sent.
+Section III-A of paper 001, Algorithms 3 to 5 as corrected by our reading notes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.notify.line import Line, change, next_best
+from rangecast.notify.messages import FIRST_K, MIN_Y, Counts, Floats, Outbox, Slots, post
+from rangecast.notify.staircase import (
+    Desk,
+    gather,
+    look_around,
+    pass_by,
+    steps_of,
+    tile_difference,
+    tile_gain,
+)
+
+EVENT, SWEEPING, POSITION, ARRIVAL = 0, 1, 2, 3
+
+
+@jit
+def post_tiles(
+    desk: Desk,
+    tiles: int,
+    out: Outbox,
+    n: int,
+    event: int,
+    course: Counts,
+    slot: int,
+    arrival: int,
+    x: float,
+    y: float,
+) -> int:
+    """Send an object to all tiles; return how many messages there are now."""
+    for t in range(tiles):
+        tile = desk.tiles[t]
+        post(
+            out,
+            n,
+            event,
+            course[POSITION],
+            slot,
+            arrival,
+            x,
+            y,
+            tile[0],
+            tile[1],
+            tile[2],
+            tile[3],
+        )
+        course[POSITION] += 1
+        n += 1
+    return n
+
+
+@jit_single
+def paint_dense(
+    arrays: Any,
+    slots: Slots,
+    ys: Floats,
+    k: int,
+    groups: int,
+    desk_arrays: Any,
+    out_arrays: Any,
+    course: Counts,
+    level: Floats,
+    work: Counts,
+) -> int:
+    """Apply changes and write their messages; return how many. `course[EVENT]` says how far."""
+    line, desk, out = Line(*arrays), Desk(*desk_arrays), Outbox(*out_arrays)
+    room = len(out.slot) - k
+    n = 0
+    while course[EVENT] < len(slots) and n <= room:
+        event = course[EVENT]
+        slot, y = slots[event], ys[event]
+        p = line.place[slot]
+        x, old, arrival = line.x[p], line.y[p], line.arrival[p]
+        if not course[SWEEPING] and y != old:
+            look_around(line, x, min(y, old), arrival, k, desk)
+            work[FIRST_K] += 2
+            steps = steps_of(desk, k, desk.steps)
+            tiles = tile_difference(x, desk.steps, steps, desk.other, 0, desk.tiles)
+            tiles = gather(desk.tiles, tiles, groups)
+            n = post_tiles(desk, tiles, out, n, event, course, slot, arrival, x, y)
+            if y > old:
+                course[SWEEPING], level[0], course[ARRIVAL] = 1, old, arrival
+        limit = arrival if y < np.inf else -1
+        while course[SWEEPING] and n <= room:
+            p = -1
+            work[MIN_Y] += 1
+            if desk.west[k] < x:
+                lo, hi = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
+                p = next_best(line, lo, hi, level[0], course[ARRIVAL], y, limit)
+            if p < 0:
+                course[SWEEPING] = 0
+                break
+            tiles = tile_gain(desk, k, x, line.x[p])
+            tiles = gather(desk.tiles, tiles, groups)
+            came, place, value = line.arrival[p], line.x[p], line.y[p]
+            n = post_tiles(desk, tiles, out, n, event, course, line.slot[p], came, place, value)
+            pass_by(desk, k, x, place)
+            level[0], course[ARRIVAL] = value, came
+        if not course[SWEEPING]:
+            change(line, slot, y)
+            course[EVENT] += 1
+            course[POSITION] = 0
+    return n

@@ -1,0 +1,220 @@
+"""The interests of a board: `tree.py` has the idea; here its arrays are owned, rows given out."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.notify.tree import (
+    LEAF,
+    NONE,
+    STACK,
+    Counts,
+    Floats,
+    Front,
+    Rectangle,
+    Rows,
+    Tree,
+    advance,
+    number_reached,
+    rows_within,
+    search,
+)
+from rangecast.notify.tree_edits import (
+    FILL,
+    LEAVES,
+    LEAVES_SPARE,
+    LOPSIDED,
+    NODES,
+    Upkeep,
+    build,
+    delete,
+    dissolve,
+    insert,
+)
+
+
+def _lines(shape: tuple[int, ...]) -> Floats:
+    """Return zeros that begin with a cache line: so a leaf fills two, a pair's bounds one."""
+    count = math.prod(shape)
+    room = np.zeros(count + 8)
+    first = -room.ctypes.data % 64 // 8
+    return room[first : first + count].reshape(shape)
+
+
+class Interests:
+    """Interests by row: a small number that is given anew after an interest left."""
+
+    def __init__(self, lo: npt.ArrayLike = (), hi: npt.ArrayLike = ()):
+        left, right = np.asarray(lo, np.float64), np.asarray(hi, np.float64)
+        self._start(left, left, right, right)
+
+    def _start(self, low_l: Floats, high_l: Floats, low_r: Floats, high_r: Floats) -> None:
+        self._points = low_l is high_l
+        self.count = len(low_l)
+        self._free: list[int] = []
+        self._path = np.zeros(STACK, np.int32)
+        rows = np.arange(self.count, dtype=np.int32)
+        self._lay_out(low_l, high_l, low_r, high_r, rows, self.count)
+
+    def _lay_out(
+        self, low_l: Floats, high_l: Floats, low_r: Floats, high_r: Floats, row: Rows, rows: int
+    ) -> None:
+        leaves = len(row) // FILL + 3
+        low = _lines((LEAF * leaves,)), _lines((LEAF * leaves,))
+        high = low if self._points else (_lines((LEAF * leaves,)), _lines((LEAF * leaves,)))
+        self.tree = Tree(
+            low[0],
+            high[0],
+            low[1],
+            high[1],
+            _lines((2 * leaves, 4)),
+            np.zeros(2 * leaves, np.int32),
+            np.zeros(2 * leaves, np.int32),
+        )
+        self._keep = Upkeep(
+            np.zeros(LEAF * leaves, np.int32),
+            np.zeros(2 * leaves),
+            np.zeros(2 * leaves, np.int32),
+            np.full(rows, -1, np.int32),
+            np.array([2, 0, 0, 0]),  # the root has no brother, but pairs begin at even numbers
+            np.zeros(leaves, np.int32),
+            np.zeros(leaves, np.int32),
+        )
+        build(self.tree, self._keep, 0, 0, low_l, high_l, low_r, high_r, row)
+        self._built = self.count
+        self.arrays = tuple(self.tree)
+
+    def _room(self, leaves: int) -> None:
+        """Make room for so many more leaves."""
+        have = len(self._keep.leaves)
+        used = self._keep.used
+        needed = int(used[LEAVES] - used[LEAVES_SPARE]) + leaves
+        if needed <= have:
+            return
+        to = max(needed, have + have // 4) + 1
+
+        def wider(array: Any, times: int) -> Any:
+            shape = (times * to, *array.shape[1:])
+            floats = array.dtype == np.float64
+            more = _lines(shape) if floats else np.zeros(shape, array.dtype)
+            more[: len(array)] = array
+            return more
+
+        tree, keep = self.tree, self._keep
+        low_l, low_r = wider(tree.low_l, LEAF), wider(tree.low_r, LEAF)
+        self.tree = Tree(
+            low_l,
+            low_l if self._points else wider(tree.high_l, LEAF),
+            low_r,
+            low_r if self._points else wider(tree.high_r, LEAF),
+            wider(tree.bounds, 2),
+            wider(tree.child, 2),
+            wider(tree.size, 2),
+        )
+        self._keep = keep._replace(
+            row=wider(keep.row, LEAF),
+            cut=wider(keep.cut, 2),
+            cut_row=wider(keep.cut_row, 2),
+            pairs=wider(keep.pairs, 1),
+            leaves=wider(keep.leaves, 1),
+        )
+        self.arrays = tuple(self.tree)
+
+    def add(self, lo: float, hi: float) -> int:
+        """Put in an interest and return its row."""
+        row = self._free.pop() if self._free else self.count
+        if row >= len(self._keep.home):
+            home = np.full(row + row // 4 + 16, -1, np.int32)
+            home[: len(self._keep.home)] = self._keep.home
+            self._keep = self._keep._replace(home=home)
+        self._room(1)
+        self.count += 1
+        deepest = math.ceil(math.log(max(self.count / LEAF, 1.0), 1 / LOPSIDED)) + 1
+        above = insert(self.tree, self._keep, row, lo, lo, hi, hi, deepest, self._path)
+        if above >= 0:
+            self._rebuild(int(self._path[above]), above)
+        return row
+
+    def _rebuild(self, node: int, depth: int) -> None:
+        n = int(self.tree.size[node])
+        a, b, c, d = (np.empty(n) for _ in range(4))
+        rows = np.empty(n, np.int32)
+        dissolve(self.tree, self._keep, node, a, b, c, d, rows)
+        self._room(n // FILL + 2)
+        build(self.tree, self._keep, node, depth, a, b, c, d, rows)
+
+    def remove(self, row: int) -> None:
+        """Take out an interest."""
+        delete(self.tree, self._keep, row, self._path)
+        self._free.append(row)
+        self.count -= 1
+        if self.count < self._built // 2:
+            self._rebuild(0, 0)
+            self._built = self.count
+
+    def snap(self, l0: float, l1: float, r0: float, r1: float) -> Rectangle | None:
+        """Return the smallest rectangle around all interests of [l0, l1] x [r0, r1]."""
+        front = Front.empty()
+        advance(self.tree, l0, l1, r0, r1, front)
+        found = search(self.tree, front, l0, l1, r0, r1, NONE, False, 0)
+        return found if found[0] <= found[1] else None
+
+    def within(self, l0: float, l1: float, r0: float, r1: float) -> Rows:
+        """Return the rows of all interests of [l0, l1] x [r0, r1]."""
+        rows = np.empty(self.number_within(l0, l1, r0, r1), np.int32)
+        rows_within(self.tree, self._keep.row, l0, l1, r0, r1, rows, np.empty(STACK, np.int32))
+        return rows
+
+    def reached(self, tiles: Floats) -> Counts:
+        """Return how many interests each of these tiles of messages reaches."""
+        counts = np.zeros(len(tiles), np.int64)
+        number_reached(self.tree, tiles, counts)
+        return counts
+
+    def number_within(self, l0: float, l1: float, r0: float, r1: float) -> int:
+        """Return how many interests lie in [l0, l1] x [r0, r1]."""
+        none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
+        return rows_within(self.tree, self._keep.row, l0, l1, r0, r1, none, stack)
+
+    @property
+    def rows(self) -> int:
+        """One more than the largest row in use."""
+        return self.count + len(self._free)
+
+    def entries(self) -> tuple[Tree, Rows, int]:
+        """Return the tree, the row of each entry, and how many nodes there are, for kernels."""
+        return self.tree, self._keep.row, int(self._keep.used[NODES])
+
+    def of(self, row: int) -> tuple[float, float]:
+        """Return the range of an interest."""
+        first = LEAF * ~int(self.tree.child[self._keep.home[row]])
+        e = first + int(np.flatnonzero(self._keep.row[first : first + LEAF] == row)[0])
+        return float(self.tree.low_l[e]), float(self.tree.low_r[e])
+
+    def sketch(self, rectangles: int) -> Interests:
+        """Return a cover of all interests by at most so many rectangles, to use in their stead.
+
+        The rectangles are those of nodes: the largest of them is opened while there may be more.
+        """
+        tree = self.tree
+        cover = [(-int(tree.size[0]), 0)] if self.count else []
+        while cover and len(cover) < rectangles and tree.child[cover[0][1]] >= 0:
+            child = int(tree.child[heapq.heappop(cover)[1]])
+            for node in (child, child + 1):
+                if tree.size[node]:
+                    heapq.heappush(cover, (-int(tree.size[node]), node))
+        bounds = tree.bounds[[node for _, node in cover]].reshape(-1, 4)
+        sketch = Interests()
+        sketch._start(*(np.ascontiguousarray(bounds[:, side]) for side in range(4)))
+        return sketch
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays; an array that serves twice counts once."""
+        arrays = {id(array): array for array in (*self.tree, *self._keep)}
+        return sum(array.nbytes for array in arrays.values())

@@ -1,0 +1,156 @@
+"""Messages: an object, its value, and the rectangle of interests that it goes to.
+
+An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r < right_outer.
+Messages are applied in the order of (seq, position): the number of the update, or of the batch, and
+the place within it. A value of inf tells that the object is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.jit import jit
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
+
+BYTES = 24
+"""Of a message on the wire, as paper 001 counts them."""
+
+
+class Message(NamedTuple):
+    """One message. `arrival` ranks objects of equal value: the earlier one is better."""
+
+    seq: int
+    position: int
+    object: Any
+    x: float
+    y: float
+    left_inner: float
+    right_inner: float
+    left_outer: float
+    right_outer: float
+    arrival: int
+
+    def reaches(self, lo: float, hi: float) -> bool:
+        """Whether it goes to the interest [lo, hi]."""
+        return self.left_outer < lo <= self.left_inner and self.right_inner <= hi < self.right_outer
+
+
+class Outbox(NamedTuple):
+    """Room for messages, which a kernel fills; `tile` as `Messages` has it."""
+
+    event: Counts
+    position: Counts
+    slot: Slots
+    arrival: Counts
+    x: Floats
+    y: Floats
+    tile: Floats
+
+    @classmethod
+    def of(cls, room: int) -> Outbox:
+        """Return an empty one."""
+        return cls(
+            np.zeros(room, np.int64),
+            np.zeros(room, np.int64),
+            np.zeros(room, np.int32),
+            np.zeros(room, np.int64),
+            np.zeros(room),
+            np.zeros(room),
+            np.zeros((room, 4)),
+        )
+
+
+FIRST_K, MIN_Y, SNAP, PROBE = 0, 1, 2, 3
+"""Where kernels count their calls: see `Work`."""
+
+
+class Work(NamedTuple):
+    """Calls of each kind, as paper 001 counts them in section V."""
+
+    first_k: int = 0
+    min_y: int = 0
+    """The last one, which finds nothing more, counts too."""
+    snap: int = 0
+    """One for each tile that might be sent."""
+    probe: int = 0
+    """All other questions to the interests: whether tiles may be merged, how far lists reach."""
+
+
+@jit
+def post(
+    out: Outbox,
+    n: int,
+    event: int,
+    position: int,
+    slot: int,
+    arrival: int,
+    x: float,
+    y: float,
+    left_outer: float,
+    left_inner: float,
+    right_inner: float,
+    right_outer: float,
+) -> None:
+    """Write message n."""
+    out.event[n], out.position[n] = event, position
+    out.slot[n], out.arrival[n], out.x[n], out.y[n] = slot, arrival, x, y
+    tile = out.tile[n]
+    tile[0], tile[1], tile[2], tile[3] = left_outer, left_inner, right_inner, right_outer
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Messages in the order in which they are sent, one array a column."""
+
+    seq: Counts
+    position: Counts
+    objects: npt.NDArray[np.object_]
+    """What the user calls the object of each message."""
+    slot: Slots
+    arrival: Counts
+    x: Floats
+    y: Floats
+    tile: Floats
+    """left_outer, left_inner, right_inner, right_outer"""
+
+    @classmethod
+    def joined(cls, parts: list[Messages]) -> Messages:
+        """Return messages that were sent one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.seq for part in parts]),
+            np.concatenate([part.position for part in parts]),
+            np.concatenate([part.objects for part in parts]),
+            np.concatenate([part.slot for part in parts]),
+            np.concatenate([part.arrival for part in parts]),
+            np.concatenate([part.x for part in parts]),
+            np.concatenate([part.y for part in parts]),
+            np.concatenate([part.tile for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def __iter__(self) -> Iterator[Message]:
+        for i, (left_outer, left_inner, right_inner, right_outer) in enumerate(self.tile.tolist()):
+            yield Message(
+                int(self.seq[i]),
+                int(self.position[i]),
+                self.objects[i],
+                float(self.x[i]),
+                float(self.y[i]),
+                left_inner,
+                right_inner,
+                left_outer,
+                right_outer,
+                int(self.arrival[i]),
+            )

@@ -1,0 +1,131 @@
+"""The objects of a board: `line.py` has the idea; here its arrays are owned and slots given out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.notify.line import (
+    BLOCK,
+    NOBODY,
+    Counts,
+    Floats,
+    Line,
+    Slots,
+    best_of,
+    change,
+    enter,
+    fill,
+    leave,
+)
+
+
+def _empty(blocks: int, slots: int) -> Line:
+    places = BLOCK * blocks
+    return Line(
+        np.zeros(places),
+        np.zeros(places),
+        np.zeros(places, np.int64),
+        np.zeros(places, np.int32),
+        np.zeros(blocks, np.int32),
+        np.full(blocks, np.inf),
+        np.full(2 * blocks, np.inf),
+        np.full(2 * blocks, NOBODY, np.int64),
+        np.full(max(slots, 1), -1, np.int64),
+    )
+
+
+class Objects:
+    """The objects of a board, by slot: a small number that is given anew after an object left."""
+
+    def __init__(
+        self,
+        x: npt.ArrayLike = (),
+        y: npt.ArrayLike = (),
+        arrival: npt.ArrayLike | None = None,
+    ):
+        xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        self.count = len(xs)
+        self._free: list[int] = []
+        came = np.arange(self.count) if arrival is None else np.asarray(arrival, np.int64)
+        self._arrivals = int(came.max(initial=-1)) + 1
+        self._lay_out(np.arange(self.count), xs, ys, came, self.count)
+
+    def _lay_out(self, slot: Any, x: Floats, y: Floats, arrival: Counts, slots: int) -> None:
+        blocks = 1
+        while 0.5 * BLOCK * blocks < len(x):
+            blocks *= 2
+        self.line = _empty(blocks, slots)
+        order = np.argsort(x, kind="stable")
+        fill(self.line, order, x, y, arrival, np.asarray(slot, np.int32))
+        self.arrays: tuple[Any, ...] = tuple(self.line)
+
+    def _places(self) -> Counts:
+        """Return the places of all objects, in order of x."""
+        blocks = np.repeat(np.arange(len(self.line.held)), self.line.held)
+        first = np.repeat(np.cumsum(self.line.held) - self.line.held, self.line.held)
+        return BLOCK * blocks + np.arange(len(blocks)) - first
+
+    def add(self, x: float, y: float, arrival: int | None = None) -> int:
+        """Let an object enter and return its slot; it comes last unless an arrival is given."""
+        if arrival is None:
+            arrival, self._arrivals = self._arrivals, self._arrivals + 1
+        slot = self._free.pop() if self._free else self.count
+        if slot >= len(self.line.place):
+            more = np.full(2 * len(self.line.place), -1, np.int64)
+            more[: len(self.line.place)] = self.line.place
+            self.line = self.line._replace(place=more)
+            self.arrays = tuple(self.line)
+        if not enter(self.line, slot, x, y, arrival):
+            at = self._places()
+            self._lay_out(
+                np.append(self.line.slot[at], np.int32(slot)),
+                np.append(self.line.x[at], x),
+                np.append(self.line.y[at], y),
+                np.append(self.line.arrival[at], arrival),
+                len(self.line.place),
+            )
+        self.count += 1
+        return slot
+
+    def copy(self) -> Objects:
+        """Return the same objects in the same slots."""
+        twin = Objects()
+        twin.count, twin._arrivals, twin._free = self.count, self._arrivals, [*self._free]
+        twin.line = Line(*(array.copy() for array in self.arrays))
+        twin.arrays = tuple(twin.line)
+        return twin
+
+    def remove(self, slot: int) -> None:
+        """Let an object leave."""
+        leave(self.line, slot)
+        self._free.append(slot)
+        self.count -= 1
+
+    def change(self, slot: int, y: float) -> None:
+        """Give an object a new value."""
+        change(self.line, slot, y)
+
+    def of(self, slot: int) -> tuple[float, float, int]:
+        """Return x, y and arrival of an object."""
+        p = self.line.place[slot]
+        return float(self.line.x[p]), float(self.line.y[p]), int(self.line.arrival[p])
+
+    def columns(self) -> tuple[Slots, Floats, Floats, Counts]:
+        """Return slot, x, y and arrival of all objects, in order of x."""
+        at = self._places()
+        line = self.line
+        return line.slot[at], line.x[at], line.y[at], line.arrival[at]
+
+    def best(self, lo: float, hi: float, k: int) -> Slots:
+        """Return the slots of the k best objects of a range, the best first."""
+        slots = np.empty(k, np.int32)
+        n = best_of(self.line, lo, hi, k, slots, np.empty(k), np.empty(k, np.int64))
+        return slots[:n]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.line)

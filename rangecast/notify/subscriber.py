@@ -1,0 +1,187 @@
+"""The subscriber's side: a list that is kept up to date by applying messages, in their order.
+
+A message about an object that is in the list gives it its new value, or takes it out if that is
+inf; one about another object puts it in, and the worst falls out if the list is too long. A list
+keeps as many objects as the board serves, the largest k of all interests, and shows its own k.
+
+`Interest` is one list, in plain Python. `Lists` are those of all interests at once, to check or to
+measure: arrival and value of each entry, the best first, arrival -1 where there is none.
+
+Section II-A of paper 001.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.jit import jit
+from rangecast.notify.interests import Interests
+from rangecast.notify.line import Line, best_of
+from rangecast.notify.messages import Counts, Floats, Message, Messages
+from rangecast.notify.objects import Objects
+from rangecast.notify.tree import LEAF, STACK, Rows, Tree, rows_within
+
+
+class Entry(NamedTuple):
+    """An object of a list; entries are ordered as they rank."""
+
+    y: float
+    arrival: int
+    object: Any
+    x: float
+
+
+class Interest:
+    """One subscription [lo, hi] and its list of the k best objects there."""
+
+    def __init__(
+        self,
+        lo: float,
+        hi: float,
+        k: int,
+        *,
+        keeps: int | None = None,
+        entries: Iterable[Entry] = (),
+        seq: int = -1,
+    ):
+        self.lo, self.hi, self.k = lo, hi, k
+        self.keeps = max(k, keeps or k)
+        self.entries = sorted(entries)[: self.keeps]
+        self._applied = (seq, -1 if seq < 0 else 1 << 62)
+
+    def receive(self, message: Message) -> bool:
+        """Apply a message and return whether the list, as shown, changed.
+
+        One that is not meant for this interest, or was applied before, does nothing.
+        """
+        number = (message.seq, message.position)
+        if number <= self._applied or not message.reaches(self.lo, self.hi):
+            return False
+        self._applied = number
+        shown = self.best
+        self.entries = [e for e in self.entries if e.object != message.object]
+        if message.y < np.inf:
+            insort(self.entries, Entry(message.y, message.arrival, message.object, message.x))
+            del self.entries[self.keeps :]
+        return self.best != shown
+
+    @property
+    def best(self) -> list[Entry]:
+        """The k best objects, the best first."""
+        return self.entries[: self.k]
+
+
+@jit
+def _apply(arrivals: Counts, ys: Floats, row: int, arrival: int, y: float) -> None:
+    """Apply a message to one list."""
+    k = arrivals.shape[1]
+    at = 0
+    while at < k and arrivals[row, at] >= 0 and arrivals[row, at] != arrival:
+        at += 1
+    if at < k and arrivals[row, at] == arrival:
+        while at + 1 < k and arrivals[row, at + 1] >= 0:
+            arrivals[row, at], ys[row, at] = arrivals[row, at + 1], ys[row, at + 1]
+            at += 1
+        arrivals[row, at], ys[row, at] = -1, np.inf
+    if y == np.inf:
+        return
+    if at == k:
+        worst_y, worst = ys[row, k - 1], arrivals[row, k - 1]
+        if worst_y < y or (worst_y == y and worst < arrival):
+            return
+        at = k - 1
+    while at and (
+        ys[row, at - 1] > y or (ys[row, at - 1] == y and arrivals[row, at - 1] > arrival)
+    ):
+        arrivals[row, at], ys[row, at] = arrivals[row, at - 1], ys[row, at - 1]
+        at -= 1
+    arrivals[row, at], ys[row, at] = arrival, y
+
+
+@jit
+def _deliver(
+    tree: Tree,
+    row: Rows,
+    arrival: Counts,
+    y: Floats,
+    tile: Floats,
+    arrivals: Counts,
+    ys: Floats,
+    found: Rows,
+    received: Counts,
+    stack: Rows,
+) -> None:
+    """Apply messages to the lists that they reach, and count them for each list."""
+    for i in range(len(arrival)):
+        l0, r1 = np.nextafter(tile[i, 0], np.inf), np.nextafter(tile[i, 3], -np.inf)
+        n = rows_within(tree, row, l0, tile[i, 1], tile[i, 2], r1, found, stack)
+        for j in range(n):
+            received[found[j]] += 1
+            _apply(arrivals, ys, found[j], arrival[i], y[i])
+
+
+@jit
+def _look_up(
+    line: Line, tree: Tree, row: Rows, nodes: int, k: int, arrivals: Counts, ys: Floats
+) -> None:
+    """Work out the list of every interest from the objects."""
+    slots = np.empty(k, np.int32)
+    for node in range(nodes):
+        if tree.child[node] >= 0:
+            continue
+        first = LEAF * ~tree.child[node]
+        for e in range(first, first + tree.size[node]):
+            mine = row[e]
+            n = best_of(line, tree.low_l[e], tree.low_r[e], k, slots, ys[mine], arrivals[mine])
+            arrivals[mine, n:] = -1
+            ys[mine, n:] = np.inf
+
+
+class Lists:
+    """The lists of all interests, by row."""
+
+    def __init__(self, interests: Interests, arrivals: Counts, ys: Floats):
+        self._interests = interests
+        self.arrivals, self.ys = arrivals, ys
+        self.received = np.zeros(len(arrivals), np.int64)
+        """Messages that each list received so far."""
+
+    @classmethod
+    def now(cls, objects: Objects, interests: Interests, k: int) -> Lists:
+        """Return the lists of k as they should be now."""
+        arrivals = np.full((interests.rows, k), -1, np.int64)
+        ys = np.full((interests.rows, k), np.inf)
+        tree, row, nodes = interests.entries()
+        _look_up(objects.line, tree, row, nodes, k, arrivals, ys)
+        return cls(interests, arrivals, ys)
+
+    def deliver(self, messages: Messages) -> None:
+        """Apply messages, in order, to all lists that they reach."""
+        self.apply(messages.arrival, messages.y, messages.tile)
+
+    def apply(self, arrival: Counts, y: Floats, tile: Floats) -> None:
+        """Apply messages of which only these columns are known."""
+        tree, row, _ = self._interests.entries()
+        found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
+        _deliver(
+            tree,
+            row,
+            arrival,
+            y,
+            tile,
+            self.arrivals,
+            self.ys,
+            found,
+            self.received,
+            stack,
+        )
+
+    def wrong(self, objects: Objects) -> Rows:
+        """Return the rows of the lists that differ from a recomputation."""
+        right = Lists.now(objects, self._interests, self.arrivals.shape[1])
+        differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)
+        return np.flatnonzero(differ).astype(np.int32)

@@ -1,0 +1,257 @@
+"""Interests, the ranges [l, r] that subscriptions ask about, as points (l, r) in a k-d tree.
+
+The one question is `snap`: which is the smallest rectangle that holds all interests of a given
+rectangle? A node knows the rectangle of what is below it: a node that lies inside the asked
+rectangle answers at once, and one that can't widen the answer is passed over.
+
+Nodes are cut in turn by l (even depth) and by r (odd depth), ties by row, so that even equal points
+can be told apart. Leaves have room for 16. Children come in pairs, so a node knows only the first.
+An entry is a point, or a rectangle in a sketch: `low_l` and `high_l` are then two arrays, and
+else one array twice.
+
+    low_l, high_l, low_r, high_r   (16 leaves,)  the entries of leaf f from 16 f on, in any order,
+                          then NaN, so that all 16 can be compared at once
+    bounds   (nodes, 4)   least and largest l, least and largest r of what is below a node
+    child    (nodes,)     first of two children; of a leaf ~f
+    size     (nodes,)     entries below a node
+
+How the tree is built and changed is in `tree_edits.py`. About 37 bytes an interest with all of it.
+
+`Front` holds at most 32 nodes that together hold all interests of a region, so that many snaps
+within it don't all start at the root.
+
+Section II-B of paper 001; the sketch is the remark at the end of its section III-B.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba.cpython.unsafe.numbers import trailing_zeros
+
+from rangecast.kernels.jit import jit
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int64]
+
+LEAF = 16
+FRONT = 32
+STACK = 256
+_LEAF, _FRONT = np.uint64(LEAF), np.uint64(FRONT)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+
+
+class Tree(NamedTuple):
+    """What a search reads: see the module's docstring."""
+
+    low_l: Floats
+    high_l: Floats
+    low_r: Floats
+    high_r: Floats
+    bounds: Floats
+    child: Rows
+    size: Rows
+
+
+class Front(NamedTuple):
+    """Nodes that hold all interests of a region, their bounds, and room for a search.
+
+    Bounds are by side, NaN where there is no node: so all can be compared at once.
+    """
+
+    node: Rows
+    bounds: Floats
+    stack: Rows
+
+    @classmethod
+    def empty(cls) -> Front:
+        """Return one with room for the most nodes that there may be."""
+        return cls(
+            np.zeros(FRONT, np.int32), np.full((4, FRONT), np.nan), np.zeros(STACK, np.int32)
+        )
+
+
+Rectangle = tuple[float, float, float, float]
+"""Least and largest l, least and largest r, all closed; (inf, -inf, inf, -inf) is none."""
+
+
+@jit
+def _apart(bounds: Floats, at: int, l0: float, l1: float, r0: float, r1: float) -> bool:
+    return bool(
+        bounds[at, 0] > l1 or bounds[at, 1] < l0 or bounds[at, 2] > r1 or bounds[at, 3] < r0
+    )
+
+
+@jit
+def advance(tree: Tree, l0: float, l1: float, r0: float, r1: float, front: Front) -> None:
+    """Fill a front for a region, level by level while the nodes fit."""
+    bounds, children, nodes, queue = tree.bounds, tree.child, front.node, front.stack
+    queue[0] = 0
+    head, tail, n = 0, 1, 0
+    while head < tail and n + tail - head < FRONT:
+        node = queue[head & (FRONT - 1)]
+        head += 1
+        if (
+            bounds[node, 0] > l1
+            or bounds[node, 1] < l0
+            or bounds[node, 2] > r1
+            or bounds[node, 3] < r0
+        ):
+            continue
+        child = children[node]
+        if child < 0:
+            nodes[n] = node
+            n += 1
+        else:
+            queue[tail & (FRONT - 1)], queue[(tail + 1) & (FRONT - 1)] = child, child + 1
+            tail += 2
+    while head < tail:
+        nodes[n] = queue[head & (FRONT - 1)]
+        head, n = head + 1, n + 1
+    for side in range(4):
+        for at in range(FRONT):
+            front.bounds[side, at] = bounds[nodes[at], side] if at < n else np.nan
+
+
+@jit
+def search(
+    tree: Tree,
+    front: Front,
+    l0: float,
+    l1: float,
+    r0: float,
+    r1: float,
+    known: Rectangle,
+    any_will_do: bool,
+    upward: int,
+) -> Rectangle:
+    """Widen a rectangle so that it holds all interests of [l0, l1] x [r0, r1] below a front.
+
+    A node that can't widen it is passed over: so a side that is infinite from the start doesn't
+    count. With `any_will_do` it ends at the first find. `upward` is 1 to look at large ends first.
+    (It is called by its own name everywhere: a function in between, however small, has to count
+    references to all ten arrays, which takes longer than most searches.)
+    """
+    entries_low_l, entries_high_l = tree.low_l, tree.high_l
+    entries_low_r, entries_high_r = tree.low_r, tree.high_r
+    bounds, children = tree.bounds, tree.child
+    nodes, stack = front.node, front.stack
+    least_l, largest_l = front.bounds[0], front.bounds[1]
+    least_r, largest_r = front.bounds[2], front.bounds[3]
+    a, b, c, d = known
+    meeting = _ZERO
+    for at in range(_FRONT):  # without branches, and counting without a sign: many at once
+        meets = (
+            (least_l[at] <= l1)
+            & (largest_l[at] >= l0)
+            & (least_r[at] <= r1)
+            & (largest_r[at] >= r0)
+        )
+        meeting |= np.uint64(meets) << np.uint64(at)
+    while meeting:
+        stack[0] = nodes[np.int64(trailing_zeros(meeting))]
+        meeting &= meeting - _ONE
+        depth = 1
+        while depth:
+            depth -= 1
+            node = stack[depth]
+            low_l, high_l = bounds[node, 0], bounds[node, 1]
+            low_r, high_r = bounds[node, 2], bounds[node, 3]
+            if low_l > l1 or high_l < l0 or low_r > r1 or high_r < r0:
+                continue
+            inside = low_l >= l0 and high_l <= l1 and low_r >= r0 and high_r <= r1
+            low_l, high_l = max(low_l, l0), min(high_l, l1)
+            low_r, high_r = max(low_r, r0), min(high_r, r1)
+            if low_l >= a and high_l <= b and low_r >= c and high_r <= d:
+                continue
+            if inside:
+                a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
+                if any_will_do:
+                    return a, b, c, d
+                continue
+            if children[node] >= 0:
+                stack[depth] = children[node] + 1 - upward
+                stack[depth + 1] = children[node] + upward
+                depth += 2
+                continue
+            first = np.uint64(LEAF * ~children[node])
+            found = False
+            for j in range(_LEAF):
+                e = first + j
+                found |= (
+                    (entries_low_l[e] <= l1)
+                    & (entries_high_l[e] >= l0)
+                    & (entries_low_r[e] <= r1)
+                    & (entries_high_r[e] >= r0)
+                )
+            if not found:
+                continue
+            for j in range(_LEAF):
+                e = first + j
+                low_l, high_l = max(entries_low_l[e], l0), min(entries_high_l[e], l1)
+                low_r, high_r = max(entries_low_r[e], r0), min(entries_high_r[e], r1)
+                if low_l <= high_l and low_r <= high_r:
+                    a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
+            if any_will_do:
+                return a, b, c, d
+    return a, b, c, d
+
+
+NONE: Rectangle = (np.inf, -np.inf, np.inf, -np.inf)
+ONLY_LEAST: Rectangle = (np.inf, np.inf, -np.inf, np.inf)
+"""To find only the least l of a region: inf if it is empty."""
+ONLY_LARGEST: Rectangle = (-np.inf, np.inf, -np.inf, -np.inf)
+"""To find only the largest r of a region: -inf if it is empty."""
+
+
+@jit
+def rows_within(
+    tree: Tree,
+    row: Rows,
+    l0: float,
+    l1: float,
+    r0: float,
+    r1: float,
+    found: Rows,
+    stack: Rows,
+) -> int:
+    """Write the rows of a region until `found` is full; return how many there are in all."""
+    stack[0] = 0
+    depth, n = 1, 0
+    while depth:
+        depth -= 1
+        node = stack[depth]
+        if _apart(tree.bounds, node, l0, l1, r0, r1):
+            continue
+        bounds = tree.bounds[node]
+        inside = bounds[0] >= l0 and bounds[1] <= l1 and bounds[2] >= r0 and bounds[3] <= r1
+        if inside and n >= len(found):
+            n += tree.size[node]
+        elif tree.child[node] >= 0:
+            stack[depth], stack[depth + 1] = tree.child[node] + 1, tree.child[node]
+            depth += 2
+        else:
+            first = LEAF * ~tree.child[node]
+            for e in range(first, first + tree.size[node]):
+                if (
+                    tree.high_l[e] >= l0
+                    and tree.low_l[e] <= l1
+                    and tree.high_r[e] >= r0
+                    and tree.low_r[e] <= r1
+                ):
+                    if n < len(found):
+                        found[n] = row[e]
+                    n += 1
+    return n
+
+
+@jit
+def number_reached(tree: Tree, tiles: Floats, counts: Counts) -> None:
+    """Write how many interests lie in each tile, as `staircase.py` has them."""
+    none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
+    for t in range(len(tiles)):
+        l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
+        counts[t] = rows_within(tree, none, l0, tiles[t, 1], tiles[t, 2], r1, none, stack)

@@ -1,0 +1,85 @@
+"""Which structure ranks this set of subscriptions?
+
+Slabs. They were the fastest in every case that was measured: one attribute or many, exact and
+relaxed, a few matches an event or many (docs/experiments/rank.md has the figures). The structures
+of the paper are here to compare with, for their iterators, and for edits in place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from rangecast.errors import UsageError, near
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.rank.interval import interval
+from rangecast.rank.ir import IrTrees
+from rangecast.rank.life import ALL, Life
+from rangecast.rank.result import Best
+from rangecast.rank.rtree import rtree
+from rangecast.rank.scan import Scan
+from rangecast.rank.segment import segment
+from rangecast.rank.slabs import Slabs
+from rangecast.rank.sopt import sopt
+from rangecast.rank.trees import Trees
+
+
+class Index(Protocol):
+    """What every ranking structure does."""
+
+    name: str
+
+    def best(self, points: Floats, k: int, *, life: Life = ALL) -> Best:
+        """Return the k best of each event, best first."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its arrays."""
+
+
+class Kind(Protocol):
+    """How a structure is built."""
+
+    def __call__(self, boxes: Boxes, *, relaxed: bool = False) -> Index:
+        """Build it for exact or for relaxed ranking."""
+
+
+INDEXES: dict[str, Kind] = {
+    "scan": Scan,
+    "segment": partial(Trees, "segment", segment),
+    "interval": partial(Trees, "interval", interval),
+    "interval-ends": partial(Trees, "interval-ends", partial(interval, by_ends=True)),
+    "rtree": partial(Trees, "rtree", rtree),
+    "ir": IrTrees,
+    "sopt": partial(Trees, "sopt", sopt),
+    "slabs": Slabs,
+}
+"""Every ranking structure by its name."""
+
+
+class Plan(NamedTuple):
+    """A structure, and why it was chosen, in one line."""
+
+    name: str
+    why: str
+
+
+def check_index(index: str) -> None:
+    """Refuse a name that is no structure's."""
+    known = ["auto", *INDEXES]
+    if index not in known:
+        raise UsageError(f"no index {index!r} for ranking: {near(index, known)}")
+
+
+def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Plan:
+    """Return the structure of this name; `auto` looks at the boxes."""
+    check_index(index)
+    if index != "auto":
+        return Plan(index, "it was asked for")
+    by = "by the weights that hold" if relaxed else "by score"
+    return Plan("slabs", f"{len(boxes.lo):,} boxes on {boxes.dimensions} attributes, ranked {by}")
+
+
+def build(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Index:
+    """Return the structure that `choose` says, built."""
+    return INDEXES[choose(boxes, index, relaxed=relaxed).name](boxes, relaxed=relaxed)

@@ -1,0 +1,56 @@
+"""Why has a subscription this rank for this event?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rangecast.model.boxes import Boxes, Floats
+from rangecast.rank.scan import Scan
+
+
+@dataclass(frozen=True)
+class Place:
+    """The rank of one subscription for one event."""
+
+    rank: int | None
+    """From 1 on; `None` if it isn't ranked at all."""
+    score: float | None
+    better: int
+    """Subscriptions before it."""
+    level: int
+    """Those among them with the same score, which arrived earlier."""
+    relaxed: bool
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        if self.rank is None:
+            missing = "nothing that it mentions holds" if self.relaxed else "it doesn't hold"
+            return f"not ranked: {missing} this event"
+        many = {0: "no better one holds", 1: "1 better one holds"}.get(
+            self.better, f"{self.better} better ones hold"
+        )
+        what = "some of this event" if self.relaxed else "this event"
+        text = f"{_ordinal(self.rank)}: score {self.score:g}; {many} {what}"
+        if self.level:
+            text += f", {self.level} of them with the same score but earlier"
+        return text
+
+
+def explain_rank(boxes: Boxes, row: int, point: Floats, *, relaxed: bool = False) -> Place:
+    """Rank one subscription among all for one event."""
+    (ranked,) = Scan(boxes).rank(point[None], boxes.rows, relaxed=relaxed)
+    places = np.flatnonzero(ranked.rows == row)
+    if not len(places):
+        return Place(None, None, len(ranked.rows), 0, relaxed)
+    place = int(places[0])
+    score = float(ranked.scores[place])
+    level = int(np.count_nonzero(ranked.scores[:place] == score))
+    return Place(place + 1, score, place, level, relaxed)
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"

@@ -1,0 +1,245 @@
+"""Ranking of a live set: its parts, its newest rows, and what the caller gets.
+
+A part of a live set (see `engine`) gets a ranking structure when it is first ranked. Within it rows
+go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows, too
+few to index, are compared one by one. Dead rows take no place: every kernel is told who lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.kernels.jit import jit_single
+from rangecast.model.boxes import Floats, Rows, frozen
+from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
+from rangecast.rank.choose import Index, build
+from rangecast.rank.life import Life
+from rangecast.rank.merged import Named, merged
+from rangecast.rank.result import TESTED, Best, Counters, Work, checked, new_best, new_counters
+from rangecast.rank.slabs import How, Slabs
+from rangecast.rank.top import insert
+
+Id = str | int
+
+
+class Asked(NamedTuple):
+    """Events that are to be ranked: points, or spans from lo to hi."""
+
+    lo: Floats
+    hi: Floats
+    k: int
+    how: How | None
+    """`None`: points."""
+    relaxed: bool
+
+    @classmethod
+    def of(
+        cls, spans: tuple[Floats, ...], dimensions: int, k: int, how: How | None, *, relaxed: bool
+    ) -> Asked:
+        """Check what was given."""
+        if how not in (None, "overlap", "contain"):
+            raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
+        if how is not None and relaxed:
+            raise UsageError("events with spans are ranked exactly; give relaxed=False")
+        lo, hi = (checked(ends, dimensions, k) for ends in spans)
+        if not (lo <= hi).all():
+            raise UsageError("a span begins where it ends or before, and no value is NaN")
+        return cls(lo, hi, k, how, relaxed)
+
+
+def split_spans(event: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the beginnings and the ends of an event whose values may be pairs."""
+    pairs = {
+        name: value if isinstance(value, tuple | list) else (value, value)
+        for name, value in event.items()
+    }
+    for name, pair in pairs.items():
+        if len(pair) != 2:
+            raise UsageError(f"a span is a pair, (first, last); given for {name!r}: {pair!r}")
+    firsts, lasts = ({name: pair[end] for name, pair in pairs.items()} for end in (0, 1))
+    return firsts, lasts
+
+
+class RankedPart(NamedTuple):
+    """A ranking structure over some rows of a live set."""
+
+    structure: Index
+    names: Rows
+    """The set's row of each of its own rows, which go by arrival; read-only."""
+
+    def shifted(self, shift: int) -> RankedPart:
+        """Return it for a set whose rows have other numbers."""
+        return RankedPart(self.structure, frozen(self.names + np.int32(shift), np.int32))
+
+
+def ranked_part(
+    columns: Columns, rows: Rows, dimensions: int, index: str, *, relaxed: bool
+) -> RankedPart:
+    """Build the ranking structure of some rows."""
+    names = frozen(rows[np.argsort(columns.arrival[rows], kind="stable")], np.int32)
+    boxes = boxes_of(columns, names.astype(np.int64), dimensions)
+    return RankedPart(build(boxes, index, relaxed=relaxed), names)
+
+
+@jit_single
+def _compare(
+    bounds: Bounds,
+    order: Longs,
+    died: Longs,
+    edit: int,
+    relaxed: bool,
+    worth: Floats,
+    above: Floats,
+    below: Floats,
+    places: Rows,
+    scores: Floats,
+    counts: Longs,
+    counters: Counters,
+) -> None:
+    """Write the best of some rows by comparing each with each event, as places in `order`.
+
+    worth          (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
+    above, below   (events, d) a range holds an event if lo <= above and below <= hi
+    """
+    for event in range(len(above)):
+        filled = 0
+        for place in range(len(order)):
+            row = order[place]
+            if died[row] <= edit:
+                continue
+            counters[TESTED] += 1
+            best, found = 0.0, False
+            for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
+                total, all_hold, some_hold = 0.0, True, False
+                for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                    axis = bounds.axis[term]
+                    if (
+                        bounds.lo[term] <= above[event, axis]
+                        and below[event, axis] <= bounds.hi[term]
+                    ):
+                        some_hold = True
+                        if relaxed:
+                            total += worth[row, axis] if worth.shape[1] else 1.0
+                    else:
+                        all_hold = False
+                        if not relaxed:
+                            break
+                if some_hold if relaxed else all_hold:
+                    score = total if relaxed else worth[row, 0]
+                    best = max(best, score) if found else score
+                    found = True
+            if found:
+                filled = insert(places[event], scores[event], filled, place, best)
+        counts[event] = filled
+
+
+def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked) -> Named:
+    """Return the k best among the rows from `start` to before `end`."""
+    order = start + np.argsort(columns.arrival[start:end], kind="stable")
+    places, scores, counts = new_best(len(asked.lo), min(asked.k, len(order)))
+    counters = new_counters()
+    if not asked.relaxed:
+        worth = columns.scores[:, None]
+    elif columns.weights is None:
+        worth = np.empty((len(columns.scores), 0))
+    else:
+        worth = columns.weights
+    above, below = (asked.lo, asked.hi) if asked.how == "contain" else (asked.hi, asked.lo)
+    _compare(
+        columns.bounds,
+        order,
+        columns.died,
+        edit,
+        asked.relaxed,
+        worth,
+        above,
+        below,
+        places,
+        scores,
+        counts,
+        counters,
+    )
+    return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
+
+
+def _best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Named:
+    """Return the k best of a part at an edit."""
+    died = columns.died.view()
+    died.flags.writeable = False
+    life = Life(part.names, died, edit)
+    if asked.how is None:
+        return Named(part.structure.best(asked.lo, asked.k, life=life), part.names)
+    if not isinstance(part.structure, Slabs):
+        raise UsageError(
+            f"events with spans take the ranking index 'slabs'; this is {part.structure.name!r}"
+        )
+    found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
+    return Named(found, part.names)
+
+
+class LivePart(Protocol):
+    """What a part of a live set shows to be ranked."""
+
+    @property
+    def names(self) -> Rows:
+        """The set's row of each of its rows."""
+
+    @property
+    def rankings(self) -> dict[bool, RankedPart]:
+        """Its ranking structures, relaxed or not: made here when they are first asked."""
+
+
+def best_live(
+    parts: Sequence[LivePart],
+    recent: tuple[int, int],
+    columns: Columns,
+    edit: int,
+    asked: Asked,
+    index: str,
+) -> Best:
+    """Return the k best of a live set at an edit; `recent` rows are in no part."""
+    relaxed, d = asked.relaxed, asked.lo.shape[1]
+    found = []
+    for part in parts:
+        if relaxed not in part.rankings:
+            part.rankings[relaxed] = ranked_part(columns, part.names, d, index, relaxed=relaxed)
+        found.append(_best_part(part.rankings[relaxed], columns, edit, asked))
+    if recent[0] < recent[1] or not found:
+        found.append(_best_recent(columns, edit, *recent, asked))
+    return merged(found, columns.arrival, asked.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Rankings:
+    """The best subscriptions of events, best first."""
+
+    best: Best
+    event_ids: pa.Array | None
+    """Of the batch; `None`: its events are numbered from 0."""
+    _ids: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.best.counts)
+
+    def of(self, event: int) -> list[tuple[Id, float]]:
+        """Return the best subscriptions of an event and their scores, by its place in the batch."""
+        rows, scores = self.best.of(event)
+        return list(zip(self._ids[rows].tolist(), scores.tolist(), strict=True))
+
+    def table(self) -> pa.Table:
+        """Return all of them, with columns event, rank, subscription and score."""
+        event, rank, rows, scores = self.best.pairs()
+        events = pa.array(event)
+        if self.event_ids is not None:
+            events = self.event_ids.take(events)
+        kind = pa.int64() if self._ids.dtype == np.int64 else pa.large_string()
+        columns = {"event": events, "rank": pa.array(rank)}
+        columns["subscription"] = pa.array(self._ids[rows], kind)
+        return pa.table(columns | {"score": pa.array(scores)})

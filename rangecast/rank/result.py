@@ -1,0 +1,101 @@
+"""What a ranking gives back: the best subscriptions of each event, and the work that it took."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import UsageError
+from rangecast.model.boxes import Floats, Rows
+
+Longs = npt.NDArray[np.int64]
+Counters = npt.NDArray[np.int64]
+
+# Places in the array of counters that kernels fill; from LEVEL on, pages opened by level.
+EXAMINED, HOLES, CALLS, TESTED, WORDS, LEVEL = 0, 1, 2, 3, 4, 5
+LEVELS = 32
+"""More levels than any tree of pages has."""
+
+
+class Work(NamedTuple):
+    """How much was done: the same on every machine, so that tests can assert it."""
+
+    examined: int = 0
+    """Intervals looked at in lists and leaves, those that don't hold the event too."""
+    holes: int = 0
+    """Leaves opened in which no interval held the event."""
+    calls: int = 0
+    """Times that a next interval was asked for."""
+    tested: int = 0
+    """Boxes compared with an event, attribute by attribute."""
+    words: int = 0
+    """Words of 64 comparisons of codes."""
+    opened: tuple[int, ...] = ()
+    """Pages opened by level, leaves first."""
+
+    @classmethod
+    def of(cls, counters: Counters) -> Work:
+        """Read what kernels have counted."""
+        counts = counters.tolist()
+        while len(counts) > LEVEL and not counts[-1]:
+            counts.pop()
+        return cls._make((*counts[:LEVEL], tuple(counts[LEVEL:])))
+
+    def plus(self, other: Work) -> Work:
+        """Return the sum."""
+        return Work(
+            self.examined + other.examined,
+            self.holes + other.holes,
+            self.calls + other.calls,
+            self.tested + other.tested,
+            self.words + other.words,
+            tuple(map(sum, zip_longest(self.opened, other.opened, fillvalue=0))),
+        )
+
+
+def new_counters() -> Counters:
+    """Return the array that kernels count in."""
+    return np.zeros(LEVEL + LEVELS, np.int64)
+
+
+class Best(NamedTuple):
+    """The best subscriptions of some events: the first `counts[e]` of row e, best first."""
+
+    rows: Rows
+    """(events, k)"""
+    scores: Floats
+    """(events, k)"""
+    counts: Longs
+    work: Work = Work()
+
+    def of(self, event: int) -> tuple[Rows, Floats]:
+        """Return the rows and scores of one event."""
+        count = self.counts[event]
+        return self.rows[event, :count], self.scores[event, :count]
+
+    def pairs(self) -> tuple[Longs, Longs, Rows, Floats]:
+        """Return events, ranks from 1 on, rows and scores, a subscription of an event each."""
+        there = np.arange(self.rows.shape[1]) < self.counts[:, None]
+        event, place = np.nonzero(there)
+        return event, place + 1, self.rows[there], self.scores[there]
+
+
+def new_best(events: int, k: int) -> tuple[Rows, Floats, Longs]:
+    """Return room for the answers to some events."""
+    return np.empty((events, k), np.int32), np.empty((events, k)), np.zeros(events, np.int64)
+
+
+def checked(points: Floats, dimensions: int, k: int) -> Floats:
+    """Return events as kernels take them, (events, d), read-only; refuse what doesn't fit."""
+    if k < 1:
+        raise UsageError(f"k is how many subscriptions an event gets, at least 1; given: {k}")
+    given = np.ascontiguousarray(points, np.float64).view()
+    if given.ndim != 2 or given.shape[1] != dimensions:
+        raise UsageError(
+            f"events of this set take the shape (events, {dimensions}); given: {given.shape}"
+        )
+    given.flags.writeable = False
+    return given

@@ -1,0 +1,40 @@
+"""A short list of the best so far: by score, then row."""
+
+from __future__ import annotations
+
+from rangecast.kernels.jit import jit
+from rangecast.model.boxes import Floats, Rows
+
+
+@jit
+def insert(rows: Rows, scores: Floats, filled: int, row: int, score: float) -> int:
+    """Put a row where it belongs in a list by score, then row; return how many the list has.
+
+    A full list loses its last, or doesn't take the row.
+    """
+    k = len(rows)
+    if filled == k:
+        if scores[k - 1] > score or (scores[k - 1] == score and rows[k - 1] < row):
+            return k
+        filled -= 1
+    place = filled
+    while place and (
+        scores[place - 1] < score or (scores[place - 1] == score and rows[place - 1] > row)
+    ):
+        rows[place], scores[place] = rows[place - 1], scores[place - 1]
+        place -= 1
+    rows[place], scores[place] = row, score
+    return filled + 1
+
+
+@jit
+def insert_once(rows: Rows, scores: Floats, filled: int, row: int, score: float) -> int:
+    """As `insert`, where a row may be there already: only the better of the two stays."""
+    for place in range(filled):
+        if rows[place] == row:
+            if scores[place] >= score:
+                return filled
+            for after in range(place + 1, filled):
+                rows[after - 1], scores[after - 1] = rows[after], scores[after]
+            return insert(rows, scores, filled - 1, row, score)
+    return insert(rows, scores, filled, row, score)

@@ -1,0 +1,80 @@
+"""What covering and forwarding mean, in plain NumPy: this judges every index and every graph.
+
+It knows nothing of points, edges or roots: it compares all boxes with all boxes once, and then
+keeps to the definitions, a set at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.model.boxes import Boxes
+
+
+def cover_matrix(boxes: Boxes) -> np.ndarray:
+    """[a, b]: whether each box of subscription b lies inside a single box of a."""
+    lo, hi = boxes.lo, boxes.hi
+    inside = np.ones((len(lo), len(lo)), np.bool_)  # [outer, inner]
+    for j in range(lo.shape[1]):
+        inside &= (lo[:, None, j] <= lo[None, :, j]) & (hi[None, :, j] <= hi[:, None, j])
+    if not len(lo):
+        return inside
+    first = boxes.first[:-1]
+    in_some = np.logical_or.reduceat(inside, first, axis=0)
+    return np.logical_and.reduceat(in_some, first, axis=1)
+
+
+class Neighbourhood:
+    """Subscriptions of a pool that come and go; what is forwarded, by the definition."""
+
+    def __init__(self, boxes: Boxes):
+        self.covers = cover_matrix(boxes)
+        self.arrival: dict[int, int] = {}
+        self.clock = 0
+        self.forwarded: set[int] = set()
+
+    def above(self, row: int) -> set[int]:
+        """The live ones that cover a row; of equals only those that arrived before it."""
+        found = set()
+        for other in self.arrival:
+            if other != row and self.covers[other, row]:
+                earlier = row not in self.arrival or self.arrival[other] < self.arrival[row]
+                if earlier or not self.covers[row, other]:
+                    found.add(other)
+        return found
+
+    def kept(self) -> list[int]:
+        """Rows that nothing is above, in order of arrival."""
+        return [row for row in self.arrival if not self.above(row)]
+
+    def add(self, row: int) -> bool:
+        """Whether a new subscription is to be forwarded."""
+        self.arrival[row] = self.clock
+        self.clock += 1
+        if self.above(row):
+            return False
+        self.forwarded.add(row)
+        return True
+
+    def remove(self, row: int) -> tuple[list[int], bool]:
+        """What is to be forwarded when one leaves, and whether its leaving is."""
+        del self.arrival[row]
+        exposed = [r for r in self.arrival if r not in self.forwarded and not self.above(r)]
+        self.forwarded.update(exposed)
+        known = row in self.forwarded
+        self.forwarded.discard(row)
+        return exposed, known
+
+    def nearest(self, row: int) -> set[int]:
+        """Those above a row with nothing between: the edges of the strict poset."""
+        above = self.above(row)
+        return {a for a in above if not any(a in self.above(b) for b in above if b != a)}
+
+
+def earliest_kept(boxes: Boxes) -> list[int]:
+    """For each row the kept one that covers it and came first, -1 if it is kept itself."""
+    everything = Neighbourhood(boxes)
+    for row in range(boxes.rows):
+        everything.add(row)
+    kept = set(everything.kept())
+    return [min(everything.above(row) & kept, default=-1) for row in range(boxes.rows)]

@@ -1,0 +1,375 @@
+"""Relation graphs over every index: the messages, and Property 1, by the definition alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast import Boxes, Filter, Integer, Number, Space, UsageError
+from rangecast.cover import Graph
+from rangecast.cover.blocks import Blocks
+from rangecast.cover.choose import INDEXES
+from rangecast.cover.kdtree import KdTree
+from rangecast.model.filters import boxes_of
+from tests.adversarial import cases
+from tests.cover_oracle import Neighbourhood, cover_matrix
+from tests.strategies import boxes as some_boxes
+
+GRAPHS = (1, 2, 5, "all", "poset")
+INF = np.inf
+
+
+def space_of(dimensions: int) -> Space:
+    return Space(Number(f"a{j}") for j in range(dimensions))
+
+
+def random_boxes(rng: np.random.Generator, n: int, d: int, values: int = 12) -> Boxes:
+    """On a small grid, so that much is covered; all kinds of ranges, equal ones, several boxes."""
+    sizes = rng.choice([1, 1, 1, 2, 3], n)
+    total = int(sizes.sum())
+    ends = np.sort(rng.integers(0, values, (total, d, 2)), axis=2).astype(float)
+    lo, hi = ends[..., 0], ends[..., 1]
+    kind = rng.random((total, d))
+    largest = np.finfo(np.float64).max
+    lo[kind < 0.1], hi[(kind > 0.1) & (kind < 0.2)] = -largest, largest
+    free = (kind > 0.2) & (kind < 0.4)
+    lo[free], hi[free] = -INF, INF
+    null = (kind > 0.4) & (kind < 0.42)
+    lo[null] = hi[null] = INF
+    copies = rng.random(total) < 0.2
+    lo[copies], hi[copies] = lo[0], hi[0]
+    return Boxes.of(lo, hi, owner=np.repeat(np.arange(n), sizes))
+
+
+def check_state(graph: Graph, right: Neighbourhood) -> None:
+    """Every edge is right, and there are enough of them."""
+    assert graph.roots() == right.kept()
+    assert set(graph.forwarded()) == right.forwarded
+    for row in right.arrival:
+        above, known = right.above(row), graph.covered_by(row)
+        assert len(known) == len(set(known))
+        assert set(known) <= above
+        assert bool(known) == bool(above), "Property 1"
+        if graph.k == "all":
+            assert set(known) == above
+        elif graph.k == "poset":
+            assert set(known) == right.nearest(row)
+        else:
+            assert len(known) <= graph.k
+
+
+def play(
+    graph: Graph,
+    boxes: Boxes,
+    commands: list[int],
+    check_each: int = 1,
+    filters: list[Filter] | None = None,
+) -> None:
+    """Let subscriptions of a pool come, and go at their next mention."""
+    right = Neighbourhood(boxes)
+    for step, row in enumerate(commands):
+        if row in right.arrival:
+            assert graph.remove(row) == right.remove(row)
+        elif filters is not None:
+            assert graph.add(row, filters[row]) == right.add(row)
+        else:
+            assert graph.add_many(boxes.take([row])).tolist() == [right.add(row)]
+        if step % check_each == 0:
+            check_state(graph, right)
+    check_state(graph, right)
+
+
+@pytest.mark.parametrize("k", GRAPHS)
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_long_trace_gives_what_the_definition_gives(index, k):
+    rng = np.random.default_rng(5)
+    for d in (1, 3):
+        space, pool = space_of(d), random_boxes(rng, 60, d)
+        first = pool.first
+        filters = [
+            Filter.from_boxes(space, pool.lo[begin:end], pool.hi[begin:end])
+            for begin, end in pairwise(first)
+        ]
+        lo, hi, owner = boxes_of(space, filters)
+        commands = rng.integers(0, 60, 500).tolist()
+        play(Graph(space, index, k), Boxes.of(lo, hi, owner=owner), commands, 9, filters)
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_boxes_in_any_order(index, data):
+    boxes = data.draw(some_boxes(max_rows=14))
+    if not boxes.rows:
+        return
+    boxes = Boxes.of(boxes.lo, boxes.hi, owner=boxes.owner)
+    commands = data.draw(st.lists(st.integers(0, boxes.rows - 1), max_size=40))
+    play(
+        Graph(space_of(boxes.dimensions), index, data.draw(st.sampled_from(GRAPHS))),
+        boxes,
+        commands,
+    )
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("name", [name for name in cases() if "none" not in name])
+def test_adversarial_sets_come_and_go(index, name):
+    boxes = cases()[name][0]
+    boxes = Boxes.of(boxes.lo, boxes.hi, owner=boxes.owner)
+    n = boxes.rows
+    everything = [*range(n), *range(n)[::2], *range(0, n, 2), *range(n)[::-1]]
+    play(Graph(space_of(boxes.dimensions), index), boxes, everything, check_each=150)
+
+
+def messages_of(right: Neighbourhood, commands: list[tuple[bool, int]]) -> list[tuple]:
+    """The messages of commands, (command, subscription, withdraws), in order."""
+    told = []
+    for at, (comes, row) in enumerate(commands):
+        if comes:
+            told += [(at, row, False)] if right.add(row) else []
+        else:
+            exposed, known = right.remove(row)
+            told += [(at, one, False) for one in exposed] + ([(at, row, True)] if known else [])
+    return told
+
+
+def as_table(boxes: Boxes, commands: list[tuple[bool, int]]) -> pa.Table:
+    rows = np.array([row for _, row in commands])
+    comes = np.array([new for new, _ in commands])
+    columns = {"command": np.where(comes, "subscribe", "unsubscribe"), "id": rows}
+    for j in range(boxes.dimensions):
+        columns[f"a{j}_lo"] = pa.array(boxes.lo[rows, j], mask=~comes)
+        columns[f"a{j}_hi"] = pa.array(boxes.hi[rows, j], mask=~comes)
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize(("d", "values"), [(2, 1000), (5, 30), (5, 10**6)])
+def test_a_batch_of_commands_sends_the_same_messages(index, d, values):
+    """Thousands of boxes: leaves, tiles and shelves split, and everything is rebuilt meanwhile."""
+    rng = np.random.default_rng(d + values)
+    n = 3500
+    ends = np.sort(rng.integers(0, values, (n, d, 2)), axis=2).astype(float)
+    boxes = Boxes.of(ends[..., 0], ends[..., 1])
+    commands, live = [], []
+    for row in range(n):
+        commands.append((True, row))
+        live.append(row)
+        while live and rng.random() < 0.3:
+            commands.append((False, live.pop(int(rng.integers(len(live))))))
+    expected = messages_of(Fast(boxes), commands)
+    for k in (1, 3):
+        graph = Graph(space_of(d), index, k)
+        table = as_table(boxes, commands)
+        told = [graph.apply(table.slice(at, 1500)) for at in range(0, len(table), 1500)]
+        got = []
+        for part, some in enumerate(told):
+            at = (some.command + 1500 * part).tolist()
+            got += zip(at, some.ids, some.withdraws.tolist(), strict=True)
+        assert got == expected
+        assert sorted(live) == sorted(set(range(n)) & {i for i in range(n) if i in graph})
+
+
+class Fast(Neighbourhood):
+    """The same definitions over arrays, for thousands of rows that arrive in their order."""
+
+    def __init__(self, boxes: Boxes):
+        super().__init__(boxes)
+        n = boxes.rows
+        earlier = np.arange(n)[:, None] < np.arange(n)
+        self.over = self.covers & (earlier | ~self.covers.T) & ~np.eye(n, dtype=np.bool_)
+        self.live = np.zeros(n, np.bool_)
+        self.count = np.zeros(n, np.int64)
+        self.known = np.zeros(n, np.bool_)
+
+    def add(self, row: int) -> bool:
+        self.live[row] = True
+        self.count += self.over[row]
+        self.known[row] = self.count[row] == 0
+        return bool(self.known[row])
+
+    def remove(self, row: int) -> tuple[list[int], bool]:
+        self.live[row] = False
+        self.count -= self.over[row]
+        exposed = np.flatnonzero(self.live & ~self.known & (self.count == 0))
+        self.known[exposed] = True
+        return exposed.tolist(), bool(self.known[row])
+
+
+@pytest.mark.parametrize("k", GRAPHS)
+@pytest.mark.parametrize("index", INDEXES)
+def test_of_equal_boxes_one_represents_the_rest(index, k):
+    """The algorithm as printed lets the two cover each other here, and events are lost."""
+    graph = Graph(space_of(1), index, k)
+    assert graph.add("cover", "a0 between 0 and 9")
+    assert not graph.add("one", "a0 between 3 and 4")
+    assert not graph.add("two", "a0 between 3 and 4")
+    assert graph.remove("cover") == (["one"], True)
+    assert graph.covered_by("two") == ["one"]
+    assert graph.covers("one", "two")
+    assert graph.covers("two", "one")
+    assert graph.remove("one") == (["two"], True)
+    assert graph.remove("two") == ([], True)
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_what_was_forwarded_stays_so_and_is_not_sent_again(index):
+    graph = Graph(space_of(1), index)
+    assert graph.add("small", "a0 between 3 and 4")
+    assert graph.add("large", "a0 between 0 and 9")
+    assert graph.roots() == ["large"]
+    assert graph.forwarded() == ["small", "large"]
+    assert graph.covered_by("small") == ["large"]
+    assert graph.remove("large") == ([], True)
+    assert graph.roots() == ["small"]
+    assert graph.work.rejoin.calls == 1
+
+
+def test_alternatives_are_covered_one_by_one():
+    graph = Graph(Space([Integer("x"), Integer("y")]))
+    graph.add("two", "x between 0 and 9 or y between 0 and 9")
+    assert not graph.add("in each", "x between 1 and 2 or y between 3 and 4")
+    assert not graph.add("in one", "x between 1 and 2 and y > 100")
+    assert graph.add("in their union only", "x between 0 and 20 and y between 0 and 20")
+    assert graph.covers("two", "in each")
+    assert not graph.covers("in each", "two")
+
+
+def test_lemma_1_and_theorem_1_hold_on_the_paper_s_workload():
+    from rangecast.workloads import generate
+
+    made = generate("covering", commands=4000, attributes=3, unsubscribe_share=0.3)
+    commands = made.tables["commands"]
+    left = commands["command"].to_pylist().count("unsubscribe")
+    calls = {}
+    for k in (1, 2, 4):
+        graph = Graph(made.space, "kdtree", k)
+        graph.apply(commands)
+        work = graph.work
+        assert work.subscribe.calls == len(commands) - left
+        calls[k] = work.subscribe.calls + work.unsubscribe.calls
+    assert calls[1] - (len(commands) - left) <= left
+    assert calls[1] <= 2 * min(calls.values())
+    assert calls[1] > calls[2] >= calls[4]
+
+
+@pytest.mark.parametrize("index", ["kdtree", "zcurve", "blocks"])
+def test_an_index_does_less_than_a_scan(index):
+    rng = np.random.default_rng(1)
+    ends = np.sort(rng.random((6000, 6, 2)), axis=2)
+    boxes = Boxes.of(ends[..., 0], ends[..., 1])
+    work = {}
+    for name in (index, "scan"):
+        graph = Graph(space_of(6), name)
+        graph.add_many(boxes)
+        work[name] = graph.work
+    assert work["scan"].subscribe.comparisons > 6 * work[index].subscribe.comparisons
+    assert work["scan"].late.comparisons > 4 * work[index].late.comparisons
+    assert work["scan"].subscribe.nodes == 0 < work[index].subscribe.nodes
+
+
+def test_a_wildcard_is_found_at_once():
+    """Boxes that mention two of forty attributes; a search for one looks at few of them."""
+    rng = np.random.default_rng(2)
+    lo, hi = np.full((5000, 40), -INF), np.full((5000, 40), INF)
+    for row in range(5000):
+        for j in rng.choice(40, 2, replace=False):
+            lo[row, j], hi[row, j] = np.sort(rng.integers(0, 10**6, 2))
+    graph = Graph(space_of(40))
+    graph.add_many(Boxes.of(lo, hi))
+    graph._live.store.work[:] = 0
+    graph.add_many(Boxes.of(lo[:100], hi[:100], ids=list(range(5000, 5100))))
+    assert graph.work.subscribe.comparisons < 100 * 20
+
+
+def test_a_tree_that_grew_deep_is_built_anew():
+    tree = KdTree(1)
+    assert tree.memory
+    ramp = np.arange(30_000.0)
+    graph = Graph(space_of(1), "kdtree")
+    assert graph.add_many(Boxes.of(ramp[:, None], ramp[:, None] + 0.5)).all()
+    axis, parent = graph._live.index.state.axis, graph._live.index.state.parent
+    depths = []
+    for leaf in np.flatnonzero(axis[: graph._live.index.state.notes[2]] == -1).tolist():
+        depth = 0
+        while leaf > 0:
+            leaf, depth = int(parent[leaf]), depth + 1
+        depths.append(depth)
+    assert max(depths) < 250  # each of its 1,800 leaves would hang below the one before
+
+
+def test_blocks_hold_only_roots_when_one_coverer_is_enough():
+    rng = np.random.default_rng(3)
+    boxes = random_boxes(rng, 800, 2)
+    graphs = {k: Graph(space_of(2), "blocks", k) for k in (1, 2)}
+    for graph in graphs.values():
+        graph.add_many(boxes)
+    held = {k: graph._live.index.state.place >= 0 for k, graph in graphs.items()}
+    owners = graphs[1]._live.store.owner[np.flatnonzero(held[1])]
+    assert set(owners.tolist()) == set(graphs[1].roots())
+    assert held[2].sum() == len(boxes.lo)
+    assert Blocks(2).memory < graphs[1].memory
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda g: g.add("a", "a0 > 1"), "there already"),
+        (lambda g: g.remove("b"), "no subscription 'b'"),
+        (lambda g: g.covers("a", "c"), "no subscription 'c'"),
+        (lambda g: g.add(1.5, "a0 > 1"), "integer or a text"),
+        (lambda g: g.add(2**70, "a0 > 1"), "64 bits"),
+        (lambda g: g.add_many(Boxes.of([[0.0, 0.0]], [[1.0, 1.0]])), "don't fit"),
+        (lambda g: g.add_many(Boxes.of([[0.0]], [[1.0]], ids=["a"])), "there already"),
+        (lambda g: g.add_many(Boxes.of([[0.0]] * 2, [[1.0]] * 2, ids=["b"] * 2)), "there already"),
+        (lambda g: g.remove_many(["a", "a"]), "twice"),
+        (lambda g: g.apply(pa.table({"id": [1]})), "'command' and 'id'"),
+        (lambda g: g.apply(pa.table({"command": ["leave"], "id": ["a"]})), "expected subscribe"),
+        (lambda g: g.apply(pa.table({"command": ["unsubscribe"], "id": ["b"]})), "isn't there"),
+        (lambda g: Graph(g.space, "rtree"), "no index"),
+        (lambda g: Graph(g.space, k=0), "from 1"),
+        (lambda g: Graph(g.space, k="some"), "'poset'"),
+    ],
+)
+def test_mistakes_are_named_and_change_nothing(call, says):
+    graph = Graph(space_of(1))
+    graph.add("a", "a0 > 0")
+    with pytest.raises(UsageError, match=says):
+        call(graph)
+    assert graph.roots() == ["a"]
+    assert len(graph) == 1
+    assert "a" in graph
+
+
+def test_many_are_removed_in_order_and_rows_are_used_again():
+    graph = Graph(space_of(1))
+    for size in range(9, 0, -1):
+        graph.add(size, f"a0 between 0 and {size}")
+    told = graph.remove_many([9, 8, 6])
+    assert told.ids == [8, 9, 7, 8]
+    assert told.withdraws.tolist() == [False, True, False, True]
+    assert told.command.tolist() == [0, 0, 1, 1]
+    before = graph.memory
+    for _ in range(200):
+        graph.add("again", "a0 = 3")
+        graph.remove("again")
+    assert graph.memory == before
+
+
+def test_the_oracle_itself_on_a_case_by_hand():
+    boxes = Boxes.of([[0.0], [1.0], [1.0], [5.0]], [[9.0], [2.0], [2.0], [12.0]])
+    assert cover_matrix(boxes).astype(int).tolist() == [
+        [1, 1, 1, 0],
+        [0, 1, 1, 0],
+        [0, 1, 1, 0],
+        [0, 0, 0, 1],
+    ]
+    right = Neighbourhood(boxes)
+    assert [right.add(row) for row in range(4)] == [True, False, False, True]
+    assert right.kept() == [0, 3]
+    assert right.remove(0) == ([1], True)

@@ -1,0 +1,421 @@
+"""Cells, projection, subsets, links, exact indexing, and the trade: none of them loses an event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast import Boolean, Category, Integer, Number, Space, String, Timestamp, UsageError
+from rangecast.merge import Cells, Hybrid, Links, Subsets, Table, chosen_attributes
+from rangecast.merge.holders import Holders
+from rangecast.merge.projection import mentioned_subsets
+from rangecast.merge.ranges import Ranges, union_of_boxes
+from rangecast.merge.trade import Setting, holds, outcome, recommended
+from rangecast.merge.trade import settings as to_try
+from rangecast.model.boxes import Boxes
+from rangecast.model.events import encode_events
+from rangecast.model.filters import Filter
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.workloads import generate
+from tests.test_merge_table import matched, pairs
+
+
+def zipf_and_uniform(n, m, d=3, **options):
+    made = generate("mics", subscriptions=n, events=m, attributes=d, **options)
+    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    return made.space, boxes, encode_events(made.space, made.tables["events"]).points
+
+
+def filters_of(space, boxes):
+    """Each subscription as the filter that it came from."""
+    first = boxes.first
+    return {
+        one: Filter.from_boxes(space, boxes.lo[a:b], boxes.hi[a:b])
+        for one, a, b in zip(boxes.ids.to_pylist(), first[:-1], first[1:], strict=True)
+    }
+
+
+# ---- cells
+
+
+def test_every_value_has_a_cell_and_a_missing_one_has_its_own():
+    space = Space(
+        [
+            Number("bounded", min=0, max=1),
+            Number("free"),
+            Integer("few", min=3, max=9),
+            Integer("many", min=0, max=10**6),
+            Boolean("yes"),
+            Category("kind", [f"k{i}" for i in range(5)]),
+            String("word"),
+            Timestamp("at"),
+            Number("positive", min=0),
+        ]
+    )
+    for bits in (2, 4, 7):
+        for name in space.names:
+            cells = Cells.uniform(space, bits, [name])
+            axis = space.axis(name)
+            points = np.full((5, len(space)), np.inf)
+            points[:, axis] = [-1e300, 0.0, 1e300, np.finfo(float).max, np.inf]
+            found = cells.cells(points)[:, 0]
+            assert (np.diff(found[:4].astype(int)) >= 0).all()
+            assert found[4] == found[:4].max() + 1  # its own, the next one
+            assert found[4] < 1 << bits
+    exact = Cells.uniform(space, 3, ["few"])
+    points = np.full((7, len(space)), np.inf)
+    points[:, space.axis("few")] = np.arange(3, 10)
+    assert len(set(exact.cells(points)[:, 0].tolist())) == 7
+
+
+def test_when_a_domain_fills_all_cells_the_missing_share_the_last():
+    space = Space([Integer("x", min=0, max=255)])
+    cells = Cells.uniform(space, 8)
+    points = np.append(np.arange(256.0), np.inf)[:, None]
+    assert cells.cells(points)[:, 0].tolist() == [*range(256), 255]
+    table = Table(space, 8)
+    table.add("s", "x is null")
+    assert table.holds({})
+    table.remove("s")
+    table.add("t", "x = 255")
+    assert table.holds({"x": 255})
+    assert not table.holds({"x": 254})
+
+
+def test_quantile_cells_let_fewer_pass_where_publications_crowd():
+    space, boxes, points = zipf_and_uniform(
+        60, 20_000, subscription_distribution="uniform", size=37, domain=4096
+    )
+    truth = matched(boxes, np.arange(60), points)
+    passed = {}
+    for kind in ("uniform", "quantiles"):
+        cells = Setting(space.names, 4, kind).made(space, points[:10_000])
+        held = Table.of(space, boxes, cells=cells).holds_many(points)
+        assert (held >= truth).all()
+        passed[kind] = held.sum()
+    assert passed["quantiles"] < passed["uniform"]
+
+
+def test_cells_are_made_anew_when_publications_move():
+    rng = np.random.default_rng(1)
+    space = Space([Number("x"), Number("y")])
+    early, later = rng.normal(0, 1, (4000, 2)), rng.normal(3, 1, (4000, 2))
+    centre = rng.normal(1.5, 2, (300, 2))
+    boxes = Boxes.of(centre - 0.05, centre + 0.05)
+    table = Table.of(space, boxes, cells=Cells.quantiles(space, 6, early))
+    fresh = rng.normal(0, 1, (4000, 2))
+    assert table.cells.moved(early) == 0.0
+    assert table.cells.moved(fresh) < 0.05
+    assert table.cells.moved(later) > 0.5
+    assert not table.refresh(fresh)
+    before = table.holds_many(later).sum()
+    assert table.refresh(later)
+    held = table.holds_many(later)
+    assert (held >= matched(boxes, np.arange(300), later)).all()
+    assert held.sum() < before
+    for row in range(300):
+        table.remove(row)
+    assert table.steps == 1
+    assert table.cells.moved(later[:0]) == 0.0
+
+
+def test_subscriptions_that_came_as_ranges_stop_a_refresh():
+    space = Space([Number("x")])
+    points = np.linspace(0, 1, 100)[:, None]
+    table = Table(space, cells=Cells.quantiles(space, 4, points))
+    table.add_ranges("s", table.ranges(), table.cells.digest)
+    with pytest.raises(UsageError, match="came as ranges"):
+        table.refresh(points + 5)
+
+
+# ---- projection and subsets
+
+
+def test_the_attributes_that_tell_subscriptions_apart_are_chosen():
+    rng = np.random.default_rng(2)
+    space = Space(Number(name, min=0, max=1) for name in ("wide", "narrow", "medium"))
+    lo = rng.random((500, 3)) * 0.4
+    boxes = Boxes.of(lo, lo + np.array([0.6, 0.01, 0.1]))
+    assert chosen_attributes(space, boxes, 2) == ("narrow", "medium")
+    with pytest.raises(UsageError, match="1 to 3"):
+        chosen_attributes(space, boxes, 4)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from(["all", "any"]), st.integers(1, 3))
+def test_tables_of_subsets_lose_nothing(seed, combine, most):
+    rng = np.random.default_rng(seed)
+    d = 5
+    space = Space(Number(f"a{i}", min=0, max=1) for i in range(d))
+    lo = rng.random((40, d)) * 0.8
+    hi = lo + 0.2 * rng.random((40, d))
+    free = rng.random((40, d)) < (0.2 if combine == "all" else 0.6)
+    lo[free], hi[free] = -np.inf, np.inf
+    boxes = Boxes.of(lo, hi)
+    if combine == "all":
+        subsets = [space.names[i : i + most] for i in range(0, d, most)]
+    else:
+        subsets = mentioned_subsets(space, boxes, most, company=1) or [space.names[:1]]
+    tables = Subsets(space, subsets, 4, combine=combine, limit=8)
+    points = rng.random((60, d))
+    points[rng.random((60, d)) < 0.1] = np.inf
+    for one, text in filters_of(space, boxes).items():
+        tables.add(one, text)
+    for row in range(40):
+        live = np.arange(row, 40)
+        held = tables.holds_many(points)
+        assert (held >= matched(boxes, live, points)).all()
+        tables.remove(row)
+    assert len(tables) == 0
+    assert not tables.holds_many(points).any()
+    for wrong in (lambda: tables.remove(0), lambda: Subsets(space, [])):
+        with pytest.raises(UsageError):
+            wrong()
+
+
+def test_more_subsets_let_fewer_pass():
+    space, boxes, points = zipf_and_uniform(
+        300, 5000, d=6, subscription_distribution="uniform", event_distribution="uniform", size=60
+    )
+    one = Subsets(space, [space.names[:2]], 6)
+    three = Subsets(space, [space.names[:2], space.names[2:4], space.names[4:]], 6)
+    for name, text in filters_of(space, boxes).items():
+        one.add(name, text)
+        three.add(name, text)
+    truth = matched(boxes, np.arange(300), points)
+    assert (three.holds_many(points) >= truth).all()
+    assert three.holds_many(points).sum() < one.holds_many(points).sum()
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("gap", [0, 5])
+def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
+    """Five brokers; what each knows of a link is the sum of what lies behind it."""
+    rng = np.random.default_rng(gap)
+    space = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
+    ways = {0: [1], 1: [0, 2, 3], 2: [1], 3: [1, 4], 4: [3]}
+    brokers = {one: Links(space, 6, limit=8, gap=gap) for one in ways}
+    for one, others in ways.items():
+        for link in ["clients", *others]:
+            assert not len(brokers[one].connect(link).ranges)
+    sent = 0
+
+    def pass_on(broker, notices):
+        nonlocal sent
+        for link, notice in notices.items():
+            if link != "clients":
+                sent += 1
+                pass_on(link, brokers[link].receive(broker, notice))
+
+    def reached(start, event):
+        """Brokers whose clients get an event that a client of `start` publishes."""
+        got, open_ways = set(), [(start, None)]
+        while open_ways:
+            broker, came_over = open_ways.pop()
+            for link in brokers[broker].holds(event, came_over):
+                if link == "clients":
+                    got.add(broker)
+                else:
+                    open_ways.append((link, broker))
+        return got
+
+    live = {}
+    for turn in range(160):
+        if live and rng.random() < 0.45:
+            name = list(live)[rng.integers(len(live))]
+            broker, *_ = live.pop(name)
+            pass_on(broker, brokers[broker].remove("clients", name))
+        else:
+            low = rng.integers(0, 56, 2)
+            high = low + rng.integers(0, 8, 2)
+            text = f"x between {low[0]} and {high[0]} and y between {low[1]} and {high[1]}"
+            broker = int(rng.integers(5))
+            live[turn] = broker, low, high
+            pass_on(broker, brokers[broker].add("clients", turn, text))
+        event = dict(zip("xy", rng.integers(0, 64, 2).tolist(), strict=True))
+        wanted = {
+            broker
+            for broker, low, high in live.values()
+            if (low <= list(event.values())).all() and (list(event.values()) <= high).all()
+        }
+        assert wanted <= reached(int(rng.integers(5)), event)
+        if turn % 40 == 39:
+            for one, others in ways.items():
+                for link in others:
+                    assert pairs(brokers[link][one].ranges()) == pairs(
+                        Table_of_told(brokers[one].told(link), brokers[one]["clients"]).ranges()
+                    )
+    for name, (broker, *_) in live.items():
+        pass_on(broker, brokers[broker].remove("clients", name))
+    for one, others in ways.items():
+        assert not any(len(brokers[one][link].ranges()) for link in others)
+    assert sent < 160 * 4 * 2
+
+
+def Table_of_told(ranges, model):  # noqa: N802
+    """What a neighbour's table holds once it was told these ranges."""
+    table = Table(model.space, cells=model.cells, gap=model.gap)
+    table.shift(ranges, 1)
+    return table
+
+
+def test_a_link_that_comes_late_is_told_all_and_one_that_goes_is_forgotten():
+    space = Space([Integer("x", min=0, max=63)])
+    links = Links(space, 6)
+    links.connect("a")
+    links.connect("b")
+    assert pairs(links.add("a", 1, "x < 10")["b"].ranges) == [(0, 9)]
+    assert "a" not in links.add("a", 2, "x < 5")
+    assert pairs(links.add("b", 3, "x between 5 and 20")["a"].ranges) == [(5, 20)]
+    assert pairs(links.connect("c").ranges) == [(0, 20)]
+    assert links.holds({"x": 7}) == ["a", "b"]
+    assert links.holds({"x": 7}, came_over="a") == ["b"]
+    notices = links.disconnect("a")
+    assert pairs(notices["c"].ranges) == [(0, 4)]
+    assert pairs(notices["b"].ranges) == [(0, 9)]
+    assert not any(notice.more for notice in notices.values())
+    with pytest.raises(UsageError, match="no link"):
+        links.remove("a", 1)
+    with pytest.raises(UsageError, match="already"):
+        links.connect("b")
+
+
+# ---- exact indexing
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.sampled_from(["integer", "number"]))
+def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind):
+    rng = np.random.default_rng(seed)
+    make = {"integer": Integer, "number": Number}[kind]
+    space = Space(make(name, min=0, max=15) for name in "wxyz")
+    index = Hybrid(space, 3, attributes=["w", "y"], limit=4)
+    live, sent = {}, set()
+    for turn in range(40):
+        if live and rng.random() < 0.4:
+            name = list(live)[rng.integers(len(live))]
+            del live[name]
+            told = index.remove(name)
+        else:
+            low = rng.integers(0, 12, 4).astype(float)
+            high = low + rng.integers(0, 15, 4)
+            free = rng.random(4) < 0.3
+            low[free], high[free] = -np.inf, np.inf
+            name = turn
+            live[name] = low, high
+            told = index.add(name, Filter.from_boxes(space, low, high))
+        assert sent.isdisjoint(told.sent)
+        sent = (sent | set(told.sent)) - set(told.taken_back)
+        assert sent == set(index.active)
+        assert sent | set(index.passive) == set(live)
+        values = rng.integers(0, 16, (20, 4)).astype(float)
+        values[rng.random((20, 4)) < 0.1] = np.inf
+        for point in values:
+            event = {n: v for n, v in zip("wxyz", point.tolist(), strict=True) if v < np.inf}
+            right = [n for n, (lo, hi) in live.items() if ((lo <= point) & (point <= hi)).all()]
+            assert index.matches(event) == sorted(right)
+            assert index.holds(event) == bool(right)
+            assert index.candidates(point) >= len(right)
+
+
+def test_candidates_are_found_among_many_that_came_and_went():
+    """And the search leaves out what ends too early: its work is counted."""
+    rng = np.random.default_rng(5)
+    holders, live = Holders(), {}
+    for row in range(2500):
+        start = np.uint64(rng.integers(0, 1 << 20))
+        ranges = Ranges(np.array([start]), np.array([start + np.uint64(rng.integers(0, 300))]))
+        holders.add(np.array([row]), ranges)
+        live[row] = ranges
+        if row % 3:
+            gone = list(live)[rng.integers(len(live))]
+            holders.remove(gone)
+            del live[gone]
+    for first in rng.integers(0, 1 << 20, 50).tolist():
+        last = first + 500
+        found, looked = holders.overlapping(Ranges(*np.array([[first], [last]], np.uint64)))
+        right = [r for r, (a, b) in live.items() if a[0] <= last and b[0] >= first]
+        assert found.tolist() == right
+        assert looked < 200 < len(live)
+
+
+def test_covered_and_subsumed_ones_wait_on_the_passive_list():
+    space = Space([Integer("x", min=0, max=99), Number("y", min=0, max=1), Integer("z")])
+    index = Hybrid(space, 6, attributes=["x"])
+    assert index.add("left", "x <= 50 and z > 3").sent == ["left"]
+    assert index.add("right", "x > 50 and z > 3").sent == ["right"]
+    assert index.add("inside", "x between 10 and 20 and z = 7").sent == []
+    assert index.add("across", "x between 40 and 60 and z > 5").sent == []  # by both together
+    assert index.passive == ["inside", "across"]
+    assert index.remove("left") == (["inside", "across"], ["left"], 1)
+    told = index.add("all", "z > 1")
+    assert told.sent == ["all"]
+    assert sorted(told.taken_back) == ["across", "inside", "right"]
+    assert index.remove("across").taken_back == []
+    assert sorted(index.remove("all").sent) == ["inside", "right"]
+    with pytest.raises(UsageError, match="no subscription"):
+        index.remove("all")
+    with pytest.raises(UsageError, match="already"):
+        index.add("right", "true")
+
+
+# ---- the trade
+
+
+def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
+    space, boxes, points = zipf_and_uniform(400, 3000, d=4, size=20)
+    truth = matched(boxes, np.arange(400), points)
+    order = chosen_attributes(space, boxes, 4, points)
+    tried = [
+        outcome(space, boxes, one, 50, points, truth)
+        for one in to_try(order, most=2, sampled=True)
+        if one.bits <= 6
+    ]
+    assert {one.setting.cells for one in tried} == {"uniform", "quantiles"}
+    for one in tried:
+        assert one.ranges <= min(50, one.all_ranges)
+        assert (one.gap > 0) == (one.ranges < one.all_ranges)
+        assert one.matched == truth.sum() <= one.passed
+        assert 0 <= one.false_positives < 1
+        assert 0 < one.share <= 1
+    best = recommended(tried)
+    assert best.passed == min(one.passed for one in tried)
+    wide = [outcome(space, boxes, best.setting, b, points, truth).passed for b in (5, 50, 5000)]
+    assert wide == sorted(wide, reverse=True)  # the slider from memory to precision
+    with pytest.raises(UsageError, match="no setting"):
+        recommended([])
+
+
+def test_imperfect_merging_costs_traffic_that_is_measured():
+    space, boxes, points = zipf_and_uniform(2000, 5000, size=2, event_distribution="uniform")
+    truth = matched(boxes, np.arange(2000), points)
+    ranges, passed = [], []
+    for gap in (0, 4, 64, 4096):
+        table = Table.of(space, boxes, 8, gap=gap)
+        held = table.holds_many(points)
+        assert (held >= truth).all()
+        ranges.append(len(table.ranges()))
+        passed.append(int(held.sum()))
+    assert ranges == sorted(ranges, reverse=True)
+    assert passed == sorted(passed)
+    assert ranges[-1] < ranges[0] / 10
+
+
+def test_no_boxes_and_no_events():
+    space = Space([Number("x", min=0, max=1)])
+    none = Boxes.of(np.zeros((0, 1)), np.zeros((0, 1)))
+    cells = Cells.uniform(space, 4)
+    assert not len(union_of_boxes(cells, none.lo, none.hi, none.owner))
+    table = Table.of(space, none, 4)
+    assert not table.holds_many(np.array([[0.5]])).any()
+    assert not len(table.holds_many(np.zeros((0, 1))))
+    assert not holds(table.ranges(), cells.places(np.array([[0.5]]))).any()
+    assert len(table.add_many(none).offsets) == 1
+    assert not table.holds({"x": 0.5})
+    assert table.share() == 0.0
+    nobody = np.zeros((0, 1)), np.zeros(0, np.bool_)
+    assert outcome(space, none, Setting(("x",), 4, "uniform"), 3, *nobody).false_positives == 0

@@ -1,0 +1,367 @@
+"""notify: every list right after every change, told to those concerned alone, in few messages."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast.errors import UsageError
+from rangecast.notify.baselines import unicast
+from rangecast.notify.board import Board
+from rangecast.notify.given import groups_of
+from rangecast.notify.interests import Interests
+from rangecast.notify.messages import Outbox
+from rangecast.notify.subscriber import Entry, Interest, Lists
+from tests.notify_model import Model, boards, changes, fewest_rectangles
+
+EXACT = [("dense", None), ("sparse", None), ("sparse", 3)]
+
+
+def make(k, objects, interests, wanted=None, **options):
+    columns = {
+        "id": list(range(len(interests))),
+        "x_lo": [lo for lo, _ in interests],
+        "x_hi": [hi for _, hi in interests],
+    }
+    if wanted is not None:
+        columns["k"] = wanted
+    names, xs, ys = zip(*objects, strict=True) if objects else ((), (), ())
+    return Board(k, {"id": names, "x": xs, "y": ys}, columns, **options)
+
+
+def shown(entries):
+    return [tuple(entry) for entry in entries]
+
+
+def received(board_messages, lo, hi):
+    return [m for m in board_messages if m.reaches(lo, hi)]
+
+
+@given(st.data(), st.integers(1, 4), st.sampled_from(EXACT))
+def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
+    objects, interests = data.draw(boards())
+    algorithm, sketch = how
+    board = make(k, objects, interests, algorithm=algorithm, sketch=sketch)
+    model = Model(objects)
+    held = [board.interest(i) for i in range(len(interests))]
+    for number, change in enumerate(data.draw(changes(objects))):
+        before = [model.best(lo, hi, k) for lo, hi in interests]
+        moved = len(change) == 3 and change[0] in model.objects
+        messages = list(board.run([change]))
+        model.change(*change)
+        assert [(m.seq, m.position) for m in messages] == [
+            (number, p) for p in range(len(messages))
+        ]
+        for place, (lo, hi) in enumerate(interests):
+            mine = received(messages, lo, hi)
+            after = model.best(lo, hi, k)
+            if before[place] == after and not moved:
+                assert not mine
+            for message in mine:
+                held[place].receive(message)
+            assert shown(held[place].best) == after
+            if not moved:
+                assert len(mine) <= 2
+                assert len({m.object for m in mine}) == len(mine)
+            else:
+                assert len(mine) <= 4
+        if algorithm == "sparse" and sketch is None:
+            assert all(any(m.reaches(lo, hi) for lo, hi in interests) for m in messages)
+
+
+@given(st.data(), st.integers(1, 5), st.sampled_from([1.0, 0.5, 0.3, 0.25]))
+def test_approximate_ones_never_miss_and_stay_near(data, k, epsilon):
+    """Theorem 7: a message is of an object ranked about k, or of one whose value changed."""
+    objects, interests = data.draw(boards())
+    algorithm = data.draw(st.sampled_from(["dense", "sparse"]))
+    board = make(k, objects, interests, algorithm=algorithm, epsilon=epsilon)
+    model = Model(objects)
+    held = [board.interest(i) for i in range(len(interests))]
+    for change in data.draw(changes(objects)):
+        name = change[0]
+        old = Model()
+        old.objects = dict(model.objects)
+        messages = list(board.run([change]))
+        model.change(*change)
+        for place, (lo, hi) in enumerate(interests):
+            for message in received(messages, lo, hi):
+                held[place].receive(message)
+                ranks = old.rank(message.object, lo, hi), model.rank(message.object, lo, hi)
+                if message.object == name:
+                    assert min(ranks) <= (1 + epsilon) * k
+                elif name in old.objects and name in model.objects and len(change) == 2:
+                    assert (1 - epsilon) * k <= ranks[1] <= (1 + epsilon) * k
+            assert shown(held[place].best) == model.best(lo, hi, k)
+        if len(change) == 2 and name in old.objects:
+            by_object = {}
+            for message in messages:
+                by_object[message.object] = by_object.get(message.object, 0) + 1
+            assert all(count <= groups_of(epsilon, k) for count in by_object.values())
+
+
+def needed(before, after, names, k, lo, hi):
+    """Return what an interest must hear of a batch, by the definition, in its order."""
+    worse, others = [], set()
+    final, original = after.best(lo, hi, k), before.best(lo, hi, k)
+    for name in names:
+        old, new = before.objects.get(name), after.objects.get(name)
+        if old is not None and (new is None or new[:2] > old[:2]):
+            rank = sum(o < old for o in after.inside(lo, hi) if o[2] != name) + 1
+            if new in final or (old in original and rank <= k):
+                worse.append((new[:2] if new else (math.inf, old[1]), name))
+        elif new is not None and new != old and new in final:
+            others.add(name)
+    for entry in final:
+        if entry[2] not in names and entry not in original:
+            others.add(entry[2])
+    return [name for _, name in sorted(worse, reverse=True)], others
+
+
+@given(st.data(), st.integers(1, 4), st.sampled_from([*EXACT, ("dense", 0.5), ("sparse", 0.5)]))
+def test_a_batch_sends_what_is_needed_in_order(data, k, how):
+    objects, interests = data.draw(boards())
+    algorithm, extra = how
+    epsilon = extra if isinstance(extra, float) else None
+    board = make(
+        k,
+        objects,
+        interests,
+        algorithm=algorithm,
+        epsilon=epsilon,
+        sketch=None if epsilon else extra,
+    )
+    model = Model(objects)
+    held = [board.interest(i) for i in range(len(interests))]
+    for batch in data.draw(st.lists(st.just(None), min_size=1, max_size=4)):
+        there = [(name, o[3], o[0]) for name, o in model.objects.items()]
+        batch = data.draw(changes(there, most=8))
+        before = Model()
+        before.objects = dict(model.objects)
+        one_by_one = data.draw(st.integers(0, 3)) == 0
+        messages = list(board.run(batch) if one_by_one else board.apply(batch))
+        places = {name: {o[3]} for name, o in before.objects.items()}
+        for change in batch:
+            model.change(*change)
+            if len(change) == 3:
+                places.setdefault(change[0], set()).add(change[2])
+        names = {c[0] for c in batch if before.objects.get(c[0]) != model.objects.get(c[0])}
+        plain = all(len(places[name]) == 1 for name in names)  # nothing moved or came again
+        again = any(
+            before.objects.get(n) and model.objects.get(n) and before.objects[n][1] != o[1]
+            for n, o in model.objects.items()
+        )
+        for place, (lo, hi) in enumerate(interests):
+            mine = received(messages, lo, hi)
+            for message in mine:
+                held[place].receive(message)
+            assert shown(held[place].best) == model.best(lo, hi, k)
+            if not one_by_one and not epsilon and plain and not again:
+                worse, others = needed(before, model, names, k, lo, hi)
+                told = [m.object for m in mine]
+                assert told[: len(worse)] == worse
+                assert sorted(told[len(worse) :]) == sorted(others)
+                assert all(m.y == model.objects[m.object][0] for m in mine if m.y < math.inf)
+    assert not len(Lists.now(board.objects, board.interests, k).wrong(board.objects))
+
+
+@settings(max_examples=80)
+@given(st.data(), st.integers(1, 3), st.booleans())
+def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, every):
+    objects, interests = data.draw(boards(most_objects=5, most_interests=9))
+    change = data.draw(changes(objects, most=1))[0]
+    if len(change) == 3 and change[0] in {name for name, _, _ in objects}:
+        return  # a move is two updates
+    if every:  # an interest for every set of objects that a range can hold
+        places = {x for _, x, _ in objects} | set(change[2:])
+        interests = [(lo, hi) for lo in places for hi in places if lo <= hi]
+    sent = {}
+    for algorithm in ("dense", "sparse"):
+        board = make(k, objects, interests, algorithm=algorithm)
+        sent[algorithm] = list(board.run([change]))
+    for name in {m.object for m in sent["dense"]} | {m.object for m in sent["sparse"]}:
+        counts = {a: sum(m.object == name for m in found) for a, found in sent.items()}
+        heard = [m for m in sent["sparse"] if m.object == name]
+        told = [(lo, hi) for lo, hi in interests if received(heard, lo, hi)]
+        fewest = fewest_rectangles(told, set(interests) - set(told))
+        assert fewest <= counts["sparse"] <= 2 * fewest
+        if every:
+            assert counts["dense"] == fewest
+
+
+def test_equal_right_ends_are_one_rectangle():
+    """Reading notes: k = 3, better objects at 5, 3, 1 in the west and none in the east."""
+    board = make(3, [("a", 5, 0), ("b", 3, 0), ("c", 1, 0)], [], algorithm="dense")
+    (message,) = board.insert("i", 7, 1)
+    assert (message.left_outer, message.left_inner) == (1, 7)
+    assert (message.right_inner, message.right_outer) == (7, math.inf)
+
+
+def test_an_exposed_object_goes_only_to_interests_that_hold_it():
+    """The printed Algorithm 5 sends object 9 to [0, 8], which doesn't hold it."""
+    objects = [("i", 5.0, 0.0), ("h", 9.0, 1.0), ("w", 2.0, 0.5)]
+    board = make(1, objects, [(0, 8), (4, 9), (3, 7)], algorithm="dense")
+    messages = list(board.update("i", 2.0))
+    assert [m.object for m in received(messages, 0, 8)] == ["i", "w"]
+    assert [m.object for m in received(messages, 4, 9)] == ["i", "h"]
+    assert [m.object for m in received(messages, 3, 7)] == ["i"]
+
+
+def test_a_small_outbox_gives_the_same_messages():
+    rng = np.random.default_rng(5)
+    objects = [(i, float(x), float(y)) for i, (x, y) in enumerate(rng.random((60, 2)))]
+    interests = [tuple(sorted(pair)) for pair in rng.random((80, 2)).tolist()]
+    steps = [
+        (int(i), float(y)) for i, y in zip(rng.integers(0, 60, 80), rng.random(80), strict=True)
+    ]
+    for algorithm in ("dense", "sparse"):
+        found = []
+        for room in (4096, 16 + 2 * 3):
+            board = make(3, objects, interests, algorithm=algorithm)
+            board._out = Outbox.of(room)
+            board._out_arrays = tuple(board._out)
+            found.append(([*board.run(steps[:40])], [*board.apply(steps[40:])], board.work))
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("shape", ["all equal", "one place", "nested", "falling"])
+def test_hostile_shapes(shape):
+    n = 40
+    x = {"one place": [3.0] * n}.get(shape, [float(i) for i in range(n)])
+    y = {"falling": [float(n - i) for i in range(n)]}.get(shape, [1.0] * n)
+    interests = [(float(i) / 2, float(n - i / 2)) for i in range(n)]
+    if shape == "all equal":
+        interests = [(0.0, float(n))] * n
+    objects = list(zip(range(n), x, y, strict=True))
+    for algorithm in ("dense", "sparse"):
+        board = make(4, objects, interests, algorithm=algorithm)
+        lists = Lists.now(board.objects, board.interests, 4)
+        for name in (0, n // 2, n - 1):
+            for value in (0.0, 2.0, 1.0, 50.0, 1.0):
+                lists.deliver(board.update(name, value))
+                assert not len(lists.wrong(board.objects))
+        lists.deliver(board.apply([(name, 60.0 - name) for name in range(0, n, 3)]))
+        lists.deliver(board.apply([(name, None) for name in range(0, n, 2)]))
+        assert not len(lists.wrong(board.objects))
+
+
+def test_different_k_are_cut_at_the_subscriber():
+    objects = [(i, float(i), float(10 - i)) for i in range(10)]
+    board = make(4, objects, [(0, 9), (0, 9), (2, 5)], wanted=[1, None, 2])
+    held = [board.interest(i) for i in range(3)]
+    for change in [(9, 20.0), (8, 30.0), (7, None), (3, 0.0)]:
+        for message in board.run([change]):
+            for interest in held:
+                interest.receive(message)
+    assert [len(i.best) for i in held] == [1, 4, 2]
+    assert held[0].best == held[1].best[:1]
+    for interest in held:
+        assert interest.best == board.best(interest.lo, interest.hi, interest.k)
+
+
+def test_a_message_is_applied_once_and_only_where_it_goes():
+    board = make(2, [("a", 1.0, 1.0), ("b", 2.0, 2.0)], [(0, 1), (0, 2)])
+    near, wide = board.interest(0), board.interest(1)
+    (message,) = board.update("b", 0.0)
+    assert not near.receive(message)
+    assert wide.receive(message)
+    assert not wide.receive(message._replace(y=5.0))
+    assert [e.object for e in wide.best] == ["b", "a"]
+    fresh = Interest(0, 2, 1, entries=[Entry(1.0, 0, "a", 1.0)])
+    assert fresh.receive(message)
+
+
+def test_interests_come_and_go():
+    board = make(2, [(i, float(i), float(i)) for i in range(9)], [(0, 3)], sketch=2)
+    held = {i: board.subscribe(f"s{i}", i % 5, 5 + i % 4, 1 + i % 2) for i in range(12)}
+    held[99] = board.subscribe("all")
+    for i in (2, 5):
+        board.unsubscribe(f"s{i}")
+        del held[i]
+    for change in [(0, 7.5), (8, 0.5), (4, None), (3, 9.0, 0.5), (20, 0.1, 6.5)]:
+        for message in board.run([change]):
+            for interest in held.values():
+                interest.receive(message)
+    for interest in held.values():
+        assert interest.best == board.best(interest.lo, interest.hi, interest.k)
+
+
+@pytest.mark.parametrize("by_staircase", [False, True])
+def test_unicast_tells_the_same_lists(by_staircase):
+    rng = np.random.default_rng(9)
+    objects = [(i, float(x), float(y)) for i, (x, y) in enumerate(rng.random((50, 2)))]
+    interests = [tuple(sorted(pair)) for pair in rng.random((200, 2)).tolist()]
+    slots, ys = rng.integers(0, 50, 60).astype(np.int32), rng.random(60)
+    board = make(3, objects, interests, algorithm="dense")
+    twin = make(3, objects, interests)
+    told, letters = unicast(
+        twin.objects, twin.interests, slots, ys, 3, by_staircase=by_staircase, room=100_000
+    )
+    sent = list(zip(letters.event, letters.row, letters.slot, letters.y, strict=True))
+    painted = [
+        (m.seq, row, m.object, m.y)
+        for m in board.run(zip(slots.tolist(), ys.tolist(), strict=True))
+        for row, (lo, hi) in enumerate(interests)
+        if m.reaches(lo, hi)
+    ]
+    assert sorted(sent) == sorted(painted)
+    assert told.sent == len(sent)
+    assert told.received == sum(slots[event] == slot for event, _, slot, _ in sent)
+    assert told.received <= told.looked_at
+
+
+def test_refusals():
+    with pytest.raises(UsageError, match="k is a whole number"):
+        Board(0)
+    with pytest.raises(UsageError, match="did you mean 'sparse'"):
+        Board(1, algorithm="sparce")
+    with pytest.raises(UsageError, match="epsilon is above 0"):
+        Board(1, epsilon=0)
+    with pytest.raises(UsageError, match="a sketch is of"):
+        Board(1, algorithm="dense", sketch=4)
+    with pytest.raises(UsageError, match="missing: 'y'"):
+        Board(1, {"id": [1], "x": [1]})
+    with pytest.raises(UsageError, match="finite number; given: nan"):
+        Board(1, {"id": [1], "x": [math.nan], "y": [1]})
+    with pytest.raises(UsageError, match="id of its own"):
+        Board(1, {"id": [1, 1], "x": [1, 2], "y": [1, 2]})
+    with pytest.raises(UsageError, match="x_lo above x_hi"):
+        make(1, [], [(2, 1)])
+    with pytest.raises(UsageError, match="board's 1"):
+        make(1, [], [(1, 2)], wanted=[2])
+    board = make(1, [(1, 0.0, 0.0)], [(0, 1)])
+    with pytest.raises(UsageError, match="give x and y to insert"):
+        board.run([(1, 5.0), (2, 1.0)])
+    assert board.objects.of(0)[1] == 0.0  # nothing was done
+    with pytest.raises(UsageError, match="there already"):
+        board.insert(1, 0.0, 0.0)
+    with pytest.raises(UsageError, match="no object 7"):
+        board.update(7, 0.0)
+    with pytest.raises(UsageError, match="no interest 'x'"):
+        board.unsubscribe("x")
+    with pytest.raises(UsageError, match="y is a finite number"):
+        board.update(1, math.inf)
+
+
+def test_a_board_goes_on_from_its_table():
+    board = make(2, [(i, float(i % 3), 1.0) for i in range(6)], [(0, 9)])
+    board.run([(2, None), (9, 1.0, 2.0), (0, 1.0, 5.0)])
+    again = Board(2, board.table())
+    assert again.best(0, 9, 6) == board.best(0, 9, 6)
+    assert [e.object for e in again.best(0, 9, 6)] == [0, 1, 3, 4, 5, 9]
+    with pytest.raises(UsageError, match="each one once"):
+        Board(1, {"id": [1, 2], "x": [0, 0], "y": [0, 0], "arrival": [3, 3]})
+
+
+def test_memory_of_an_interest():
+    ends = np.sort(np.random.default_rng(0).random((50_000, 2)), axis=1)
+    assert Interests(ends[:, 0], ends[:, 1]).memory <= 40 * 50_000
+
+
+def test_what_the_package_offers():
+    from rangecast import notify
+
+    assert notify.__all__ == ["Board", "Change", "Interest", "Message", "Messages"]
+    assert notify.Board is Board
+    assert all(hasattr(notify, name) for name in dir(notify))

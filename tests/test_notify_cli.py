@@ -1,0 +1,154 @@
+"""`rangecast notify`, as a user runs it."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rangecast.notify.messages import Message
+from rangecast.notify.subscriber import Entry, Interest
+from tests.notify_model import Model
+
+COMMAND = [sys.executable, "-c", "from rangecast.cli.main import main; main()", "notify"]
+COLUMNS = [
+    "seq",
+    "position",
+    "object",
+    "x",
+    "y",
+    "left_inner",
+    "right_inner",
+    "left_outer",
+    "right_outer",
+]
+OBJECTS = "id,x,y\na,1,5\nb,2,3\nc,3,4\nd,4,1\n"
+UPDATES = "id,y,x\nb,9,\ne,2,2.5\nd,,\na,1,\nc,4,0.5\nb,3,\n"
+INTERESTS = "id,x_lo,x_hi,k\n0,0,5,\n1,1,3,1\n2,2,,2\n3,,,1\n4,2.5,2.5,\n"
+
+
+def run(*arguments, cwd, code=0):
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200", "PYTHONPATH": str(Path.cwd())},
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "objects.csv").write_text(OBJECTS)
+    (tmp_path / "updates.csv").write_text(UPDATES)
+    (tmp_path / "interests.csv").write_text(INTERESTS)
+    return tmp_path
+
+
+FILES = ("objects.csv", "updates.csv", "interests.csv")
+
+
+def rows(text):
+    return list(csv.DictReader(text.splitlines()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--algorithm", "dense"),
+        ("--algorithm", "sparse"),
+        ("--algorithm", "sparse", "--epsilon", 1),
+        ("--algorithm", "sparse", "--sketch", 2),
+        ("--algorithm", "batch", "--batch-size", 4),
+    ],
+)
+def test_applying_the_file_gives_the_right_lists(data, options):
+    done = run(*FILES, "-k", 2, *options, "--check", "--json", cwd=data)
+    facts = json.loads(done.stderr)
+    assert (facts["updates"], facts["checked"], facts["wrong_lists"]) == (6, True, 0)
+    given = rows(done.stdout)
+    assert list(given[0]) == COLUMNS
+    assert facts["messages"] == len(given)
+    model = Model([(r["id"], float(r["x"]), float(r["y"])) for r in rows(OBJECTS)])
+    ends = [(float(r["x_lo"] or -math.inf), float(r["x_hi"] or math.inf)) for r in rows(INTERESTS)]
+    finite = [(max(lo, -1e308), min(hi, 1e308)) for lo, hi in ends]
+    held = [
+        Interest(lo, hi, 2, entries=[Entry(*o) for o in model.best(lo, hi, 2)]) for lo, hi in finite
+    ]
+    arrivals = {name: o[1] for name, o in model.objects.items()} | {"e": 4}
+    for row in given:
+        numbers = {name: float(row[name]) for name in COLUMNS[3:]}
+        message = Message(
+            int(row["seq"]),
+            int(row["position"]),
+            row["object"],
+            **numbers,
+            arrival=arrivals[row["object"]],
+        )
+        for interest in held:
+            interest.receive(message)
+    for row in rows(UPDATES):
+        model.change(row["id"], *(float(row[name]) if row[name] else None for name in ("y", "x")))
+    for interest in held:
+        assert [tuple(e) for e in interest.best] == model.best(interest.lo, interest.hi, 2)
+
+
+def test_numbers_are_rows_of_updates_and_infinities_are_written(data):
+    done = run(*FILES, "-k", 2, "--algorithm", "dense", cwd=data)
+    given = rows(done.stdout)
+    assert {int(r["seq"]) for r in given} <= set(range(6))
+    assert any(r["left_outer"] == "-inf" for r in given)
+    assert next(r["y"] for r in given if r["object"] == "d") == "inf"
+    assert "6 updates of 4 objects for 5 interests" in done.stderr
+
+
+def test_every_format_holds_the_same(data):
+    run(*FILES, "-k", 2, "-o", "messages.parquet", "-q", cwd=data)
+    table = pq.read_table(data / "messages.parquet")
+    assert table.column_names == COLUMNS
+    text = run(*FILES, "-k", 2, cwd=data).stdout
+    assert [r["object"] for r in rows(text)] == table["object"].to_pylist()
+    assert [float(r["right_outer"]) for r in rows(text)] == table["right_outer"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("objects.csv", "id,x,y\na,1,5\nb,,3\n", "row 1 (counted from 0), column 'x'"),
+        ("objects.csv", "id,x,y\na,1,5\na,2,3\n", "row 1 (counted from 0), column 'id'"),
+        ("objects.csv", "id,x,y\na,1,no\n", "row 0 (counted from 0), column 'y'"),
+        ("updates.csv", "id,y\nb,9\nzz,2\n", "row 1 (counted from 0), column 'id'"),
+        ("updates.csv", "id,y\nd,\nd,\n", "row 1 (counted from 0), column 'id'"),
+        ("updates.csv", "id,y\nb,inf\n", "row 0 (counted from 0), column 'y'"),
+        ("updates.csv", "id,y,x\nb,1,x\n", "row 0 (counted from 0), column 'x'"),
+        ("interests.csv", "id,x_lo,x_hi\n0,5,1\n", "row 0 (counted from 0), column 'x_hi'"),
+        ("interests.csv", "id,x_lo,x_hi,k\n0,1,2,0\n", "row 0 (counted from 0), column 'k'"),
+    ],
+)
+def test_bad_rows_are_named_and_can_be_set_aside(data, name, text, place):
+    (data / name).write_text(text)
+    if name == "objects.csv":
+        (data / "updates.csv").write_text("id,y\na,1\n")
+    done = run(*FILES, cwd=data, code=2)
+    assert f"{name}, {place}" in done.stderr
+    if "no" not in text.split(","):
+        run(*FILES, "--bad-rows", "bad.csv", "--check", cwd=data)
+        assert rows((data / "bad.csv").read_text())[0]["file"] == name
+
+
+def test_wrong_use_is_explained(data):
+    assert "did you mean 'dense'" in run(*FILES, "--algorithm", "dens", cwd=data, code=2).stderr
+    assert "epsilon is above 0" in run(*FILES, "--epsilon", 2, cwd=data, code=2).stderr
+    assert "is an input" in run(*FILES, "-o", "objects.csv", cwd=data, code=2).stderr
+    (data / "updates.csv").write_text("id,y,z\n")
+    assert "unknown column 'z'" in run(*FILES, cwd=data, code=2).stderr
+    (data / "updates.csv").write_text("name,y\na,1\n")
+    assert "'id'" in run(*FILES, cwd=data, code=2).stderr

@@ -1,0 +1,121 @@
+"""`rangecast rank` and what `why` says of a rank."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rangecast.cli.main import app
+from rangecast.rank.choose import INDEXES
+
+SPACE = """
+[[attribute]]
+name = "at"
+type = "timestamp"
+[[attribute]]
+name = "price"
+type = "number"
+[[attribute]]
+name = "symbol"
+type = "string"
+"""
+SUBSCRIPTIONS = """id,filter,score,weight_price
+cheap,price < 10,1,2
+apple,symbol = 'AAPL',3,1
+both,price < 20 and symbol = 'AAPL',2,0.5
+any,true,0,1
+"""
+EVENTS = """id,at,price,symbol
+e1,2026-01-01T00:00:01,5,AAPL
+e2,2026-01-01T00:00:01.5,15,AAPL
+e3,2026-01-01T00:00:02,15,IBM
+e4,,3,IBM
+"""
+
+
+@pytest.fixture
+def rank(tmp_path):
+    for name, text in (("s.toml", SPACE), ("subs.csv", SUBSCRIPTIONS), ("events.csv", EVENTS)):
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / "events.csv"), str(tmp_path / "subs.csv")]
+    space = ["--space", str(tmp_path / "s.toml")]
+
+    def run(*more, quiet=True):
+        given = ["rank", *files, *space, *(["--quiet"] if quiet else []), *more]
+        return CliRunner().invoke(app, given)
+
+    run.folder = tmp_path
+    return run
+
+
+def lines(done):
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()[1:]
+
+
+EXACT = [
+    *("e1,1,apple,3", "e1,2,both,2", "e1,3,cheap,1", "e1,4,any,0"),
+    *("e2,1,apple,3", "e2,2,both,2", "e2,3,any,0"),
+    *("e3,1,any,0", "e4,1,cheap,1", "e4,2,any,0"),
+]
+
+
+@pytest.mark.parametrize("index", ["auto", *INDEXES])
+def test_every_index_gives_the_same_file(rank, index):
+    assert lines(rank("--index", index)) == EXACT
+    assert lines(rank("--index", index, "--relaxed", "-k", "2")) == [
+        *("e1,1,cheap,2", "e1,2,both,1.5"),
+        *("e2,1,both,1.5", "e2,2,apple,1"),
+        *("e3,1,both,0.5", "e4,1,cheap,2", "e4,2,both,0.5"),
+    ]
+
+
+def test_a_budget_an_event_and_a_second(rank):
+    assert lines(rank("--budget", "1")) == [one for one in EXACT if ",1," in one]
+    assert lines(rank("--budget", "3/s")) == [
+        *("e1,1,apple,3", "e1,2,both,2"),  # of the first second: 3, 3 and the first 2
+        "e2,1,apple,3",
+        *("e3,1,any,0", "e4,1,cheap,1", "e4,2,any,0"),
+    ]
+    assert lines(rank("--budget", "3/s", "--clock", "at")) == lines(rank("--budget", "3/s"))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--budget", "0"], "a number such as 5, or 5000/s"),
+        (["--budget", "5/h"], "a number such as 5, or 5000/s"),
+        (["--budget", "5/s", "--clock", "price"], "is no timestamp of this space"),
+        (["--index", "slab"], "did you mean 'slabs'"),
+    ],
+)
+def test_mistakes_are_told(rank, given, told):
+    done = rank(*given)
+    assert done.exit_code != 0
+    assert told in str(done.exception)
+
+
+def test_bad_rows_are_set_aside_once(rank):
+    events = rank.folder / "events.csv"
+    events.write_text(EVENTS + "e5,2026-01-01T00:00:01,cheap,IBM\n")
+    bad = rank.folder / "bad.jsonl"
+    assert lines(rank("--budget", "99/s", "--bad-rows", str(bad))) == EXACT
+    assert len(bad.read_text().splitlines()) == 1
+
+
+def test_the_plan_is_told(rank):
+    done = rank("--explain-plan", quiet=False)
+    assert "plan: slabs: 4 boxes on 3 attributes, ranked by score" in done.output
+    facts = json.loads(rank("--json", "--relaxed", quiet=False).stderr.splitlines()[-1])
+    assert (facts["index"], facts["relaxed"], facts["k"]) == ("slabs", True, 10)
+
+
+def test_why_tells_the_rank(rank):
+    given = ["why", "--space", str(rank.folder / "s.toml"), "--subscriptions"]
+    given += [str(rank.folder / "subs.csv"), "--event", '{"price": 5, "symbol": "AAPL"}']
+    done = CliRunner().invoke(app, [*given, "--subscription", "cheap"])
+    assert "rank: 3rd: score 1; 2 better ones hold this event" in done.output
+    done = CliRunner().invoke(app, [*given, "--subscription", "both", "--relaxed", "--json"])
+    place = json.loads(done.stdout)["rank"]
+    assert (place["rank"], place["score"]) == (2, 1.5)
+    assert place["verdict"] == "2nd: score 1.5; 1 better one holds some of this event"

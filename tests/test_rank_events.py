@@ -1,0 +1,263 @@
+"""Spans, uncertain events, scores that depend on the event, budgets, many attributes, why."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast.engine import Engine
+from rangecast.errors import UsageError
+from rangecast.model.attributes import Number, Timestamp
+from rangecast.model.boxes import Boxes
+from rangecast.model.space import Space
+from rangecast.rank.adjusted import best_adjusted, best_uncertain
+from rangecast.rank.choose import INDEXES
+from rangecast.rank.explain import explain_rank
+from rangecast.rank.result import Best
+from rangecast.rank.scan import Scan
+from rangecast.rank.shed import TIMELESS, Budget, seconds_of, shed
+from rangecast.rank.slabs import Slabs
+from tests.strategies import boxes_and_points
+from tests.test_rank_structures import answers, many, oracle
+
+INF = np.inf
+
+
+def spans_by_hand(boxes, lo, hi, how):
+    """Which boxes meet a span, or contain it, on all attributes."""
+    if how == "overlap":
+        return ((boxes.lo <= hi) & (lo <= boxes.hi)).all(axis=1)
+    return ((boxes.lo <= lo) & (hi <= boxes.hi)).all(axis=1)
+
+
+def ranked(totals, k):
+    """The k best of {row: score}."""
+    order = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:k]
+    return [row for row, _ in order], [score for _, score in order]
+
+
+def spans(points, seed=0):
+    other = np.random.default_rng(seed).permutation(points)
+    return np.minimum(points, other), np.maximum(points, other)
+
+
+@pytest.mark.parametrize("how", ["overlap", "contain"])
+@settings(max_examples=60)
+@given(case=boxes_and_points(), k=st.integers(1, 6))
+def test_spans_are_ranked_as_their_meaning_says(how, case, k):
+    boxes, points = case
+    lo, hi = spans(points)
+    best = Slabs(boxes).best_spans(lo, hi, k, how)
+    for event, found in enumerate(answers(best)):
+        held = np.unique(boxes.owner[spans_by_hand(boxes, lo[event], hi[event], how)])
+        assert found == ranked({int(row): float(boxes.scores[row]) for row in held}, k)
+
+
+@pytest.mark.parametrize("how", ["overlap", "contain"])
+def test_spans_on_a_large_set(how):
+    boxes, points = many(9000, 3)
+    lo, hi = spans(points)
+    best = Slabs(boxes).best_spans(lo, hi, 20, how)
+    for event, found in enumerate(answers(best)):
+        held = np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], how))
+        assert found == ranked({int(row): float(boxes.scores[row]) for row in held}, 20)
+
+
+def test_spans_that_make_no_sense_are_refused():
+    slabs = Slabs(Boxes.of([[0.0]], [[1.0]]))
+    with pytest.raises(UsageError, match="begins where it ends"):
+        slabs.best_spans(np.array([[2.0]]), np.array([[1.0]]), 1, "overlap")
+    relaxed = Slabs(Boxes.of([[0.0]], [[1.0]]), relaxed=True)
+    with pytest.raises(UsageError, match="ranked exactly"):
+        relaxed.best_spans(np.array([[1.0]]), np.array([[2.0]]), 1, "overlap")
+
+
+def test_a_live_set_takes_spans():
+    engine = Engine(Space([Number("x"), Number("y")]))
+    engine.subscribe("wide", "x between 0 and 10", score=1)
+    engine.subscribe("narrow", "x between 4 and 6 and y > 0", score=2)
+    for _ in range(2):
+        span = {"x": (5, 8), "y": 1}
+        assert engine.best(span, 5, how="overlap") == [("narrow", 2.0), ("wide", 1.0)]
+        assert engine.best(span, 5, how="contain") == [("wide", 1.0)]
+        assert engine.best({"x": 5, "y": 1}, 5, how="contain")[0] == ("narrow", 2.0)
+        some = np.full((600, 2), 100.0)
+        engine.subscribe_many(
+            Boxes.of(some, some + 1, ids=[f"{_}-{i}" for i in range(600)])
+        )  # now there are parts
+    with pytest.raises(UsageError, match="a span is a pair"):
+        engine.best({"x": (1, 2, 3)}, 1, how="overlap")
+    with pytest.raises(UsageError, match="ranked exactly"):
+        engine.best({"x": (1, 2)}, 1, how="overlap", relaxed=True)
+    with pytest.raises(UsageError, match="how is"):
+        engine.best({"x": (1, 2)}, 1, how="touch")
+    other = Engine(engine.space, rank_index="sopt")
+    other.subscribe_many(Boxes.of(some, some + 1))
+    with pytest.raises(UsageError, match="index 'slabs'"):
+        other.best({"x": (1, 2)}, 1, how="overlap")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_that_depend_on_the_event(seed):
+    boxes, points = many(4000, 2, seed=seed)
+    rng = np.random.default_rng(seed)
+    factors = rng.uniform(0.5, 2.0, (len(points), boxes.rows))
+    slabs = Slabs(boxes)
+    best = best_adjusted(
+        lambda events, k: slabs.best(points[events], k),
+        len(points),
+        7,
+        lambda event, rows: factors[event, rows],
+        0.5,
+        2.0,
+    )
+    for event, found in enumerate(answers(best)):
+        held = ((boxes.lo <= points[event]) & (points[event] <= boxes.hi)).all(axis=1)
+        totals = {
+            int(row): float(boxes.scores[row] * factors[event, row]) for row in np.flatnonzero(held)
+        }
+        assert found == ranked(totals, 7)
+
+
+def test_not_everything_is_ranked_to_adjust_the_scores():
+    n = 50_000
+    boxes = Boxes.of(np.zeros((n, 1)), np.ones((n, 1)), scores=np.arange(n, 0, -1))
+    slabs, asked = Slabs(boxes), []
+
+    def search(events, k):
+        asked.append(k)
+        return slabs.best(np.full((len(events), 1), 0.5), k)
+
+    best = best_adjusted(search, 3, 5, lambda event, rows: np.full(len(rows), 0.999), 0.99, 1.0)
+    assert best.rows[:, 0].tolist() == [0, 0, 0]
+    assert max(asked) < n / 20
+    with pytest.raises(UsageError, match="isn't within"):
+        best_adjusted(search, 1, 5, lambda event, rows: 2.0, 0.99, 1.0)
+    with pytest.raises(UsageError, match="between 0"):
+        best_adjusted(search, 1, 5, lambda event, rows: 1.0, 2.0, 1.0)
+
+
+@settings(max_examples=40)
+@given(case=boxes_and_points(), k=st.integers(1, 5), seed=st.integers(0, 9))
+def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
+    boxes, points = case
+    lo, hi = spans(points)
+    sure = np.random.default_rng(seed).choice([0.25, 0.5, 1.0], points.shape)
+    best = best_uncertain(Slabs(boxes), boxes, lo, hi, sure, k)
+    for event, found in enumerate(answers(best)):
+        totals = {}
+        for box in np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], "contain")).tolist():
+            row = int(boxes.owner[box])
+            chance = float(np.prod(sure[event][boxes.mentioned[box]]))
+            totals[row] = max(totals.get(row, 0.0), float(boxes.scores[row]) * chance)
+        assert found == ranked(totals, k)
+
+
+def test_probabilities_are_checked():
+    boxes = Boxes.of([[0.0]], [[1.0]])
+    one = np.array([[0.5]])
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        best_uncertain(Slabs(boxes), boxes, one, one, 3 * one, 1)
+
+
+@pytest.mark.parametrize("combine", [np.max, np.min], ids=["max", "min"])
+@pytest.mark.parametrize("name", ["rtree", "segment", "sopt"])
+def test_any_monotone_combination(name, combine):
+    boxes, points = many(600, 3)
+    best = INDEXES[name](boxes, relaxed=True).best(
+        points, 6, combine=lambda weights: combine(weights, axis=1)
+    )
+    for event, found in enumerate(answers(best)):
+        held = (boxes.lo <= points[event]) & (points[event] <= boxes.hi) & boxes.mentioned
+        scores = combine(np.where(held, boxes.weights, 0.0), axis=1)
+        totals = {int(row): float(scores[row]) for row in np.flatnonzero(held.any(axis=1))}
+        assert found == ranked(totals, 6)
+    with pytest.raises(UsageError, match="relaxed"):
+        INDEXES[name](boxes).best(points, 6, combine=combine)
+
+
+@pytest.mark.parametrize("name", ["slabs", "sopt", "segment", "ir"])
+def test_hundreds_of_attributes(name):
+    rng = np.random.default_rng(0)
+    n, d, said = 3000, 300, 5
+    lo, hi = np.full((n, d), -INF), np.full((n, d), INF)
+    axes = rng.random((n, d)).argsort(axis=1)[:, :said]
+    begin = rng.random((n, said))
+    np.put_along_axis(lo, axes, begin, axis=1)
+    np.put_along_axis(hi, axes, begin + 0.3, axis=1)
+    boxes = Boxes.of(lo, hi, weights=rng.integers(1, 5, (n, d)) / 4)
+    points = rng.random((12, d))
+    index = INDEXES[name](boxes, relaxed=True)
+    best = index.best(points, 10)
+    assert answers(best) == oracle(boxes, points, 10, relaxed=True)
+    assert index.memory < n * 2000
+    if name != "slabs":
+        all_held = sum(((boxes.lo <= p) & (p <= boxes.hi) & boxes.mentioned).sum() for p in points)
+        assert best.work.calls < all_held
+
+
+def shed_by_hand(best, windows, budget):
+    event, rank, _, scores = best.pairs()
+    kept = []
+    for window in set(windows[event].tolist()):
+        mine = np.flatnonzero(windows[event] == window)
+        order = sorted(mine.tolist(), key=lambda i: (-scores[i], event[i], rank[i]))
+        kept += order[:budget]
+    return np.bincount(event[sorted(kept)], minlength=len(best.counts)).tolist()
+
+
+@settings(max_examples=60)
+@given(data=st.data(), budget=st.integers(1, 12))
+def test_a_budget_per_second_keeps_the_best_of_each(data, budget):
+    counts = np.array(data.draw(st.lists(st.integers(0, 4), max_size=12)), dtype=np.int64)
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    scores = -np.sort(-rng.integers(0, 5, (len(counts), 4)).astype(float), axis=1)
+    best = Best(np.zeros((len(counts), 4), np.int32), scores, counts)
+    windows = rng.integers(0, 3, len(counts))
+    left = shed(best, windows, budget)
+    assert left.counts.tolist() == shed_by_hand(best, windows, budget)
+    half = len(counts) // 2
+    cutting = Budget(budget)
+    pieces = [(slice(0, half), 0), (slice(half, None), half)]
+    parts = [(Best(best.rows[s], scores[s], counts[s]), windows[s], at) for s, at in pieces]
+    for part in parts:
+        cutting.note(*part)
+    assert np.concatenate([cutting.cut(*part).counts for part in parts]).tolist() == (
+        left.counts.tolist()
+    )
+
+
+def test_budgets_of_a_live_set():
+    engine = Engine(Space([Timestamp("at"), Number("x")]))
+    for name, score in (("a", 3), ("b", 2), ("c", 1)):
+        engine.subscribe(name, "x > 0", score=score)
+    events = [{"at": f"2026-01-01T00:00:0{s}", "x": 1} for s in (1, 1, 2)]
+    assert engine.best_many(events, 9, budget=2).best.counts.tolist() == [2, 2, 2]
+    found = engine.best_many(events, 9, budget=3, clock="at")
+    assert [found.of(event) for event in range(3)] == [
+        [("a", 3.0), ("b", 2.0)],
+        [("a", 3.0)],
+        [("a", 3.0), ("b", 2.0), ("c", 1.0)],
+    ]
+    with pytest.raises(UsageError, match="at least 1 notification"):
+        Budget(0)
+    assert seconds_of(np.array([1.5e6, INF])).tolist() == [1, TIMELESS]
+
+
+def test_why_a_rank():
+    boxes = Boxes.of(
+        np.zeros((5, 2)), [[9, 9], [9, 9], [9, 9], [1, 1], [1, 9]], scores=[1, 3, 3, 9, 5]
+    )
+    point = np.array([5.0, 5.0])
+    assert explain_rank(boxes, 1, point).verdict == "1st: score 3; no better one holds this event"
+    assert explain_rank(boxes, 2, point).verdict == (
+        "2nd: score 3; 1 better one holds this event, 1 of them with the same score but earlier"
+    )
+    assert explain_rank(boxes, 0, point).verdict == ("3rd: score 1; 2 better ones hold this event")
+    assert explain_rank(boxes, 3, point).verdict == "not ranked: it doesn't hold this event"
+    relaxed = explain_rank(boxes, 4, point, relaxed=True)
+    assert (relaxed.rank, relaxed.score, relaxed.better, relaxed.level) == (4, 1.0, 3, 0)
+    assert "nothing that it mentions" in explain_rank(boxes, 3, point, relaxed=True).verdict
+    eleven = Boxes.of(np.zeros((11, 1)), np.ones((11, 1)))
+    assert explain_rank(eleven, 10, np.array([0.5])).verdict.startswith("11th: ")
+    assert Scan(boxes).exact(point, 1).rows.tolist() == [1]

@@ -1,0 +1,304 @@
+"""Long random histories of edits: the answer is that of a set built anew, in every structure."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rangecast import engine as engine_module
+from rangecast.engine import Engine
+from rangecast.errors import UsageError
+from rangecast.model.attributes import Number
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters import Filter
+from rangecast.model.space import Space
+from rangecast.rank import forest as forest_module
+from rangecast.rank import ir as ir_module
+from rangecast.rank.choose import INDEXES
+from rangecast.rank.forest import Forest
+from rangecast.rank.ir import IrTrees
+from rangecast.rank.scan import Scan
+from tests.strategies import boxes, intervals, points
+
+INF = np.inf
+D = 2
+LIVE = {
+    **{name: partial(Forest, kind) for name, kind in INDEXES.items()},
+    "ir in place": IrTrees,
+    "ir in place, pages of 2": partial(IrTrees, branching=2),
+    "ir in place, pages of 5": partial(IrTrees, branching=5),
+}
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Parts are made and trees built anew after a few edits instead of thousands."""
+    monkeypatch.setattr(forest_module, "_WAITING", 4)
+    monkeypatch.setattr(ir_module, "_BUILT_ANEW", 60)
+
+
+def some_boxes(rng):
+    count = rng.integers(1, 3)
+    lo = rng.integers(0, 12, (count, D)).astype(float)
+    hi = lo + rng.integers(0, 6, (count, D))
+    free = rng.random((count, D)) < 0.2
+    lo[free], hi[free] = -INF, INF
+    return lo, hi
+
+
+def as_boxes(model):
+    """The rows of a model, ascending, and the boxes of a set built anew."""
+    rows = sorted(model)
+    lo, hi, scores, weights = zip(*(model[row] for row in rows), strict=True)
+    return np.array(rows), Boxes.of(
+        np.concatenate(lo),
+        np.concatenate(hi),
+        owner=np.repeat(np.arange(len(rows)), [len(one) for one in lo]),
+        scores=scores,
+        weights=np.concatenate(weights),
+    )
+
+
+def agrees(live, model, events, relaxed):
+    if not model:
+        assert not live.best(events, 4).counts.any()
+        return
+    rows, anew = as_boxes(model)
+    for k in (1, 4):
+        best = live.best(events, k)
+        for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
+            found, scores = best.of(event)
+            assert found.tolist() == rows[right.rows].tolist()
+            assert scores.tolist() == right.scores.tolist()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("name", LIVE)
+def test_a_long_history_gives_what_a_set_built_anew_does(name, relaxed):
+    rng = np.random.default_rng(len(name))
+    start = {row: (*some_boxes(rng), float(row % 3), np.ones((1, D))) for row in range(5)}
+    live = LIVE[name](as_boxes(start)[1], relaxed=relaxed)
+    model, newest = dict(start), 5
+    for step in range(260):
+        growing = 0.65 if step < 180 else 0.1  # at the end it shrinks to nearly nothing
+        what, score = rng.random(), float(rng.integers(0, 4))
+        weights = rng.integers(0, 4, (1, D)) / 3
+        if what < growing or not model:
+            lo, hi = some_boxes(rng)
+            live.insert(newest, lo, hi, score, weights)
+            model[newest] = lo, hi, score, weights
+            newest += 1
+        elif what < growing + 0.2:
+            row = int(rng.choice(list(model)))
+            live.rescore(row, score, weights)
+            model[row] = *model[row][:2], score, weights
+        else:
+            row = int(rng.choice(list(model)))
+            live.delete(row)
+            del model[row]
+        if step % 13 == 0 or step > 255:
+            events = rng.integers(0, 18, (4, D)).astype(float)
+            events[0, 0] = INF
+            agrees(live, model, events, relaxed)
+            agrees(pickle.loads(pickle.dumps(live)), model, events, relaxed)
+
+
+@pytest.mark.parametrize("kind", [Forest.__name__, IrTrees.__name__])
+def test_rows_that_are_there_or_not_are_told_apart(kind):
+    empty = Boxes.of(np.zeros((0, 1)), np.zeros((0, 1)))
+    live = Forest(INDEXES["sopt"], empty) if kind == "Forest" else IrTrees(empty)
+    live.insert(3, np.zeros((1, 1)), np.ones((1, 1)), 1.0)
+    assert 3 in live
+    assert 4 not in live
+    with pytest.raises(UsageError, match="there already"):
+        live.insert(3, np.zeros((1, 1)), np.ones((1, 1)))
+    for edit in (live.delete, live.rescore):
+        with pytest.raises(UsageError, match="no row 4"):
+            edit(4)
+
+
+def test_there_are_logarithmically_many_parts():
+    live = Forest(INDEXES["scan"], Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
+    for row in range(3000):
+        live.insert(row, np.zeros((1, 1)), np.ones((1, 1)), float(row))
+    assert live.parts <= np.log2(3000 / 32) + 1
+    assert live.best(np.array([[0.5]]), 2).rows.tolist() == [[2999, 2998]]
+
+
+def test_edits_of_an_ir_tree_reuse_its_room():
+    """As many deletions as insertions: slots and pages come back."""
+    rng = np.random.default_rng(0)
+    lo = rng.random((4000, 1))
+    live = IrTrees(Boxes.of(lo, lo + rng.random((4000, 1)), scores=rng.random(4000)))
+    before = None
+    for step in range(3000):
+        row = int(rng.integers(0, 4000))
+        live.rescore(row, float(rng.random()))
+        if step == 500:
+            before = live.memory
+    assert live.memory <= 2.1 * before
+
+
+def test_rows_in_order_of_their_values_leave_no_long_path():
+    live = IrTrees(Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
+    for row in range(600):
+        live.insert(row, np.array([[2.0 * row]]), np.array([[2.0 * row + 1]]))
+    assert live.best(np.array([[900.5]]), 3).of(0)[0].tolist() == [450]
+    assert live.best(np.array([[900.5]]), 3).work.opened[0] <= 64
+
+
+def plane():
+    return Space([Number(f"a{j}") for j in range(D)])
+
+
+class History(RuleBasedStateMachine):
+    """Random edits on an engine and on a plain dict; ranked after each."""
+
+    rank_index = "slabs"
+
+    @initialize()
+    def start(self):
+        self.engine = Engine(plane(), index="scan", rank_index=self.rank_index)
+        self.model = {}  # id -> lo, hi, score, weights, in order of arrival
+        self.next = 0
+
+    def add(self, lo, hi, score, weights):
+        name = f"s{self.next}"
+        self.next += 1
+        self.model[name] = lo, hi, score, weights
+        return name
+
+    @rule(some=boxes(dimensions=st.just(D), max_rows=9))
+    def subscribe_many(self, some):
+        weights = np.ones((some.rows, D)) if some.weights is None else some.weights
+        names = [
+            self.add(
+                some.lo[some.owner == row],
+                some.hi[some.owner == row],
+                float(some.scores[row]),
+                weights[row : row + 1],
+            )
+            for row in range(some.rows)
+        ]
+        ids = pa.array(names, pa.large_string())
+        self.engine.subscribe_many(
+            Boxes.of(
+                some.lo,
+                some.hi,
+                owner=some.owner,
+                ids=ids,
+                scores=some.scores,
+                weights=some.weights,
+            )
+        )
+
+    @rule(data=st.data(), box=st.lists(intervals(), min_size=D, max_size=D))
+    def subscribe_or_replace(self, data, box):
+        lo, hi = np.array(box).T
+        score, weight = data.draw(st.sampled_from([(0.0, 1.0), (2.0, 0.3)]))
+        told = Filter.from_boxes(self.engine.space, lo, hi)
+        value = lo[None], hi[None], score, np.array([[weight, 1.0]])
+        if self.model and data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(sorted(self.model)))
+            self.engine.replace(name, told, score=score, weights={"a0": weight})
+            self.model[name] = value
+        else:
+            name = self.add(*value)
+            self.engine.subscribe(name, told, score=score, weights={"a0": weight})
+
+    @rule(data=st.data(), score=st.sampled_from([None, 0.0, 3.0]))
+    def rescore(self, data, score):
+        if self.model:
+            name = data.draw(st.sampled_from(sorted(self.model)))
+            lo, hi, old, weights = self.model[name]
+            given = data.draw(st.sampled_from([None, {"a1": 0.2}]))
+            self.engine.rescore(name, score, weights=given)
+            weights = weights.copy()
+            if given:
+                weights[0, 1] = 0.2
+            self.model[name] = lo, hi, old if score is None else score, weights
+
+    @rule(data=st.data())
+    def unsubscribe(self, data):
+        if self.model:
+            name = data.draw(st.sampled_from(sorted(self.model)))
+            self.engine.unsubscribe(name)
+            del self.model[name]
+
+    @rule()
+    def wait(self):
+        self.engine.wait()
+
+    @rule(events=points(D, max_events=4), k=st.integers(1, 5), relaxed=st.booleans())
+    def rank(self, events, k, relaxed):
+        best = self.engine.best_points(events, k, relaxed=relaxed)
+        if not self.model:
+            assert not any(best.of(event) for event in range(len(events)))
+            return
+        names = list(self.model)
+        _, anew = as_boxes(dict(enumerate(self.model.values())))
+        for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
+            rows, scores = right.rows.tolist(), right.scores.tolist()
+            expected = [(names[row], score) for row, score in zip(rows, scores, strict=True)]
+            assert best.of(event) == expected
+
+    @invariant()
+    def size(self):
+        assert len(self.engine) == len(self.model)
+
+
+@pytest.mark.parametrize("name", ["slabs", "sopt", "ir"])
+def test_a_live_set_ranks_as_a_set_built_anew(monkeypatch, name):
+    monkeypatch.setattr(engine_module, "RECENT", 3)
+    monkeypatch.setattr(engine_module, "FAN", 2)
+    monkeypatch.setattr(engine_module, "SMALL", 16)
+    machine = type("Ranked", (History,), {"rank_index": name})
+    machine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+    machine.TestCase().runTest()
+
+
+def test_a_replacement_keeps_its_place_in_ties():
+    engine = Engine(plane())
+    for name in ("first", "second"):
+        engine.subscribe(name, "a0 < 5", score=1)
+    engine.replace("first", "a0 < 7", score=1)
+    assert engine.best({"a0": 3}, 2) == [("first", 1.0), ("second", 1.0)]
+    engine.rescore("second", 2)
+    assert engine.best({"a0": 3}, 1) == [("second", 2.0)]
+    assert engine.best({"a0": 9}, 1) == []
+    assert engine.best({"a0": 3}, 1, relaxed=True) == [("first", 1.0)]
+    with pytest.raises(UsageError, match="scores are finite"):
+        engine.rescore("first", INF)
+
+
+def test_a_set_grows_row_by_row_past_what_it_was_filled_with():
+    some = np.zeros((2000, D))
+    engine = Engine(plane())
+    engine.subscribe_many(Boxes.of(some, some + 1))
+    for row in range(40):
+        engine.rescore(row, float(row))
+    assert engine.best({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
+
+
+def test_rankings_name_events_and_subscriptions():
+    engine = Engine(plane())
+    engine.subscribe("a", "a0 < 5", score=1)
+    engine.subscribe("b", "a0 < 3", score=2)
+    found = engine.best_many([{"id": "x", "a0": 2}, {"id": "y", "a0": 4}, {"id": "z"}], 3)
+    assert len(found) == 3
+    assert found.of(0) == [("b", 2.0), ("a", 1.0)]
+    assert found.table().to_pylist() == [
+        {"event": "x", "rank": 1, "subscription": "b", "score": 2.0},
+        {"event": "x", "rank": 2, "subscription": "a", "score": 1.0},
+        {"event": "y", "rank": 1, "subscription": "a", "score": 1.0},
+    ]
+    with pytest.raises(UsageError, match="at least 1"):
+        engine.best({"a0": 1}, 0)
+    with pytest.raises(UsageError, match="no index 'slab' for ranking"):
+        Engine(plane(), rank_index="slab")

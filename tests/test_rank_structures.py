@@ -1,0 +1,243 @@
+"""Every ranking structure: the same answers as the oracle, ties too; iterators; arrays; pickles."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast.errors import UsageError
+from rangecast.model.boxes import Boxes
+from rangecast.rank.choose import INDEXES, build, choose
+from rangecast.rank.ir import IrTrees, ir
+from rangecast.rank.life import Life
+from rangecast.rank.rtree import rtree
+from rangecast.rank.scan import Scan
+from rangecast.rank.slabs import Slabs
+from rangecast.rank.sopt import sopt
+from rangecast.rank.trees import Trees
+from tests import adversarial, strategies
+
+INF = np.inf
+RANKERS = {
+    **INDEXES,
+    "ir in small pages": partial(IrTrees, branching=2),
+    "sopt in small pages": partial(Trees, "sopt", sopt, branching=2),
+    "rtree in small pages": partial(Trees, "rtree", rtree, branching=3),
+}
+TREES = [name for name in RANKERS if name not in ("scan", "slabs")]
+CASES = adversarial.cases()
+
+
+def oracle(boxes, points, k, relaxed):
+    return [
+        (ranked.rows.tolist(), ranked.scores.tolist())
+        for ranked in Scan(boxes).rank(points, k, relaxed=relaxed)
+    ]
+
+
+def answers(best):
+    return [tuple(part.tolist() for part in best.of(e)) for e in range(len(best.counts))]
+
+
+def scored(boxes, seed=0, weighted=True):
+    """The same boxes with few different scores and weights: they tie all the time."""
+    rng = np.random.default_rng(seed)
+    n, d = boxes.rows, boxes.dimensions
+    return Boxes.of(
+        boxes.lo,
+        boxes.hi,
+        owner=boxes.owner,
+        scores=rng.integers(-2, 5, n).astype(float),
+        weights=rng.integers(0, 5, (n, d)) / 3 if weighted else None,
+    )
+
+
+def many(n, d, free=0.1, several=False, seed=0):
+    """Enough boxes for several bands of slabs and several levels of pages, and events."""
+    rng = np.random.default_rng(seed)
+    lo = rng.integers(0, 60, (n, d)).astype(float)
+    hi = lo + rng.integers(0, 20, (n, d)) + rng.integers(0, 2, (n, d)) / 7
+    unsaid = rng.random((n, d)) < free
+    lo[unsaid], hi[unsaid] = -INF, INF
+    owner = np.arange(n)
+    if several:
+        owner = np.unique(np.sort(rng.integers(0, n // 2, n)), return_inverse=True)[1]
+    points = rng.integers(0, 80, (40, d)).astype(float)
+    points[rng.random(points.shape) < 0.1] = INF
+    return scored(Boxes.of(lo, hi, owner=owner), seed), points
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("name", RANKERS)
+@settings(max_examples=20)
+@given(case=strategies.boxes_and_points(), k=st.integers(1, 12))
+def test_every_structure_ranks_as_the_oracle_does(name, relaxed, case, k):
+    boxes, points = case
+    index = RANKERS[name](boxes, relaxed=relaxed)
+    expected = oracle(boxes, points, k, relaxed)
+    assert answers(index.best(points, k)) == expected
+    assert answers(pickle.loads(pickle.dumps(index)).best(points, k)) == expected
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("name", RANKERS)
+def test_every_structure_on_adversarial_cases(name, relaxed):
+    for title, (boxes, points) in CASES.items():
+        some = scored(boxes, weighted=boxes.rows % 3 != 0)
+        index = RANKERS[name](some, relaxed=relaxed)
+        for k in (1, 7, 1000):
+            expected = oracle(some, points[::9], k, relaxed)
+            assert answers(index.best(points[::9], k)) == expected, (title, k)
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("name", INDEXES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        many(9000, 1),
+        many(9000, 3),
+        many(6000, 3, several=True),
+        many(3000, 20, free=0.8),
+        many(2000, 2, free=1.0),
+    ],
+    ids=["1-d", "3-d", "several boxes", "sparse", "nothing mentioned"],
+)
+def test_every_structure_on_large_sets(name, relaxed, case):
+    boxes, points = case
+    index = INDEXES[name](boxes, relaxed=relaxed)
+    for k in (1, 20, 300):
+        assert answers(index.best(points, k)) == oracle(boxes, points, k, relaxed)
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("name", INDEXES)
+def test_dead_rows_take_no_place(name, relaxed):
+    boxes, points = many(3000, 2)
+    rng = np.random.default_rng(3)
+    alive = np.flatnonzero(rng.random(boxes.rows) < 0.5)
+    names = rng.permutation(boxes.rows).astype(np.int32)
+    died = np.full(boxes.rows, 5)
+    died[names[alive]] = 8
+    names.flags.writeable = died.flags.writeable = False
+    best = INDEXES[name](boxes, relaxed=relaxed).best(points, 9, life=Life(names, died, 6))
+    expected = oracle(boxes.take(alive), points, 9, relaxed)
+    assert answers(best) == [(alive[rows].tolist(), scores) for rows, scores in expected]
+
+
+@pytest.mark.parametrize("name", TREES)
+@settings(max_examples=15)
+@given(case=strategies.boxes_and_points(dimensions=st.integers(1, 2)))
+def test_iterators_yield_by_score_then_arrival_and_count_what_they_look_at(name, case):
+    boxes, points = case
+    tree = RANKERS[name](boxes)
+    for point in points[:5]:
+        for axis in range(boxes.dimensions):
+            walk = tree.walk(axis, point[axis])
+            found = list(walk)
+            assert walk.getnext() is None
+            held = (boxes.lo[:, axis] <= point[axis]) & (point[axis] <= boxes.hi[:, axis])
+            rows = boxes.owner[held]
+            order = np.lexsort((np.flatnonzero(held), rows, -boxes.scores[rows]))
+            assert found == np.flatnonzero(held)[order].tolist()
+            assert walk.work.calls == len(found) + 2
+            assert walk.work.examined >= len(found)
+
+
+@pytest.mark.parametrize("name", ["segment", "interval", "rtree", "ir", "sopt"])
+def test_the_first_of_many_is_found_without_a_look_at_all(name):
+    """All boxes hold the event: k of them are looked at, and a page or two."""
+    n = 20_000
+    boxes = Boxes.of(np.zeros((n, 1)), np.ones((n, 1)), scores=np.arange(n)[::-1].astype(float))
+    best = INDEXES[name](boxes).best(np.array([[0.5]]), 10)
+    assert best.rows.tolist() == [list(range(10))]
+    assert best.work.examined <= 12
+
+
+def test_the_endpoint_sorted_tree_looks_at_all_that_hold():
+    n = 500
+    boxes = Boxes.of(np.zeros((n, 1)), np.ones((n, 1)))
+    best = INDEXES["interval-ends"](boxes).best(np.array([[0.5]]), 10)
+    assert best.work.examined == n
+
+
+def test_a_segment_tree_compares_nothing_and_has_the_most_entries():
+    rng = np.random.default_rng(2)
+    lo = rng.random((3000, 1))
+    boxes, points = scored(Boxes.of(lo, lo + rng.random((3000, 1)))), rng.random((40, 1))
+    segment, tree = INDEXES["segment"](boxes), INDEXES["rtree"](boxes)
+    best = segment.best(points, 20)
+    path = 2 * np.log2(4 * boxes.rows)
+    assert best.work.examined <= len(points) * (20 + path)
+    assert best.work.holes == 0
+    assert segment.memory > 3 * tree.memory
+
+
+def test_an_ir_tree_has_no_holes():
+    """Lemma 3.1: all boxes of a list hold its split, so a page that is stabbed has one that is."""
+    boxes, points = many(5000, 1, free=0.0)
+    known = points[np.isfinite(points[:, 0])]
+    work = Trees("ir", ir, boxes, branching=4).best(known, boxes.rows).work
+    lists = np.count_nonzero(ir(boxes).root >= 0)
+    assert work.holes <= len(known) * min(lists, 14)  # only the roots of lists, a path of them
+    assert work.opened[0] - work.holes > work.holes
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("name", [n for n in INDEXES if n not in ("scan", "ir")])
+def test_arrays_are_read_only_before_and_after_a_pickle(name, relaxed):
+    index = INDEXES[name](many(100, 2)[0], relaxed=relaxed)
+    for one in (index, pickle.loads(pickle.dumps(index))):
+        held = one.layout if name == "slabs" else one.source
+        for part in held:
+            for array in part if isinstance(part, tuple) else [part]:
+                assert not (isinstance(array, np.ndarray) and array.flags.writeable)
+
+
+def test_memory_is_bounded():
+    boxes, _ = many(20_000, 4, free=0.0)
+    assert Slabs(boxes).memory < 20_000 * (4 * 24 + 24)
+    assert Slabs(boxes, relaxed=True).memory < 20_000 * (4 * 32 + 24)
+    for name in ("interval", "rtree", "sopt"):
+        assert INDEXES[name](boxes).memory < 20_000 * 4 * 32
+
+
+def test_little_is_looked_at_where_hulls_exclude():
+    rng = np.random.default_rng(1)
+    lo = rng.random((40_000, 4))
+    boxes = Boxes.of(lo, lo + 0.05, scores=rng.random(40_000))
+    work = Slabs(boxes).best(rng.random((50, 4)), 5).work
+    assert work.words / 50 < 40_000 * 4 / 64 / 4
+
+
+def test_one_attribute_is_looked_up_in_lists():
+    boxes = Boxes.of(np.zeros((3000, 1)), np.ones((3000, 1)))
+    slabs = Slabs(boxes)
+    few, more = (slabs.best(np.array([[0.5], [1.0]]), k) for k in (20, 100))
+    assert few.rows.tolist() == [list(range(20))] * 2
+    assert few.work.words == 0 < more.work.words
+    assert slabs.best(np.array([[2.0]]), 20).counts.tolist() == [0]
+
+
+def test_k_and_the_shape_of_events_are_checked():
+    boxes, points = many(100, 2)
+    for name in INDEXES:
+        index = build(boxes, name)
+        with pytest.raises(UsageError, match="at least 1"):
+            index.best(points, 0)
+        with pytest.raises(UsageError, match=r"\(events, 2\)"):
+            index.best(points[:, :1], 3)
+
+
+def test_choose():
+    boxes, _ = many(100, 2)
+    assert choose(boxes).name == "slabs"
+    assert "100 boxes on 2 attributes" in choose(boxes).why
+    assert choose(boxes, "sopt").name == "sopt"
+    with pytest.raises(UsageError, match="did you mean 'slabs'"):
+        choose(boxes, "slab")
+    with pytest.raises(UsageError, match="at least 2 slots"):
+        IrTrees(boxes, branching=1)

@@ -1,0 +1,99 @@
+"""The step `cover` on Spark: the library's own answer, however space is cut."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rangecast import Boxes, Integer, Number, RangecastError, Space, UsageError
+from rangecast.cover import covered_by
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.spark import cover
+from rangecast.workloads import generate
+from tests.adversarial import cases
+
+
+def space_of(d):
+    return Space(Number(f"a{j}") for j in range(d))
+
+
+def wide_table(boxes):
+    """Subscriptions of one box each as a table; a side without a bound is null."""
+    largest = np.finfo(np.float64).max
+    columns = {"id": boxes.ids, "seq": pa.array(np.arange(boxes.rows))}
+    for j in range(boxes.dimensions):
+        lo, hi = boxes.lo[:, j], boxes.hi[:, j]
+        columns[f"a{j}_lo"] = pa.array(lo, mask=np.isinf(lo) | (lo == -largest))
+        columns[f"a{j}_hi"] = pa.array(hi, mask=np.isinf(hi) | (hi == largest))
+    return pa.table(columns)
+
+
+def check(spark, table, space, **options):
+    """The same as the library on the same table."""
+    boxes = encode_subscriptions(space, table)
+    ids = boxes.ids.to_pylist()
+    expected = {
+        ids[row]: None if by < 0 else ids[by] for row, by in enumerate(covered_by(boxes).tolist())
+    }
+    found = cover(spark.createDataFrame(table), space, **options)
+    assert found.columns == ["subscription", "covered_by"]
+    rows = found.collect()
+    assert len(rows) == len(expected)
+    assert {row["subscription"]: row["covered_by"] for row in rows} == expected
+
+
+def random_boxes(n, d, values):
+    rng = np.random.default_rng(n + d)
+    ends = np.sort(rng.integers(0, values, (n, d, 2)), axis=2).astype(float)
+    lo, hi = ends[..., 0], ends[..., 1]
+    free = rng.random((n, d)) < 0.3
+    lo[free], hi[free] = -np.inf, np.inf
+    return Boxes.of(lo, hi, ids=[f"s{row:05}" for row in range(n)])
+
+
+def test_a_set_cut_into_many_partitions(spark):
+    """Groups of a few hundred boxes: most of what covers one lives elsewhere."""
+    boxes = random_boxes(4000, 3, 1000)
+    check(spark, wide_table(boxes), space_of(3), group_bytes=60_000)
+
+
+def test_equal_boxes_and_whole_numbers_for_ids(spark):
+    boxes = random_boxes(600, 2, 5)
+    table = wide_table(boxes).set_column(0, "id", pa.array(np.arange(600)[::-1]))
+    check(spark, table, space_of(2), group_bytes=30_000)
+
+
+def test_without_seq_the_order_is_that_of_ids(spark):
+    table = pa.table({"id": [9, 3, 5], "a0_lo": [1.0, 1.0, 1.5], "a0_hi": [2.0, 2.0, 1.7]})
+    found = cover(spark.createDataFrame(table), space_of(1)).collect()
+    assert {row["subscription"]: row["covered_by"] for row in found} == {9: 3, 3: None, 5: 3}
+
+
+@pytest.mark.parametrize("name", ["all equal", "all nested"])
+def test_adversarial_sets(spark, name):
+    boxes = cases()[name][0]
+    check(spark, wide_table(boxes), space_of(boxes.dimensions), group_bytes=20_000)
+
+
+def test_alternatives_and_strings(spark):
+    made = generate("market", subscriptions=800, events=1)
+    check(
+        spark,
+        made.tables["subscriptions"].append_column("seq", pa.array(np.arange(800))),
+        made.space,
+        group_bytes=30_000,
+    )
+
+
+def test_mistakes_are_named(spark):
+    space = Space([Integer("a0", min=0, max=9)])
+    twice = spark.createDataFrame(pa.table({"id": [1, 1], "a0_lo": [1, 2], "a0_hi": [3, 4]}))
+    with pytest.raises(UsageError, match="twice"):
+        cover(twice, space)
+    wrong = spark.createDataFrame(pa.table({"id": [1], "filter": ["a0 >"]}))
+    with pytest.raises(RangecastError, match="a0 >"):
+        cover(wrong, space)
+
+
+def test_no_subscriptions(spark):
+    table = pa.table({"id": pa.array([], pa.int64()), "filter": pa.array([], pa.string())})
+    assert cover(spark.createDataFrame(table), space_of(1)).collect() == []

@@ -1,0 +1,74 @@
+"""The step `merge` on Spark: the ranges of the library, to the last one."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rangecast.errors import UsageError
+from rangecast.merge import Cells, Table
+from rangecast.model.attributes import Integer, Number, String
+from rangecast.model.events import encode_events
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.spark import merge
+from rangecast.workloads import generate
+
+
+def ranges_of(data):
+    table = data.toArrow()
+    return list(zip(table["start"].to_pylist(), table["end"].to_pylist(), strict=True))
+
+
+def expected(table):
+    return list(zip(*(column.tolist() for column in table.ranges()), strict=True))
+
+
+@pytest.mark.parametrize("gap", [0, 30])
+def test_many_partitions_give_the_ranges_of_the_table(spark, gap):
+    made = generate("mics", subscriptions=3000, events=2000, attributes=4, size=9, seed=2)
+    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    frame = spark.createDataFrame(made.tables["subscriptions"]).repartition(7)
+    names = made.space.names[1:]
+    table = Table.of(made.space, boxes, 6, attributes=names, gap=gap, limit=20)
+    found = merge(frame, made.space, 6, attributes=names, gap=gap, limit=20)
+    assert ranges_of(found) == expected(table)
+    points = encode_events(made.space, made.tables["events"]).points
+    cells = Cells.quantiles(made.space, 5, points, names[:2])
+    table = Table.of(made.space, boxes, cells=cells, gap=gap)
+    assert ranges_of(merge(frame, made.space, cells=cells, gap=gap)) == expected(table)
+
+
+def test_ranges_that_run_through_all_runs_and_filters_of_several_boxes(spark):
+    space = Space([Integer("x", min=0, max=1023), Number("y", min=0, max=1), String("word")])
+    texts = ["x < 600", "x between 590 and 800 or x = 1000", "x > 700 and y < 0.5", "word = 'a'"]
+    for some in (texts[:3], texts):
+        rows = pa.table({"id": [f"s{i}" for i in range(len(some))], "filter": some})
+        boxes = encode_subscriptions(space, rows)
+        for names in (["x"], ["y", "x"]):
+            table = Table.of(space, boxes, 10, attributes=names)
+            found = merge(spark.createDataFrame(rows), space, 10, attributes=names)
+            assert ranges_of(found) == expected(table)
+
+
+def test_nothing_in_nothing_out_and_what_makes_no_sense_is_refused(spark):
+    space = Space([Number(name, min=0, max=1) for name in "abcd"])
+    columns = {"id": pa.array([1], pa.int64()), "filter": pa.array(["a > 0.5"])}
+    frame = spark.createDataFrame(pa.table(columns))
+    assert ranges_of(merge(frame.filter("id < 0"), space, 8)) == []
+    with pytest.raises(UsageError, match="63 bits"):
+        merge(frame, space, 16)
+    with pytest.raises(UsageError, match="attributes or cells"):
+        merge(frame, space, attributes=["a"], cells=Cells.uniform(space, 8))
+    wrong = spark.createDataFrame(pa.table({"id": [1, 2], "filter": ["a >", "true"]}))
+    with pytest.raises(Exception, match="subscription 1") as error:
+        merge(wrong, space, 8).collect()
+    assert "a >" in str(error.value)
+    rate = spark.readStream.format("rate").load().selectExpr("value as id", "'a > 1' as filter")
+    with pytest.raises(UsageError, match="batch"):
+        merge(rate, space)
+
+
+def test_a_whole_space_is_one_range(spark):
+    space = Space([Number("a", min=0, max=1), Number("b", min=0, max=1)])
+    frame = spark.createDataFrame(pa.table({"id": np.arange(5), "filter": ["true"] * 5}))
+    assert ranges_of(merge(frame, space, 5)) == [(0, 1023)]

@@ -1,0 +1,142 @@
+"""The step `notify` on Spark: lists as a recomputation gives them, also after a crash."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rangecast.errors import UsageError
+from rangecast.spark.notify import KeptLists
+from tests.notify_model import Model
+
+K = 3
+
+
+def frame(spark, **columns):
+    return spark.createDataFrame(pa.table(columns))
+
+
+def data(seed, ids):
+    """Return objects, interests with a k each, and updates in four files' worth."""
+    rng = np.random.default_rng(seed)
+    objects = [(ids(i), float(rng.integers(0, 20)), float(rng.integers(0, 9))) for i in range(12)]
+    ends = np.sort(rng.integers(-1, 21, (60, 2)), axis=1).astype(float)
+    changes = []
+    there = {name for name, _, _ in objects}
+    for _ in range(80):
+        name = ids(int(rng.integers(0, 16)))
+        y, x = float(rng.integers(0, 9)), float(rng.integers(0, 20))
+        if name not in there:
+            changes.append((name, y, x))
+            there.add(name)
+        elif rng.random() < 0.15:
+            changes.append((name, None, None))
+            there.discard(name)
+        else:
+            changes.append((name, y, x if rng.random() < 0.2 else None))
+    return objects, ends, changes
+
+
+def write(folder, number, changes, first):
+    names, ys, xs = zip(*changes, strict=True)
+    table = pa.table(
+        {
+            "seq": np.arange(first, first + len(changes)),
+            "id": list(names),
+            "y": pa.array(ys, pa.float64()),
+            "x": pa.array(xs, pa.float64()),
+        }
+    ).take(np.random.default_rng(number).permutation(len(changes)))
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table, folder / f"{number}.parquet")
+
+
+def check(kept, model, ends):
+    found = {}
+    for row in kept.read().orderBy("interest", "rank").collect():
+        found.setdefault(row["interest"], []).append(
+            (row["rank"], row["object"], row["x"], row["y"])
+        )
+    for place, (lo, hi) in enumerate(ends.tolist()):
+        best = model.best(lo, hi, 1 + place % K)
+        wanted = [(rank, o[2], o[3], o[0]) for rank, o in enumerate(best, 1)]
+        assert found.get(place, []) == wanted
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monkeypatch, kind):
+    objects, ends, changes = data(3, int if kind == "numbers" else lambda i: f"o{i:02}")
+    names, xs, ys = zip(*objects, strict=True)
+    things = frame(spark, id=list(names), x=list(xs), y=list(ys))
+    wishes = frame(
+        spark,
+        id=np.arange(len(ends)),
+        x_lo=ends[:, 0],
+        x_hi=ends[:, 1],
+        k=[1 + place % K for place in range(len(ends))],
+    )
+    source, folder = tmp_path / "updates", tmp_path / "lists"
+    model = Model(sorted(objects))
+    kept = KeptLists(spark, folder, things, wishes, k=K, algorithm="sparse")
+    check(kept, model, ends)
+    kind_of_id = "long" if kind == "numbers" else "string"
+
+    def run(lists):
+        updates = (
+            spark.readStream.schema(f"seq long, id {kind_of_id}, y double, x double")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(source))
+        )
+        query = lists.start(updates, availableNow=True)
+        assert query.awaitTermination(600)
+
+    def give(part):
+        some = changes[20 * part : 20 * part + 20]
+        write(source, part, some, 20 * part)
+        for change in some:
+            model.change(*change)
+
+    give(0)
+    run(kept)
+    check(kept, model, ends)
+    give(1)
+
+    def fails(*_):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(KeptLists, "_commit", fails)
+    query = kept.start(
+        spark.readStream.schema(f"seq long, id {kind_of_id}, y double, x double").parquet(
+            str(source)
+        ),
+        availableNow=True,
+    )
+    with pytest.raises(Exception, match="the disk is gone"):
+        query.awaitTermination(600)
+    monkeypatch.undo()
+    give(2)
+    again = KeptLists(spark, folder, k=K, algorithm="sparse")  # as a new process would
+    run(again)
+    check(again, model, ends)
+    give(3)
+    run(again)
+    check(again, model, ends)
+    last = again.committed
+    again.apply(things, last)  # Spark runs a batch again: nothing happens
+    check(again, model, ends)
+    sent = spark.read.parquet(str(folder / "messages"))
+    assert {row["seq"] for row in sent.collect()} <= set(range(last + 1))
+
+
+def test_wrong_use_is_refused(spark, tmp_path):
+    things = frame(spark, id=[1], x=[1.0], y=[1.0])
+    wishes = frame(spark, id=[1], x_lo=[2.0], x_hi=[1.0])
+    with pytest.raises(UsageError, match="holds no lists yet"):
+        KeptLists(spark, tmp_path / "a")
+    with pytest.raises(UsageError, match="x_lo <= x_hi"):
+        KeptLists(spark, tmp_path / "b", things, wishes)
+    with pytest.raises(UsageError, match="lack the columns 'y'"):
+        KeptLists(spark, tmp_path / "c", things.drop("y"), wishes)
+    KeptLists(spark, tmp_path / "d", things, frame(spark, id=[1], x_lo=[0.0], x_hi=[5.0]))
+    with pytest.raises(UsageError, match="was begun with"):
+        KeptLists(spark, tmp_path / "d", k=2)

@@ -1,0 +1,138 @@
+"""The step `rank` on Spark: the same as the oracle, in batches and in a stream."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rangecast.engine import Engine
+from rangecast.errors import UsageError
+from rangecast.model.attributes import Number, String
+from rangecast.model.boxes import Boxes
+from rangecast.model.space import Space
+from rangecast.rank.scan import Scan
+from rangecast.spark import prepare_ranking, rank
+from tests import adversarial
+from tests.test_spark_match import combined, events_of, number_space
+
+
+def scored(boxes):
+    rng = np.random.default_rng(1)
+    return Boxes.of(
+        boxes.lo,
+        boxes.hi,
+        owner=boxes.owner,
+        ids=boxes.ids,
+        scores=rng.integers(0, 4, boxes.rows).astype(float),
+        weights=rng.integers(0, 4, (boxes.rows, boxes.dimensions)) / 3,
+    )
+
+
+def answers(found):
+    ranked = {}
+    for row in sorted(found.collect(), key=lambda row: (row["event"], row["rank"])):
+        some = ranked.setdefault(row["event"], [])
+        assert row["rank"] == len(some) + 1
+        some.append((row["subscription"], row["score"]))
+    return ranked
+
+
+def expected(boxes, points, k, relaxed):
+    ids = boxes.ids.to_pylist()
+    told = {}
+    for event, one in enumerate(Scan(boxes).rank(points, k, relaxed=relaxed)):
+        rows, scores = one.rows.tolist(), one.scores.tolist()
+        if rows:
+            told[event] = [(ids[row], score) for row, score in zip(rows, scores, strict=True)]
+    return told
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_the_oracle_s_answers(spark, relaxed):
+    boxes, points = combined(list(adversarial.cases().values()))
+    boxes, points = scored(boxes), points[::7]
+    space, events = number_space(boxes.dimensions), events_of(spark, points)
+    prepared = prepare_ranking(spark, boxes, space, relaxed=relaxed)
+    for k in (1, 6):
+        found = rank(events, prepared, space, k, relaxed=relaxed)
+        assert answers(found) == expected(boxes, points, k, relaxed)
+
+
+SUBSCRIPTIONS = {
+    "id": ["b", "a", "c", "d"],
+    "filter": ["symbol = 'AAA' and price < 10", "symbol != 'AAA'", "price > 5", "price > 8"],
+    "score": [1.0, 2.0, 2.0, 3.0],
+    "weight_price": [0.5, 1.0, 2.0, 1.0],
+    "seq": [3, 2, 1, 0],
+}
+EVENTS = {
+    "id": [10, 11, 12],
+    "symbol": ["AAA", "BBB", None],
+    "price": [4.0, 6.0, 9.0],
+    "desk": ["x", "y", "z"],
+}
+
+
+@pytest.fixture
+def market(spark):
+    space = Space([String("symbol"), Number("price", min=0)])
+    subscriptions = spark.createDataFrame(pa.table(SUBSCRIPTIONS))
+    return space, spark.createDataFrame(pa.table(EVENTS)), subscriptions
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_filters_scores_weights_and_order_of_arrival(market, relaxed):
+    space, events, subscriptions = market
+    engine = Engine(Space([String("symbol"), Number("price", min=0)]))
+    engine.subscribe_many(pa.table(SUBSCRIPTIONS))
+    rows = [dict(zip(EVENTS, row, strict=True)) for row in zip(*EVENTS.values(), strict=True)]
+    wanted = {}
+    for event in rows:
+        values = {name: event[name] for name in ("symbol", "price")}
+        wanted[event["id"]] = engine.best(values, 3, relaxed=relaxed)
+    found = rank(events, subscriptions, space, 3, relaxed=relaxed, keep=["desk"])
+    assert found.columns == ["event", "rank", "subscription", "score", "desk"]
+    assert answers(found) == {event: best for event, best in wanted.items() if best}
+
+
+def test_bad_events_are_told_in_a_column(spark, market):
+    space, _, subscriptions = market
+    events = spark.createDataFrame(
+        pa.table({"id": [1, 2], "symbol": ["AAA", "AAA"], "price": [-1.0, 1.0]})
+    )
+    found = rank(events, subscriptions, space, 1, errors="column").collect()
+    told = {row["event"]: row for row in found}
+    assert "outside its domain" in told[1]["error"]["reason"]
+    assert (told[1]["rank"], told[1]["subscription"]) == (None, None)
+    assert (told[2]["rank"], told[2]["subscription"], told[2]["error"]) == (1, "b", None)
+
+
+def test_a_stream_gives_the_same(spark, market, tmp_path):
+    space, events, subscriptions = market
+    events.repartition(2).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
+    found = rank(stream, subscriptions, space, 2)
+    query = (
+        found.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    streamed = spark.read.parquet(str(tmp_path / "out"))
+    assert answers(streamed) == answers(rank(events, subscriptions, space, 2))
+
+
+def test_mistakes_are_told_before_anything_runs(spark, market):
+    space, events, subscriptions = market
+    with pytest.raises(UsageError, match="at least 1"):
+        rank(events, subscriptions, space, 0)
+    with pytest.raises(UsageError, match="no errors"):
+        rank(events, subscriptions, space, 1, errors="tell")
+    named = events.withColumnRenamed("desk", "rank")
+    with pytest.raises(UsageError, match="the result has one of that name"):
+        rank(named, subscriptions, space, 1, keep=["rank"])
+    with pytest.raises(UsageError, match="for ranking"):
+        rank(events, subscriptions, space, 1, index="cells")
+    prepared = prepare_ranking(spark, subscriptions, space)
+    with pytest.raises(UsageError, match="prepared for relaxed=False"):
+        rank(events, prepared, space, 1, relaxed=True)
