@@ -25,5 +25,7 @@ def spark() -> Iterator[Any]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or "SPARK.md" in item.name:
+        if "spark" in getattr(item, "fixturenames", ()) or item.name.endswith(
+            ("SPARK.md]", "STREAMING.md]")
+        ):
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -120,6 +120,17 @@ def test_the_folder_of_another_stream_is_refused(tmp_path):
     write(tmp_path, 1)  # and it is left as it was
 
 
+def test_a_folder_in_which_nothing_was_committed_may_be_taken_over(tmp_path):
+    with CommittedFolder(tmp_path / "matches", "s") as sink:
+        assert sink.settled("ids", "bigint") == "bigint"
+    write(tmp_path, 0, stream="t")
+    for given in ("string", "bigint"):  # once there is a batch, what is settled stays
+        with CommittedFolder(tmp_path / "matches", "t") as sink:
+            assert sink.settled("ids", given) == "string"
+    with pytest.raises(UsageError, match="a batch job fills a folder once"):
+        write(tmp_path, 0, stream="batch job 7")
+
+
 def test_a_folder_with_other_things_is_refused(tmp_path):
     (tmp_path / "matches").mkdir()
     (tmp_path / "matches" / "old.parquet").touch()

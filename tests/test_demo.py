@@ -112,10 +112,12 @@ def test_what_is_damaged_is_found(out):
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "data").mkdir()
+    (tmp_path / "data/space.toml").write_text("of `rangecast generate`")
     (tmp_path / "thesis.txt").write_text("do not lose")
     with pytest.raises(FileError, match="isn't empty, and no earlier demo is in it"):
         demo(5, 5, seed=1, output=tmp_path, master=None)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "thesis.txt"]
+    assert (tmp_path / "data/space.toml").exists()
 
 
 def test_a_run_that_was_stopped_early_can_be_begun_again(tmp_path):

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from rangecast.cli.main import app
 from rangecast.engine import Engine
-from rangecast.errors import FileError, FilterError, SpaceError, UsageError
+from rangecast.errors import BadRowError, FileError, FilterError, SpaceError, UsageError
+from rangecast.model.space import Space
 from rangecast.spark.commits import commits, read_committed
 from rangecast.spark.history import backfill
 from rangecast.spark.pipeline import Pipeline
@@ -128,6 +129,8 @@ def test_files_that_are_missing_are_named(folder):
 
 
 def test_a_batch_job_writes_once(spark, folder):
+    with pytest.raises(BadRowError):
+        load(folder, GOOD).run(spark)
     text = GOOD + '[quarantine]\npath = "bad"\n'
     done = []
     load(folder, text).run(spark, done.append)
@@ -138,8 +141,27 @@ def test_a_batch_job_writes_once(spark, folder):
         ("e", "all"), ("e", "cheap"),
     ]  # fmt: skip
     assert [row["event"] for row in read_committed(folder / "bad").to_table().to_pylist()] == ["d"]
-    with pytest.raises(UsageError, match="the batches of another stream"):
+    with pytest.raises(UsageError, match="a batch job fills a folder once"):
         load(folder, text).run(spark)
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column(
+    spark, folder, form
+):
+    rows = [("a", 5, 1), ("b", "dear", 1), ("c", 5, "many")]
+    names = ["id", "price", "count"]
+    lines = [",".join(map(str, row)) for row in (names, *rows)]
+    if form == "json":
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+    text = GOOD.replace('"csv"', f'"{form}"') + '[quarantine]\npath = "bad"\n'
+    given = 'schema = "id string, price double, count int"\ncolumns.time = "string(null)"'
+    done = []
+    load(folder, text.replace("[source]", f"[source]\n{given}")).run(spark, done.append)
+    assert [(one.events, one.matches, one.bad_rows) for one in done] == [(3, 2, 2)]
+    bad = read_committed(folder / "bad").to_table().to_pylist()
+    assert sorted(row["column"] for row in bad) == ["(all)", "(all)"]
 
 
 def test_a_batch_job_without_events(spark, folder):
@@ -223,8 +245,6 @@ def test_backfill_counts_by_day_with_samples(spark, folder):
 
 
 def test_backfill_finds_its_column_of_time(spark, folder):
-    from rangecast.model.space import Space
-
     space = Space.load(folder / "space.toml")
     schema = "price double, time timestamp, day date, week int"
     rows = [(5.0, None, None, 1), (6.0, None, None, 2)]
@@ -242,6 +262,34 @@ def test_backfill_finds_its_column_of_time(spark, folder):
         backfill(events, "true", space, "week")
     with pytest.raises(UsageError, match="no column 'dai': did you mean 'day'"):
         backfill(events, "true", space, "dai")
+
+
+def test_backfill_needs_no_ids_and_days_are_utc_in_any_session(spark, folder):
+    known = Space.load(folder / "space.toml")
+    (folder / "events.jsonl").write_text(
+        '{"price": 5, "time": "2026-01-30T23:30:00Z"}\n'
+        '{"price": 6, "time": "2026-01-31T00:30:00"}\n'
+        '{"price": 7, "time": "2026-01-31T02:30:00+02:00"}\n'
+        '{"price": 7, "time": "2026-01-31T01:30:00+02:00"}\n'
+        '{"price": 50, "time": "2026-02-01"}\n'
+    )
+    events = files_of(folder / "events.jsonl").read(spark, known, (), stream=False)
+    typed = spark.sql("select 5 price, timestamp'2026-01-31 23:30:00Z' time")
+    wall = spark.sql("select 5 price, timestamp_ntz'2026-01-31 23:30:00' time")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for zone in ("America/New_York", "Asia/Tokyo"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            days = backfill(events, "price < 10", known)
+            assert [(str(day.day), day.events, day.matches, day.bad_rows) for day in days] == [
+                ("2026-01-30", 2, 2, 0), ("2026-01-31", 2, 2, 0), ("2026-02-01", 1, 0, 0),
+            ]  # fmt: skip
+            assert "id" not in days[0].samples[0]
+            for frame in (typed, wall):
+                (day,) = backfill(frame, "true", known, "time")
+                assert str(day.day) == "2026-01-31"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_backfill_tells_mistakes_before_spark_is_asked(folder):

@@ -1,11 +1,16 @@
 """`rangecast match --engine spark` writes what the local engine writes, to the last row."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.match import match
-from rangecast.errors import BadRowError, UsageError
+from rangecast.cli.spark import spark_session, told
+from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.spark.matching import match as on_spark
 from rangecast.workloads import generate
 
 SPACE = """
@@ -54,6 +59,44 @@ def test_a_bad_row_ends_it_as_it_does_locally(spark, files, tmp_path):
         match(*files, output=str(tmp_path / "out.csv"), engine="spark", quiet=True)
     with pytest.raises(UsageError, match="did you mean 'spark'"):
         match(*files, engine="sprak")
+
+
+def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files):
+    events, _, known = files
+    space = Space.load(known)
+    quotes = spark.read.csv(str(events), header=True)
+    boxes = encode_subscriptions(space, pa.table({"id": ["a"], "filter": ["x < 1"]}))
+    with (
+        pytest.raises(UsageError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  to do: "),
+        spark_session(None) as session,
+    ):
+        on_spark(quotes, boxes, space).collect()
+    assert session is spark  # and it isn't stopped
+
+
+def test_a_fault_in_a_worker_is_told_by_its_reason(spark):
+    def fail(batches):
+        raise ValueError("the reason")
+
+    asked = {
+        r"ValueError: the reason": lambda: spark.range(1).mapInArrow(fail, "id long").collect(),
+        r"no_such_column": lambda: spark.range(1).select("no_such_column"),
+        r"IndexOutOfBounds": lambda: spark.sparkContext._jvm.java.util.ArrayList().get(5),
+    }
+    for reason, ask in asked.items():
+        with pytest.raises(UsageError, match=f"(?s)^Spark: .*{reason}"), spark_session(None):
+            ask()
+
+
+def test_a_message_of_spark_with_an_error_of_ours():
+    text = (
+        "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Traceback "
+        '(most recent call last):\n  File "a.py", line 1, in b\n    raise\n'
+        "rangecast.errors.FileError: x.csv: is gone\n  to do: put it back\n\n\tat a.b(C.java:1)\n"
+    )
+    error = told(text)
+    assert type(error) is FileError
+    assert str(error) == "x.csv: is gone\n  to do: put it back"
 
 
 def test_every_structure_and_no_events(spark, tmp_path):

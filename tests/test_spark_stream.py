@@ -4,11 +4,15 @@ import json
 import os
 import signal
 from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
+from rangecast.cli.verify import verified
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.attributes import Number, String
 from rangecast.model.space import Space
@@ -16,7 +20,7 @@ from rangecast.spark.answering import Step
 from rangecast.spark.commits import commits, read_committed
 from rangecast.spark.edits import Edits
 from rangecast.spark.pinned import Pinned
-from rangecast.spark.sinks import Callback, Console, Folder, Topic, messages_of_rows
+from rangecast.spark.sinks import Batch, Callback, Console, Folder, Topic, messages_of_rows
 from rangecast.spark.sources import BROKEN, Files, Rate, events_of_messages, need_kafka, text_schema
 from rangecast.spark.stream import run_stream
 from rangecast.spark.versions import Versions
@@ -145,6 +149,36 @@ def test_without_a_quarantine_a_bad_row_ends_the_stream_and_nothing_is_committed
     assert (done.batch, done.matches, done.bad_rows) == (0, 7, 1)
 
 
+def test_without_a_quarantine_nobody_is_sent_a_batch_with_a_bad_row(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", more="b1,dear,x\n")
+    seen = []
+    sinks = [Callback(lambda rows, batch: seen.append(rows.count()))]
+    with pytest.raises(BadRowError, match="event b1"):
+        go(spark, tmp_path, sinks)
+    assert seen == []
+    (done,) = go(spark, tmp_path, sinks, quarantine=Folder(tmp_path / "bad"))
+    assert (seen, done.bad_rows) == ([7], 1)
+
+
+def test_what_fails_in_a_batch_is_raised_as_what_it_is(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv")
+
+    def fail(rows, batch):
+        raise KeyError("of the callback")
+
+    with pytest.raises(KeyError, match="of the callback"):
+        go(spark, tmp_path, [Callback(fail)])
+
+
+def test_the_console_shows_brackets_as_they_are(spark, capsys):
+    rows = spark.createDataFrame([("[/x] id", "[red]")], "event string, `[/b]` string")
+    Console().write(rows, Batch("s", 0, 1, 3))
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("[/x] id", "[red]", "[/b]"))
+
+
 def test_columns_are_checked_before_anything_runs(spark, tmp_path):
     publish(tmp_path, *THREE)
     (tmp_path / "events").mkdir()
@@ -228,6 +262,49 @@ def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_p
         "e3": (["all"], "cy"),
         "é4": (["all"], None),
     }
+
+
+def test_a_version_without_subscriptions_leaves_the_results_readable(spark, tmp_path):
+    publish(tmp_path, ("subscribe", "all", "true"))
+    csv_events(tmp_path, "0.csv")
+    step = {"step": Step(output="arrays")}
+    go(spark, tmp_path, **step)
+    publish(tmp_path, ("unsubscribe", "all", None))
+    csv_events(tmp_path, "1.csv", {"e5": (1, "x")})
+    go(spark, tmp_path, **step)
+    publish(tmp_path, ("subscribe", 7, "true"))  # a text in this folder
+    csv_events(tmp_path, "2.csv", {"e6": (1, "x")})
+    go(spark, tmp_path, **step)
+    rows = read_committed(tmp_path / "matches").to_table().to_pylist()
+    found = {row["event"]: row["subscriptions"] for row in rows}
+    assert found == {**{event: ["all"] for event in EVENTS}, "e5": [], "e6": ["7"]}
+    sets, matches = tmp_path / "versions", tmp_path / "matches"
+    assert verified(tmp_path / "events", sets, matches, space()).holds
+
+
+def test_a_folder_of_integers_as_ids_refuses_texts_and_takes_an_empty_set(spark, tmp_path):
+    with ExitStack() as closing:
+        folder = Folder(tmp_path / "matches")
+        folder.open("s", closing)
+        for number, (kind, subscriptions) in enumerate([("bigint", 1), ("string", 0)]):
+            rows = spark.sql(f"select 'e' event, array(cast(1 as {kind})) subscriptions")
+            folder.write(rows, Batch("s", number, 1, subscriptions))({"rows": 1})
+        assert str(read_committed(folder.path).schema.field("subscriptions").type.value_type) == (
+            "int64"
+        )
+        with pytest.raises(UsageError, match="integers as ids, and version 4 has texts"):
+            folder.write(rows, Batch("s", 2, 4, 1))
+
+
+def test_a_version_that_is_no_longer_held_leaves_the_disk(spark, tmp_path):
+    subscriptions = pinned(tmp_path)
+    places = []
+    for number in (1, 2, 3):
+        publish(tmp_path, ("subscribe", number, f"price < {number}"))
+        subscriptions.refresh()
+        ready = subscriptions.ready(spark, subscriptions.latest())
+        places.append(Path(ready.subscriptions.shipped.folder))
+    assert [place.exists() for place in places] == [False, True, True]
 
 
 def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):
@@ -337,6 +414,11 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         (None, None, "nonsense"),
         (None, None, "(no value)"),
     ]
+    events = events_of_messages(messages, StructType.fromDDL("other int, price string"))
+    assert [tuple(row) for row in events.select("id", "other", "price").take(2)] == [
+        ("a", 1, "2.5"),
+        ("t/0/2", None, "x"),
+    ]
     answers = spark.createDataFrame([(7, ["a", "b"])], "event bigint, subscriptions array<string>")
     assert [tuple(row) for row in messages_of_rows(answers).collect()] == [
         ("7", '{"event":7,"subscriptions":["a","b"]}')
@@ -344,15 +426,11 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
 
 
 def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):
-    from contextlib import ExitStack
-
-    from rangecast.spark.sinks import Batch
-
     with ExitStack() as closing:
         for form in ("parquet", "json"):
             folder = Folder(tmp_path / form, form)
             folder.open("s", closing)
-            commit = folder.write(spark.range(0), Batch("s", 0, 1))
+            commit = folder.write(spark.range(0), Batch("s", 0, 1, 3))
             with pytest.raises(FileError, match="5 rows were written, and not all of them"):
                 commit({"rows": 5})
             assert not folder.has(0)

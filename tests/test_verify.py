@@ -163,6 +163,16 @@ def test_an_absent_event_is_right_if_some_version_has_nothing_for_it():
     assert kinds(judged(versioned(right), sets=sets)) == {"events without a row": 1}
 
 
+def test_a_version_may_be_empty_or_have_ids_of_another_type():
+    none = pa.table({"id": pa.array([], pa.int64()), "filter": pa.array([], pa.string())})
+    nobody = encode_subscriptions(known := space(), none)
+    one = encode_subscriptions(known, pa.table({"id": [7], "filter": ["true"]}))
+    sets = {1: (nobody, known), 2: subscriptions(low="x < 3"), 3: (one, known)}
+    right = [(10, "low", 2), (11, "low", 2), (13, "7", 3)]
+    assert judged(versioned(right), sets=sets).holds
+    assert kinds(judged(versioned([(10, "low", 1)]), sets=sets)) == {"pairs that don't match": 1}
+
+
 def test_a_result_needs_its_columns():
     with pytest.raises(FileError, match="found: event, subs"):
         judged(pa.record_batch({"event": [10], "subs": ["low"]}))

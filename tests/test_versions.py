@@ -161,6 +161,19 @@ def test_killed_while_pruning_no_version_is_half_there(tmp_path):
         assert not list((folder / "unseen").iterdir())
 
 
+def test_a_file_that_didnt_change_doesnt_undo_what_others_published(tmp_path):
+    versions = Versions(tmp_path)
+    versions.publish(boxes(1), SPACE)
+    versions.publish_file(boxes(1), SPACE)
+    assert sizes(versions) == [1]
+    versions.publish(boxes(2), SPACE)
+    versions.prune()
+    versions.publish_file(boxes(1), SPACE)
+    assert sizes(versions) == [2]
+    versions.publish_file(boxes(3), SPACE)
+    assert sizes(versions) == [2, 3]
+
+
 # ---- edits
 
 

@@ -11,6 +11,7 @@ In the folder that it writes:
     versions/                   the searches as the stream had them, a snapshot a version
     checkpoint/                 how far the stream is: Spark's own
     report.html
+    .rangecast-demo             says that all this is a demo's, for the next one to replace
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _WRITTEN = ("data", "batch.parquet", "stream", ".stream.staging", "versions", "checkpoint")
 _PAGE = "report.html"
+_MARK = ".rangecast-demo"
 _MICRO_BATCHES = 10
 _DROPPED, _ADDED = 10, 4
 """The change half-way: one search in ten goes, one for every four comes."""
@@ -93,7 +95,7 @@ class _Run:
         from rangecast.errors import FileError
         from rangecast.workloads.market import market_space
 
-        mark = self.data / "space.toml"
+        mark = self.output / _MARK
         if not mark.exists() and self.output.is_dir() and any(self.output.iterdir()):
             raise FileError(
                 f"{self.output}: isn't empty, and no earlier demo is in it; "
@@ -103,10 +105,12 @@ class _Run:
             shutil.rmtree(self.output / name, ignore_errors=True)
         (self.output / _PAGE).unlink(missing_ok=True)
         try:
-            self.data.mkdir(parents=True)
+            self.output.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+            self.data.mkdir()
         except OSError as error:
             raise FileError(f"{self.output}: can't be written: {error.strerror}") from None
-        market_space().save(mark)
+        market_space().save(self.data / "space.toml")
 
     @property
     def data(self) -> Path:
@@ -207,8 +211,8 @@ class _Run:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
         from rangecast.report.matching import MicroBatch
-        from rangecast.spark import Folder, Pinned, Versions, run_stream
-        from rangecast.spark.answering import Done, Step
+        from rangecast.spark import Folder, Pinned, Step, Versions, run_stream
+        from rangecast.spark.answering import Done
 
         versions = Versions(self.output / "versions")
         versions.publish(boxes, space)

@@ -48,11 +48,13 @@ def match(
     """Write every pair of an event and a subscription that holds it: event, subscription."""
     import os
     from collections.abc import Iterator
+    from contextlib import ExitStack
 
     import pyarrow as pa
 
     from rangecast.cli.job import Answer, AnswerAll, Job
     from rangecast.cli.output import console
+    from rangecast.cli.progress import working
     from rangecast.cli.spark import spark_session
     from rangecast.errors import UsageError, near
     from rangecast.kernels.jit import is_cold
@@ -108,5 +110,7 @@ def match(
     if engine == "local":
         job.run(columns, start)
         return
-    with spark_session(master) as session:
+    with ExitStack() as closing:
+        with working("starting Spark", quiet=quiet or as_json):
+            session = closing.enter_context(spark_session(master))
         job.run_all(columns, start_on_spark)

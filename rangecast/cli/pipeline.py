@@ -30,11 +30,13 @@ def run(
     pipeline = Pipeline.load(file)
     settings = pipeline.spark
     with (
-        StreamProgress(as_json=as_json, quiet=quiet) as progress,
+        StreamProgress(as_json=as_json, quiet=quiet, doing="starting Spark") as progress,
         spark_session(master or settings.master, settings.conf) as session,
     ):
         for sink in pipeline.sinks:
             progress.tell(f"{sink.name}: {sink.promise}")
+        is_stream = pipeline.stream is not None
+        progress.doing("waiting for the first batch" if is_stream else "matching all events")
         pipeline.run(session, progress.batch)
     totals = progress.totals
     text = (
@@ -68,6 +70,7 @@ def backfill(
     import pyarrow as pa
 
     from rangecast.cli.output import console, summary
+    from rangecast.cli.progress import working
     from rangecast.cli.spark import spark_session
     from rangecast.model.files import write_table
     from rangecast.model.filters import parse
@@ -79,7 +82,10 @@ def backfill(
     parse(known, text)  # a mistake in it is told before Spark is started
     history = files_of(events)
     keep = [] if time is None else [time]
-    with spark_session(master) as session:
+    with (
+        working("looking through history on Spark", quiet=quiet or as_json),
+        spark_session(master) as session,
+    ):
         days = over_history(
             history.read(session, known, keep, stream=False), text, known, time, samples
         )

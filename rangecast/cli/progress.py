@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +17,20 @@ if TYPE_CHECKING:
     from rangecast.spark.answering import Done
 
 
+@contextmanager
+def working(text: str, *, quiet: bool) -> Iterator[None]:
+    """Show what is being done while nothing can be counted, on a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    with console.status(text):
+        yield
+
+
 class StreamProgress:
     """Is told of each batch; shows rows in, matches out, rate and version."""
 
-    def __init__(self, *, as_json: bool, quiet: bool):
+    def __init__(self, *, as_json: bool, quiet: bool, doing: str = "waiting for the first batch"):
         self.totals: dict[str, Any] = {
             "batches": 0,
             "events": 0,
@@ -31,7 +43,11 @@ class StreamProgress:
         self._json = as_json
         self._silent = quiet or as_json
         self._live = sys.stderr.isatty() and not self._silent
-        self._status = Status("waiting for the first batch", console=console)
+        self._status = Status(doing, console=console)
+
+    def doing(self, text: str) -> None:
+        """Show what is being done, on a terminal, until there is more to tell."""
+        self._status.update(text)
 
     def tell(self, text: str) -> None:
         """Show a line that stays."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rangecast.errors import UsageError
+from rangecast import errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_OURS = re.compile(r"\brangecast\.errors\.(\w+): (.*(?:\n  .*)*)")
+"""An error of ours in a traceback: further lines of its text are indented."""
+_JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
+_SHOWN = 12
 
 
 @contextmanager
@@ -18,25 +24,39 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start Spark, and stop it at the end if this command started it.
 
-    An error of ours that happened in a worker is raised again as what it is.
+    An error of ours that happened in a worker is raised again as what it is; others of Spark are
+    told by their reason.
     """
-    from rangecast.spark import running, start
+    from rangecast.spark import running, start  # without PySpark, this says so
+
+    # isort: split
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
 
     theirs = running()
-    session = start(master, conf=conf)
-    from pyspark.errors import PySparkException  # without PySpark, the lines above say so
-
+    session = None
     try:
+        session = start(master, conf=conf)
         yield session
-    except PySparkException as error:
-        raise UsageError(f"Spark: {_first_lines(str(error))}") from error
+    except (PySparkException, Py4JError) as error:
+        raise told(str(error)) from error
     finally:
-        if theirs is None:
+        if theirs is None and session is not None:
             session.stop()
 
 
-def _first_lines(text: str, most: int = 12) -> str:
-    """Return the beginning of one of Spark's long messages."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    shown = lines[:most]
-    return "\n  ".join([*shown, *(["..."] if len(lines) > most else [])])
+def told(message: str) -> errors.RangecastError:
+    """Return one of Spark's long messages as an error that tells the reason."""
+    ours = _OURS.findall(message)
+    if ours:
+        name, text = ours[-1]
+        kind = getattr(errors, name, errors.UsageError)
+        # Of a bad row only the text is left.
+        return errors.UsageError(text) if kind is errors.BadRowError else kind(text)
+    lines = [line for line in message.splitlines() if line.strip()]
+    lines = [line for line in lines if not _JAVA_FRAME.fullmatch(line)]
+    if any("Traceback (most recent call last)" in line for line in lines):
+        shown = ["...", *lines[-_SHOWN:]] if len(lines) > _SHOWN else lines
+    else:
+        shown = [*lines[:_SHOWN], "..."] if len(lines) > _SHOWN else lines
+    return errors.UsageError("Spark: " + "\n  ".join(shown))

@@ -130,6 +130,8 @@ def verify(
 
 def _numbered(ids: list[pa.Array]) -> tuple[pa.Array, list[Longs]]:
     """Return the ids of all versions, each once, and where each version's own ids stand there."""
+    whole = all(pa.types.is_integer(each.type) for each in ids if len(each))
+    ids = [each.cast(pa.int64() if whole else pa.large_string()) for each in ids]
     names = pa.chunked_array(ids).unique()
     places = Places(names)
     return names, [places.find(each) for each in ids]

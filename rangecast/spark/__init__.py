@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rangecast.errors import UsageError
 
 if TYPE_CHECKING:
+    from rangecast.spark.answering import Step as Step
     from rangecast.spark.commits import read_committed as read_committed
     from rangecast.spark.covering import cover as cover
+    from rangecast.spark.edits import Edits as Edits
     from rangecast.spark.history import backfill as backfill
     from rangecast.spark.matching import Prepared as Prepared
     from rangecast.spark.matching import match as match
@@ -24,16 +26,22 @@ if TYPE_CHECKING:
     from rangecast.spark.ranking import rank as rank
     from rangecast.spark.session import running as running
     from rangecast.spark.session import start as start
+    from rangecast.spark.sinks import Callback as Callback
+    from rangecast.spark.sinks import Console as Console
     from rangecast.spark.sinks import Folder as Folder
     from rangecast.spark.sources import files_of as files_of
     from rangecast.spark.stream import run_stream as run_stream
     from rangecast.spark.versions import Versions as Versions
 
 _HOMES = {
+    "Callback": "sinks",
+    "Console": "sinks",
+    "Edits": "edits",
     "Folder": "sinks",
     "Pinned": "pinned",
     "Pipeline": "pipeline",
     "Prepared": "matching",
+    "Step": "answering",
     "Versions": "versions",
     "backfill": "history",
     "cover": "covering",

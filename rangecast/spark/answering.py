@@ -4,7 +4,7 @@ The steps, in this order; `watch` is told of each when it is done:
 
     begun               which sinks lack this batch? if none does, there is nothing to do
     pinned              the version of the subscriptions is on the disk (`versions`)
-    staged              the answers are written, nobody sees them yet
+    staged              the answers and bad rows are written; in folders nobody sees them yet
     bad rows committed  the batch's bad rows are in quarantine for good
     committed           the answers are in place for good
 
@@ -12,7 +12,9 @@ A batch that is run again finds the same events (Spark's checkpoint), the same v
 and so the same answers; a sink that has them already is passed over. Bad rows are committed
 before the answers: when all sinks have the batch, so has the quarantine.
 
-Answers, bad rows and events are counted while the answers are written, not in a pass of their own.
+For a single folder, answers, bad rows and events are counted while the answers are written, not in
+a pass of their own. Otherwise the answers are kept and counted first: a sink that can't hold back
+what it writes gets nothing of a batch that a bad row ends.
 Bad rows are found once more when there are any, without matching.
 """
 
@@ -33,11 +35,12 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.events import REMEDY
 from rangecast.spark.matching import match
 from rangecast.spark.pinned import Fixed, Ready, Subscriptions
-from rangecast.spark.sinks import Batch, Commit, Counts, Folder, Sink
+from rangecast.spark.sinks import Batch, Commit, Counts, Folder, Sink, nothing
 from rangecast.spark.sources import BROKEN
 
 OUTPUTS = ("pairs", "arrays")
 _WHOLE = "_whole_row"
+_OWN = (BROKEN, _WHOLE)
 
 
 @dataclass(frozen=True)
@@ -116,11 +119,11 @@ class Answering:
         version = self.subscriptions.pin(stream, number)
         self.watch("pinned")
         ready = self.subscriptions.ready(events.sparkSession, version)
-        batch = Batch(stream, number, version)
-        counts, commits = self._write(self._match(events, ready, self.step.keep), waiting, batch)
+        batch = Batch(stream, number, version, ready.rows)
+        counts, commits, commit_bad_rows = self._write(events, ready, waiting, batch)
         self.watch("staged")
         if counts["bad_rows"]:
-            self._set_aside(events, batch, counts)
+            commit_bad_rows({"rows": counts["bad_rows"]})
             self.watch("bad rows committed")
         good = counts["events"] - counts["bad_rows"]
         rows = counts["matches"] if self.step.output == "pairs" else good
@@ -145,7 +148,7 @@ class Answering:
         """Return a row for each event: event, subscriptions, what is kept, what is wrong."""
         broken = [BROKEN] if BROKEN in events.columns else []
         return match(
-            events,
+            _read_whole(events) if broken else events,
             ready.subscriptions,
             ready.space,
             output="arrays",
@@ -157,19 +160,22 @@ class Answering:
         )
 
     def _write(
-        self, found: DataFrame, sinks: Sequence[Sink], batch: Batch
-    ) -> tuple[Counts, list[Commit]]:
-        """Write the answers to the sinks; return the counts, and what commits each."""
-        if len(sinks) == 1 and sinks[0].reads_all:
+        self, events: DataFrame, ready: Ready, sinks: Sequence[Sink], batch: Batch
+    ) -> tuple[Counts, list[Commit], Commit]:
+        """Write answers and bad rows; return counts, what commits each sink, and the bad rows."""
+        found = self._match(events, ready, self.step.keep)
+        if len(sinks) == 1 and sinks[0].stages:
             seen = Observation()
             rows = self._rows(found.observe(seen, *_counts(found)))
             commits = [sinks[0].write(rows, batch)]
-            return dict(seen.get), commits
+            counts = dict(seen.get)
+            return counts, commits, self._set_aside(events, batch, counts)
         found = found.persist()  # several readers, or one that may stop early
         try:
             counts = found.agg(*_counts(found)).collect()[0].asDict()
+            commit_bad_rows = self._set_aside(events, batch, counts)
             rows = self._rows(found)
-            return counts, [sink.write(rows, batch) for sink in sinks]
+            return counts, [sink.write(rows, batch) for sink in sinks], commit_bad_rows
         finally:
             found.unpersist()
 
@@ -181,10 +187,10 @@ class Answering:
             return good.select("event", "subscriptions", *keep)
         return good.select("event", F.explode("subscriptions").alias("subscription"), *keep)
 
-    def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> None:
-        """Commit the bad rows of a batch to the quarantine; without one, raise the first."""
-        if self.quarantine is not None and self.quarantine.has(batch.number):
-            return
+    def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> Commit:
+        """Write the bad rows of a batch to the quarantine; without one, raise the first."""
+        if not counts["bad_rows"] or (self.quarantine and self.quarantine.has(batch.number)):
+            return nothing
         # A set that holds no event: its answers are the errors alone.
         nobody = self._nobody.ready(events.sparkSession, 0)
         found = self._match(_with_whole_row(events), nobody, [_WHOLE])
@@ -202,7 +208,7 @@ class Answering:
                     f"{REMEDY.split(',')[0]}, or give a folder for bad rows",
                 )
             )
-        self.quarantine.write(bad, batch)({"rows": counts["bad_rows"]})
+        return self.quarantine.write(bad, batch)
 
 
 def is_good(found: DataFrame) -> Column:
@@ -221,10 +227,22 @@ def _counts(found: DataFrame) -> list[Column]:
     ]
 
 
+def _read_whole(events: DataFrame) -> DataFrame:
+    """Return events of which every column is needed to tell whether a row is broken.
+
+    Otherwise Spark would parse only the columns that are asked for, and a row could be broken by a
+    value in one pass and not in another.
+    """
+    return events.withColumn(BROKEN, F.when(F.col(BROKEN).isNotNull(), _as_json(events)))
+
+
 def _with_whole_row(events: DataFrame) -> DataFrame:
-    given = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     broken = F.col(BROKEN) if BROKEN in events.columns else F.lit(None)
-    return events.withColumn(_WHOLE, F.coalesce(broken, given))
+    return events.withColumn(_WHOLE, F.coalesce(broken, _as_json(events)))
+
+
+def _as_json(events: DataFrame) -> Column:
+    return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
 
 
 def _bad_rows(found: DataFrame) -> DataFrame:

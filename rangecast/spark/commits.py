@@ -4,7 +4,7 @@
         batch=000000012/        a batch: there whole, or not at all
             part-*.parquet
             _committed.json     which stream, batch and version it is, and counts
-        _stream.json            the stream whose batches these are
+        _stream.json            the stream whose batches these are, and the type of the ids
     .matches.staging/           batches that are being written, one folder an attempt
         lock                    held by the stream that writes here
 
@@ -33,6 +33,8 @@ import pyarrow.dataset as ds
 from rangecast.errors import FileError, UsageError
 from rangecast.model.durable import sync_folder, sync_tree, write_bytes, write_whole
 
+BATCH_JOB = "batch job"
+"""How the names of streams begin that are batch jobs, each run one of its own."""
 _MARK = "_committed.json"
 _OWNER = "_stream.json"
 
@@ -87,6 +89,15 @@ class CommittedFolder:
         """
         return self._staging / f"{_name(batch)}.{uuid4().hex}"
 
+    def settled(self, fact: str, value: str) -> str:
+        """Return what holds for all batches: what was noted with the first, else `value`."""
+        owner = self.folder / _OWNER
+        noted: dict[str, str] = json.loads(owner.read_bytes())
+        if fact not in noted:
+            noted[fact] = value
+            write_whole(owner, json.dumps(noted).encode())
+        return noted[fact]
+
     def commit(self, batch: int, staged: Path, facts: dict[str, Any]) -> None:
         """Put a staged batch in place, for good, marked with `facts`."""
         mark = {"stream": self.stream, "batch": batch, **facts}
@@ -106,7 +117,8 @@ class CommittedFolder:
     def _take(self) -> None:
         """Refuse the folder of another stream: the numbers of its batches mean other batches."""
         owner = self.folder / _OWNER
-        if not owner.exists():
+        if not owner.exists() or not any(self.folder.glob("batch=*")):
+            # Nothing is committed yet, perhaps as an earlier run failed: nobody's numbers clash.
             foreign = [path.name for path in self.folder.iterdir() if path.name[0] not in "._"]
             if foreign:
                 raise UsageError(
@@ -117,10 +129,13 @@ class CommittedFolder:
             return
         stream = json.loads(owner.read_bytes())["stream"]
         if stream != self.stream:
+            remedy = "a new checkpoint begins a new stream: write to a new folder, or go on with "
+            remedy += "the old checkpoint"
+            if BATCH_JOB in stream or BATCH_JOB in self.stream:
+                remedy = "a batch job fills a folder once: delete it, or write to a new one"
             raise UsageError(
                 f"{self.folder}: holds the batches of another stream, {stream}; this one is "
-                f"{self.stream}\n  to do: a new checkpoint begins a new stream: write to a new "
-                "folder, or go on with the old checkpoint"
+                f"{self.stream}\n  to do: {remedy}"
             )
 
 

@@ -22,6 +22,8 @@ from rangecast.spark.answering import is_good
 from rangecast.spark.matching import match
 from rangecast.spark.sources import BROKEN
 
+_DAY_SECONDS = 86_400
+
 
 class Day(NamedTuple):
     """What happened on one day; `day` is `None` for events whose time isn't known."""
@@ -40,25 +42,28 @@ def backfill(
     """Return how often a filter holds on each day, by the column `time`, UTC.
 
     Without `time` it is the first timestamp of the space; if there is none, all events are one
-    day that isn't known. At most `samples` of the events that match are kept for each day.
+    day that isn't known. At most `samples` of the events that match are kept for each day. Events
+    need no ids.
     """
     lo, hi, owner = boxes_of(space, [parse(space, text)])
     time = time or next((a.name for a in space if a.type == "timestamp"), None)
     if time is not None and time not in events.columns:
         raise UsageError(f"the events have no column {time!r}: {near(time, events.columns)}")
-    if "id" not in events.columns:
-        events = events.withColumn("id", F.monotonically_increasing_id())
+    place = F.monotonically_increasing_id().cast("string")
+    named = F.coalesce(F.col("id").cast("string"), place) if "id" in events.columns else place
     row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     moment = F.lit(None).cast("timestamp") if time is None else _moment(events, time)
-    events = events.withColumns({"_row": row, "_moment": moment})
+    events = events.withColumns({"_row": row, "_moment": moment, "_name": named})
     keep = ["_row", "_moment", *([BROKEN] if BROKEN in events.columns else [])]
     boxes = Boxes.of(lo, hi, owner=owner)
-    found = match(events, boxes, space, output="arrays", keep=keep, errors="column")
+    found = match(
+        events, boxes, space, output="arrays", keep=keep, event_id="_name", errors="column"
+    )
     good = is_good(found)
     held = good & (F.size("subscriptions") > 0)
     order = F.when(held, F.struct("_moment", "event"))
     heaps = found.groupBy(
-        F.to_date("_moment").alias("day"),
+        _day_of(F.col("_moment")).alias("day"),
         F.pmod(F.xxhash64("event"), F.lit(max(1, samples))).alias("heap"),
     ).agg(
         F.count(F.lit(1)).alias("events"),
@@ -82,12 +87,20 @@ def _day(day: date | None, heaps: list[Any], samples: int) -> Day:
     )
 
 
+def _day_of(moment: Column) -> Column:
+    """Return the day of a moment, UTC, whatever zone the session is set to."""
+    return F.date_from_unix_date(F.floor(F.unix_seconds(moment) / _DAY_SECONDS).cast("int"))
+
+
 def _moment(events: DataFrame, time: str) -> Column:
+    """Return when an event was; what names no zone is UTC, and not of the session's zone."""
     column = F.col(f"`{time}`")
     kind = events.schema[time].dataType.simpleString()
-    if kind == "string":
-        return F.try_to_timestamp(column)
-    if kind in ("timestamp", "timestamp_ntz", "date"):
-        return column.cast("timestamp")
+    if kind == "timestamp":
+        return column
+    if kind in ("string", "timestamp_ntz", "date"):
+        text = F.trim(column.cast("string"))
+        in_utc = [F.concat(text, F.lit(zone)) for zone in ("Z", "T00:00:00Z")]
+        return F.coalesce(*(one.try_cast("timestamp") for one in (*in_utc, text)))
     expected = "a timestamp, a date or a text"
     raise UsageError(f"column {time!r} has the type {kind}; expected: {expected}")

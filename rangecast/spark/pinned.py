@@ -91,7 +91,9 @@ class Pinned:
                 raise UsageError(f"{path}: is of the space {known}, expected: {self.space}")
             self._held[version] = _ready(session, boxes, known, self._index, self._plan)
             if len(self._held) > _READY:
-                self._held.popitem(last=False)
+                _, old = self._held.popitem(last=False)
+                if isinstance(old.subscriptions, Prepared):  # else a long stream fills the disk
+                    old.subscriptions.release()
         return self._held[version]
 
 

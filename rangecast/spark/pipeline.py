@@ -19,6 +19,7 @@ from rangecast.match.choose import INDEXES
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.spark.answering import OUTPUTS, Answering, Done, Step
+from rangecast.spark.commits import BATCH_JOB
 from rangecast.spark.edits import Edits
 from rangecast.spark.matching import PLANS
 from rangecast.spark.pinned import Fixed, Pinned
@@ -118,7 +119,7 @@ class Pipeline:
         answering = Answering(self._fixed(), self.step, self.sinks, self.quarantine, report)
         with answering.closing:
             answering.check(session, events)
-            answering.answer(events, f"batch job {uuid4()}", 0)
+            answering.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
 
     def _pinned(self, checkpoint: str) -> Pinned:
         """Return the subscriptions of a stream; a file that has changed is a new version."""
@@ -126,7 +127,7 @@ class Pipeline:
         versions = Versions(given.versions or Path(checkpoint) / "versions")
         edits = None if given.edits is None else Edits(given.edits, versions, self.space)
         if given.file is not None and (edits is None or not versions.all()):
-            versions.publish(read_subscriptions(given.file, self.space), self.space)
+            versions.publish_file(read_subscriptions(given.file, self.space), self.space)
         return Pinned(
             versions,
             self.space,
@@ -160,14 +161,15 @@ def _source(given: Settings, mode: str) -> Source:
     else:
         integer_ids = given.choice("ids", ("text", "integer"), "text") == "integer"
         options = given.scalars("options", f"{_SCALARS}, for Spark's reader")
+        schema = given.optional_text("schema", "columns, as 'id string, price double'")
         if kind == "kafka":
             servers, topic = _topic(given)
-            source = Topic(servers, topic, integer_ids, columns, options)
+            source = Topic(servers, topic, schema, integer_ids, columns, options)
         else:
             source = Files(
                 path=given.location("path", "a file, or a folder of files"),
                 format=given.choice("format", FORMATS),
-                schema=given.optional_text("schema", "columns, as 'id string, price double'"),
+                schema=schema,
                 integer_ids=integer_ids,
                 columns=columns,
                 options=options,

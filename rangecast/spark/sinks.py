@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from rangecast.errors import FileError
+from rangecast.errors import FileError, UsageError
 from rangecast.spark.commits import CommittedFolder
 from rangecast.spark.sources import need_kafka
 
@@ -28,6 +28,8 @@ class Batch(NamedTuple):
     stream: str
     number: int
     version: int
+    subscriptions: int
+    """How many that version has."""
 
 
 Counts = dict[str, int]
@@ -40,8 +42,8 @@ class Sink(ABC):
 
     name: str
     promise = "at least once"
-    reads_all = False
-    """Whether a write goes through all rows, so that they can be counted on the way."""
+    stages = False
+    """Whether a write goes through all rows and nobody sees them before the commit."""
 
     def check(self, session: SparkSession) -> None:  # noqa: B027
         """Refuse, before anything runs, what can't work."""
@@ -62,7 +64,7 @@ class Folder(Sink):
     """A folder of batches in Parquet or JSON that readers may read at any time: see `commits`."""
 
     promise = "exactly once"
-    reads_all = True
+    stages = True
 
     def __init__(self, path: str | Path, format: str = "parquet"):  # noqa: A002
         self.name = str(path)
@@ -77,6 +79,7 @@ class Folder(Sink):
         return self._batches.is_committed(number)
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        rows = self._with_ids_of_one_type(rows, batch)
         staged = self._batches.stage(batch.number)
         writer = rows.write.format(self.format)
         writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
@@ -88,6 +91,25 @@ class Folder(Sink):
             self._batches.commit(batch.number, staged, facts)
 
         return commit
+
+    def _with_ids_of_one_type(self, rows: DataFrame, batch: Batch) -> DataFrame:
+        """Return the rows with the subscriptions' ids as all batches of the folder have them.
+
+        The first batch settles whether they are integers or texts. Readers of the whole folder
+        need one type; a set without subscriptions has no ids that would tell, and fits any.
+        """
+        for name, form in (("subscription", "{}"), ("subscriptions", "array<{}>")):
+            if name in rows.columns:
+                own = dict(rows.dtypes)[name]
+                whole = own == form.format("bigint") and batch.subscriptions > 0
+                kind = self._batches.settled("ids", "bigint" if whole else "string")
+                if kind == "bigint" and not whole and batch.subscriptions:
+                    raise UsageError(
+                        f"{self.path}: holds subscriptions with integers as ids, and version "
+                        f"{batch.version} has texts\n  to do: write to a new folder"
+                    )
+                rows = rows.withColumn(name, F.col(name).cast(form.format(kind)))
+        return rows
 
 
 def _need_all_rows(staged: Path, form: str, rows: int) -> None:
@@ -106,8 +128,6 @@ def _need_all_rows(staged: Path, form: str, rows: int) -> None:
 class Topic(Sink):
     """A topic of Kafka: the event's id as key, the whole row as JSON."""
 
-    reads_all = True
-
     def __init__(self, servers: str, topic: str, options: Mapping[str, Any] | None = None):
         self.name = f"Kafka topic {topic}"
         self._options = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
@@ -117,7 +137,7 @@ class Topic(Sink):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         messages_of_rows(rows).write.format("kafka").options(**self._options).save()
-        return _nothing
+        return nothing
 
 
 def messages_of_rows(rows: DataFrame) -> DataFrame:
@@ -137,13 +157,16 @@ class Console(Sink):
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         from rich.console import Console as Terminal
         from rich.table import Table
+        from rich.text import Text
 
         title = f"batch {batch.number}, version {batch.version}"
-        shown = Table(*rows.columns, title=title, title_justify="left")
+        shown = Table(title=title, title_justify="left")
+        for name in rows.columns:
+            shown.add_column(Text(name))  # not str: what is in brackets would be markup
         for row in rows.take(self._rows):
-            shown.add_row(*(str(value) for value in row))
+            shown.add_row(*(Text(str(value)) for value in row))
         Terminal().print(shown)
-        return _nothing
+        return nothing
 
 
 class Callback(Sink):
@@ -156,8 +179,8 @@ class Callback(Sink):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         self._function(rows, batch)
-        return _nothing
+        return nothing
 
 
-def _nothing(counts: Counts) -> None:
+def nothing(counts: Counts) -> None:
     """There is nothing to commit."""

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.files import format_of
@@ -57,7 +57,7 @@ class Files:
 
     def _schema(self, session: SparkSession, space: Space, keep: Sequence[str]) -> StructType:
         if self.schema is not None:
-            schema = cast(StructType, StructType.fromDDL(self.schema))
+            schema = _given_schema(self.schema)
         elif self.format == "parquet":
             if "://" not in self.path:
                 first_file(self.path)
@@ -103,6 +103,8 @@ class Topic:
 
     servers: str
     topic: str
+    schema: str | None = None
+    """The keys to read and their types, if other than the attributes, as texts."""
     integer_ids: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -120,7 +122,11 @@ class Topic:
             .options(**self.options)
             .load()
         )
-        schema = text_schema(_names(space, keep), integer_ids=self.integer_ids)
+        schema = (
+            text_schema(_names(space, keep), integer_ids=self.integer_ids)
+            if self.schema is None
+            else _given_schema(self.schema)
+        )
         return _with_columns(events_of_messages(messages, schema), self.columns)
 
 
@@ -134,7 +140,12 @@ def first_file(path: str | Path) -> Path:
         raise FileError(f"{path}: give its columns as schema = 'id string, ...'")
     if whole.is_file():
         return whole
-    found = sorted(p for p in whole.rglob("*") if p.is_file() and p.name[0] not in "._")
+    visible = (
+        path
+        for path in whole.rglob("*")
+        if not any(part[0] in "._" for part in path.relative_to(whole).parts)
+    )
+    found = sorted(path for path in visible if path.is_file())
     if not found:
         raise FileError(
             f"{path}: no such file, or a folder without files from which to learn the columns\n"
@@ -154,14 +165,16 @@ def files_of(path: str | Path) -> Files:
 
 def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
     """Return Kafka messages as events; one without an id is named topic/partition/offset."""
-    whole = schema.add(BROKEN, StringType())
+    kinds: dict[str, DataType] = {"id": StringType()}
+    kinds |= {field.name: field.dataType for field in schema} | {BROKEN: StringType()}
+    whole = StructType([StructField(name, kind) for name, kind in kinds.items()])
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
     event = F.from_json(text, whole, options)
     rows = messages.select("topic", "partition", "offset", text.alias("_text"), event.alias("_e"))
     columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
     columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
-    if schema["id"].dataType == StringType():
+    if whole["id"].dataType == StringType():
         place = F.concat_ws("/", "topic", "partition", "offset")
         columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
     return rows.select([column.alias(name) for name, column in columns.items()])
@@ -184,6 +197,10 @@ def need_kafka(session: SparkSession) -> None:
 
 def _names(space: Space, keep: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(["id", *space.names, *keep]))
+
+
+def _given_schema(text: str) -> StructType:
+    return cast(StructType, StructType.fromDDL(text))
 
 
 def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:

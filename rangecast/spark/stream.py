@@ -23,7 +23,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
-from rangecast.errors import RangecastError, UsageError
+from rangecast.errors import UsageError
 from rangecast.spark.answering import Answering, Done, Step
 from rangecast.spark.pinned import Pinned
 from rangecast.spark.sinks import Folder, Sink
@@ -75,10 +75,10 @@ def run_stream(
                 while not told.is_set() and not query.awaitTermination(1):
                     pass
                 query.stop()
-        except Exception as error:
-            if failed and isinstance(failed[0], RangecastError):
+        except Exception:
+            if failed:  # what Spark raises only wraps it
                 raise failed[0] from None
-            raise error from (failed[0] if failed else None)
+            raise
 
 
 @contextmanager

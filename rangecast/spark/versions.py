@@ -4,6 +4,7 @@
         origin.json             the files of edits that went into this version and those before
         refused.jsonl           edits that could not be applied, each with its reason
     pins/<stream>/000000012.json    batch 12 of that stream is answered with this version
+    file.json                   the manifest of what `publish_file` published last
     unseen/                     versions that are being written or deleted
     lock                        held while a version is published, pinned or pruned
 
@@ -37,6 +38,7 @@ REPLAYABLE = 10
 _ORIGIN = "origin.json"
 _REFUSED = "refused.jsonl"
 _PINS = "pins"
+_FROM_FILE = "file.json"
 _UNSEEN = "unseen"
 
 
@@ -102,20 +104,44 @@ class Versions:
             newest = max(self.all(), default=0)
             if after is not None and after != newest:
                 return None
-            self._clear()
-            applied = [*(self.edit_files(newest) if newest else ()), *edits]
-            unseen = self.folder / _UNSEEN / f"{newest + 1:06}"
-            save_boxes(unseen, boxes, space)
-            if newest and not edits and _same(unseen, self.path(newest)):
+            return self._add(self._unseen(boxes, space), edits, refused)
+
+    def publish_file(self, boxes: Boxes, space: Space) -> None:
+        """Add what a file of subscriptions holds, unless it is what the file held the last time.
+
+        Others may have published since then: a file that didn't change must not undo that.
+        """
+        note = self.folder / _FROM_FILE
+        with self._locked():
+            unseen = self._unseen(boxes, space)
+            content = (unseen / MANIFEST).read_bytes()
+            if self.all() and note.exists() and note.read_bytes() == content:
                 self._clear()
-                return newest
-            write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
-            lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in refused]
-            write_bytes(unseen / _REFUSED, "".join(lines).encode())
-            sync_folder(unseen)
-            unseen.rename(self.folder / unseen.name)
-            sync_folder(self.folder)
-            return newest + 1
+                return
+            self._add(unseen, (), ())
+            write_whole(note, content)
+
+    def _unseen(self, boxes: Boxes, space: Space) -> Path:
+        """Write the next version where nobody sees it, and return its folder."""
+        self._clear()
+        unseen = self.folder / _UNSEEN / f"{max(self.all(), default=0) + 1:06}"
+        save_boxes(unseen, boxes, space)
+        return unseen
+
+    def _add(self, unseen: Path, edits: Sequence[str], refused: Sequence[Mapping[str, Any]]) -> int:
+        """Put a version in place, unless it is the newest one already; return its number."""
+        newest = max(self.all(), default=0)
+        if newest and not edits and _same(unseen, self.path(newest)):
+            self._clear()
+            return newest
+        applied = [*(self.edit_files(newest) if newest else ()), *edits]
+        write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
+        lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in refused]
+        write_bytes(unseen / _REFUSED, "".join(lines).encode())
+        sync_folder(unseen)
+        unseen.rename(self.folder / unseen.name)
+        sync_folder(self.folder)
+        return newest + 1
 
     def pin(self, stream: str, batch: int) -> int:
         """Return the version of a batch: the one it was pinned to before, else the newest."""
