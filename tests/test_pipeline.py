@@ -16,7 +16,7 @@ from rangecast.model.space import Space
 from rangecast.spark.commits import commits, read_committed
 from rangecast.spark.history import backfill
 from rangecast.spark.pipeline import Pipeline
-from rangecast.spark.sources import files_of
+from rangecast.spark.sources import files_of, first_file
 from rangecast.workloads import WORKLOADS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -126,6 +126,13 @@ def test_files_that_are_missing_are_named(folder):
         Pipeline.load(folder / "none.toml")
     with pytest.raises(SpaceError, match=r"nowhere.toml: can't be read"):
         load(folder, GOOD.replace("space.toml", "nowhere.toml"))
+
+
+def test_what_spark_hides_in_a_folder_is_no_sample_of_its_files(tmp_path):
+    for name in ("_spark_metadata/0", ".staging/a.csv", "day=1/_b.csv", "day=1/c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert first_file(tmp_path) == tmp_path / "day=1/c.csv"
 
 
 def test_a_batch_job_writes_once(spark, folder):
