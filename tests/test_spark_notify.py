@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.errors import UsageError
-from rangecast.spark.notify import KeptLists
+from rangecast.spark.notifying import KeptLists
 from tests.notify_model import Model
 
 K = 3

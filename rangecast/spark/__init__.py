@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rangecast.spark.matching import match as match
     from rangecast.spark.matching import prepare as prepare
     from rangecast.spark.merging import merge as merge
+    from rangecast.spark.notifying import KeptLists as KeptLists
     from rangecast.spark.pinned import Pinned as Pinned
     from rangecast.spark.pipeline import Pipeline as Pipeline
     from rangecast.spark.ranking import prepare_ranking as prepare_ranking
@@ -38,6 +39,7 @@ _HOMES = {
     "Console": "sinks",
     "Edits": "edits",
     "Folder": "sinks",
+    "KeptLists": "notifying",
     "Pinned": "pinned",
     "Pipeline": "pipeline",
     "Prepared": "matching",
