@@ -63,8 +63,9 @@ def notify(
 
     import numpy as np
 
+    from rangecast.cli.job import check_outputs
     from rangecast.cli.output import console, per_second, progress, summary
-    from rangecast.errors import FileError, UsageError, near
+    from rangecast.errors import UsageError, near
     from rangecast.kernels.jit import is_cold
     from rangecast.model.badrows import BadRows
     from rangecast.model.files import TableWriter
@@ -77,13 +78,7 @@ def notify(
     known = (*ALGORITHMS, "batch")
     if algorithm not in known:
         raise UsageError(f"no algorithm {algorithm!r}: {near(algorithm, known)}")
-    written = [Path(path) for path in (output, bad_rows) if path is not None and str(path) != "-"]
-    for path in written:
-        for given in (objects, updates, interests):
-            if path.exists() and given.exists() and path.samefile(given):
-                raise FileError(f"{path}: is an input of this command; write to another file")
-    if len(written) == 2 and written[0].resolve() == written[1].resolve():
-        raise FileError(f"{written[0]}: can't be both the result and the bad rows")
+    check_outputs([output, bad_rows], [objects, updates, interests])
     began = time.perf_counter()
     count = batches = 0
     with BadRows(bad_rows) as bad, progress(quiet=quiet or as_json) as bars:

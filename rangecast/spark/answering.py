@@ -33,12 +33,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from rangecast.errors import BadRow, BadRowError, UsageError, near
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import REMEDY
-from rangecast.spark.matching import match
+from rangecast.spark.matching import OUTPUTS, match
 from rangecast.spark.pinned import Fixed, Ready, Subscriptions
 from rangecast.spark.sinks import Batch, Commit, Counts, Folder, Sink, nothing
 from rangecast.spark.sources import BROKEN
 
-OUTPUTS = ("pairs", "arrays")
 _WHOLE = "_whole_row"
 _OWN = (BROKEN, _WHOLE)
 

@@ -44,6 +44,7 @@ from rangecast.spark.subscriptions import (
     need_no_errors,
 )
 
+OUTPUTS = ("pairs", "arrays")
 PLANS = ("auto", "broadcast", "partitioned")
 MAPPED_BYTES = 2 << 30
 """The largest structure that every host is given whole, unless told otherwise."""
@@ -141,7 +142,7 @@ def match(
     group_bytes     about what the boxes of one partition may take in a worker
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     """
-    _one_of("output", output, ("pairs", "arrays"))
+    _one_of("output", output, OUTPUTS)
     _one_of("errors", errors, ("raise", "column"))
     _one_of("plan", plan, PLANS)
     session = session_of(events)

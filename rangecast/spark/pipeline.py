@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from rangecast.match.choose import INDEXES
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
-from rangecast.spark.answering import OUTPUTS, Answering, Done, Step
+from rangecast.spark.answering import Answering, Done, Step
 from rangecast.spark.commits import BATCH_JOB
 from rangecast.spark.edits import Edits
-from rangecast.spark.matching import PLANS
+from rangecast.spark.matching import OUTPUTS, PLANS
 from rangecast.spark.pinned import Fixed, Pinned
 from rangecast.spark.settings import Settings
 from rangecast.spark.sinks import Console, Folder, Sink
