@@ -23,6 +23,7 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or item.name.endswith(
