@@ -87,7 +87,7 @@ def prepare(
     built = build(boxes, plan.name)
     ids, kind = spark_ids(boxes)
     shipped = ship(session, Served(built, ids))
-    warm(shipped.open().structure, len(space))
+    warm(shipped.open_here().structure, len(space))
     return Prepared(known, boxes.rows, kind, plan, built.memory, shipped)
 
 

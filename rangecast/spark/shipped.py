@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -56,8 +56,12 @@ class Shipped:
     """The file that Spark distributes; `None`: the workers are on the driver's host."""
 
     def open(self) -> Any:
-        """Return the object, mapped into this process's memory."""
+        """Return the object, mapped into a worker's memory."""
         return _opened(self)
+
+    def open_here(self) -> Any:
+        """Return the object, mapped into the driver's memory."""
+        return _opened(replace(self, archive=None))
 
     def release(self) -> None:
         """Remove it from the driver's host, unless it was shipped more than once.
