@@ -71,7 +71,9 @@ def run(*, quick: bool) -> None:
             data = _make(Path(folder) / str(dimensions), dimensions, subscriptions, events)
             tables += _contest(session, data, quick)
     session.stop()
-    tables.append(_limited(400_000 if quick else 8_000_000))
+    if not quick:
+        _write(tables)
+    tables.append(_limited(400_000 if quick else 6_000_000))
     if not quick:
         _write(tables)
 

@@ -70,7 +70,7 @@ def prepare_ranking(
     ids, kind = spark_ids(boxes)
     shipped = ship(session, Ranked(build(boxes, plan.name, relaxed=relaxed), ids))
     # Compiled here, for arrays as they are mapped, before all workers would.
-    shipped.open().structure.best(np.full((1, len(space)), np.inf), 1)
+    shipped.open_here().structure.best(np.full((1, len(space)), np.inf), 1)
     return PreparedRanking(known, kind, plan, relaxed, shipped)
 
 
