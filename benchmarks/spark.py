@@ -70,9 +70,9 @@ def run(*, quick: bool) -> None:
         for dimensions in (2, 4):
             data = _make(Path(folder) / str(dimensions), dimensions, subscriptions, events)
             tables += _contest(session, data, quick)
+            if not quick:
+                _write(tables)
     session.stop()
-    if not quick:
-        _write(tables)
     tables.append(_limited(400_000 if quick else 6_000_000))
     if not quick:
         _write(tables)
@@ -122,14 +122,19 @@ def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
     some = 500 if quick else 2_000
     few = events.limit(some).cache()
     few.count()
+    more = count if data.dimensions == 2 else count // 20
     ours = [
         _timed(session, "rangecast, broadcast, pairs", broadcast, runs=3),
         _timed(session, "rangecast, broadcast, arrays", arrays, runs=3),
         _timed(session, "rangecast, broadcast, with building the index", with_build, runs=2),
-        _timed(session, "rangecast, partitioned", partitioned, runs=2),
+        _timed(session, "rangecast, partitioned", partitioned, runs=1),
     ]
     theirs = [
-        _timed(session, "Spark, bins and explode", lambda: _binned(session, data), runs=2),
+        _scaled(
+            _timed(session, "Spark, bins and explode", lambda: _binned(session, data, more)),
+            count / more,
+            "" if more == count else f"timed on {more:,} events",
+        ),
         _scaled(
             _timed(session, "Spark, its own join", lambda: _own_join(few, subscriptions, data)),
             count / some,
@@ -172,14 +177,17 @@ def _own_join(events: Any, subscriptions: Any, data: Data) -> Answer:
 
 
 def _bins(data: Data) -> int:
-    """Cells of each of two attributes: about as wide as a mean box, the best of those tried."""
+    """Cells of each of two attributes: about as wide as a mean box."""
     lengths = (data.boxes.hi - data.boxes.lo)[:, :2].mean()
     return max(2, int(1 / lengths))
 
 
-def _binned(session: Any, data: Data) -> Answer:
+def _binned(session: Any, data: Data, events: int) -> Answer:
     """Cut two attributes into cells, give each box all its cells, join on them and check."""
-    session.read.parquet(data.events).createOrReplaceTempView("e")
+    given = session.read.parquet(data.events)
+    if events < len(data.points):  # a limit alone would leave one task for all
+        given = given.limit(events).repartition(session.sparkContext.defaultParallelism)
+    given.createOrReplaceTempView("e")
     session.read.parquet(data.subscriptions).createOrReplaceTempView("s")
     n = _bins(data)
     row = session.sql(
@@ -221,7 +229,7 @@ def _duckdb_binned(data: Data) -> Answer:
 
 
 def _duckdb_inequality(session: Any, data: Data, count: int) -> Run:
-    """Join on the ranges: timed on a few events first, and on as many as a minute allows."""
+    """Join on the ranges: timed on a few events first, and on as many as some seconds allow."""
     import duckdb
 
     def on(some: int) -> Answer:
@@ -236,7 +244,7 @@ def _duckdb_inequality(session: Any, data: Data, count: int) -> Run:
 
     some = min(count, 5_000)
     once = _timed(session, "DuckDB, its own join", lambda: on(some))
-    some = min(count, int(some * max(1.0, 30 / once.wall)))
+    some = min(count, int(some * max(1.0, 10 / once.wall)))
     done = _timed(session, "DuckDB, its own join", lambda: on(some))
     return done if some == count else _scaled(done, count / some, f"timed on {some:,} events")
 
@@ -253,6 +261,8 @@ def _timed(session: Any, name: str, work: Callable[[], Answer], runs: int = 1) -
 
 
 def _scaled(one: Run, times: float, note: str) -> Run:
+    if times == 1:
+        return one
     return one._replace(wall=one.wall * times, cpu=one.cpu * times, note=note, answer=None)
 
 
