@@ -1,7 +1,7 @@
 """The process from which Spark forks its Python workers, with our kernels loaded already.
 
-A worker is replaced after a minute of idleness. Loading numba takes most of a second; here it is
-done once, before the first fork, and every worker has it from its first row on.
+A worker is replaced after a minute of idleness. numba is slow to load; here that is done once,
+before the first fork, and every worker has it from its first row on.
 """
 
 from __future__ import annotations
