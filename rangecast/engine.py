@@ -386,8 +386,9 @@ class Engine:
         """
         state = self._state
         ends = split_spans(event) if how is not None else (event, event)
-        spans = tuple(encode_event(self.space, one)[None] for one in ends)
-        best = self._best(state, spans, k, relaxed, how)
+        first = encode_event(self.space, ends[0])[None]
+        last = first if how is None else encode_event(self.space, ends[1])[None]
+        best = self._best(state, (first, last), k, relaxed, how)
         return Rankings(best, None, state.columns.ids).of(0)
 
     def best_many(
@@ -423,7 +424,8 @@ class Engine:
     ) -> Best:
         asked = Asked.of(spans, len(self.space), k, how, relaxed=relaxed)
         recent = state.indexed, state.count
-        return best_live(state.parts, recent, state.columns, state.edit, asked, self.rank_index)
+        live = state.columns, state.edit, state.dead
+        return best_live(state.parts, recent, *live, asked, self.rank_index)
 
     # ---- keeping fast
 

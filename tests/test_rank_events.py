@@ -63,6 +63,17 @@ def test_spans_on_a_large_set(how):
         assert found == ranked({int(row): float(boxes.scores[row]) for row in held}, 20)
 
 
+@pytest.mark.parametrize("how", ["overlap", "contain"])
+def test_many_spans_are_ranked_together_as_each_by_itself(how):
+    boxes, points = many(9_000, 3, several=True)
+    index = Slabs(boxes)
+    lo, hi = spans(points)
+    again = np.random.default_rng(1).integers(0, len(points), 700)
+    alone = [index.best_spans(lo[e : e + 1], hi[e : e + 1], 20, how).of(0) for e in again]
+    found = index.best_spans(lo[again], hi[again], 20, how)
+    assert [found.of(i)[0].tolist() for i in range(700)] == [rows.tolist() for rows, _ in alone]
+
+
 def test_spans_that_make_no_sense_are_refused():
     slabs = Slabs(Boxes.of([[0.0]], [[1.0]]))
     with pytest.raises(UsageError, match="begins where it ends"):

@@ -128,6 +128,72 @@ def test_dead_rows_take_no_place(name, relaxed):
     assert answers(best) == [(alive[rows].tolist(), scores) for rows, scores in expected]
 
 
+def as_many(points, times=700):
+    """The same events again and again, out of order: enough to be searched for together."""
+    return np.random.default_rng(1).integers(0, len(points), times if len(points) else 0)
+
+
+@settings(max_examples=60)
+@given(case=strategies.boxes_and_points(), k=st.integers(1, 12))
+def test_slabs_rank_many_events_together_as_each_by_itself(case, k):
+    boxes, points = case
+    again = as_many(points)
+    expected = oracle(boxes, points, k, False)
+    assert answers(Slabs(boxes).best(points[again], k)) == [expected[e] for e in again]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_slabs_rank_many_events_together_on_adversarial_cases(case):
+    boxes, points = CASES[case]
+    boxes, again = scored(boxes), as_many(points)
+    for k in (1, 3, boxes.rows + 1):
+        expected = oracle(boxes, points, k, False)
+        assert answers(Slabs(boxes).best(points[again], k)) == [expected[e] for e in again]
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "several", "dead"),
+    [
+        (9_000, 1, False, False),
+        (9_000, 1, False, True),
+        (9_000, 1, True, True),
+        (9_000, 3, True, False),
+        (9_000, 3, True, True),
+        (9_000, 6, False, True),
+        (900, 33, False, False),
+    ],
+)
+def test_slabs_rank_many_events_of_large_sets(n, d, several, dead):
+    boxes, points = many(n, d, free=0.3, several=several)
+    index = Slabs(boxes)
+    died = np.full(boxes.rows, 9)
+    if dead:
+        died[np.argsort(-boxes.scores, kind="stable")[: boxes.rows // 2 : 2]] = 5
+    died.flags.writeable = False
+    life = Life(np.empty(0, np.int32), died if dead else died[:0], 5)
+    life.names.flags.writeable = False
+    again = as_many(points, 1200)
+    for k in (1, 20, 300):
+        alone = [answers(index.best(point[None], k, life=life))[0] for point in points]
+        assert answers(index.best(points[again], k, life=life)) == [alone[e] for e in again]
+    living = np.flatnonzero(died > 5)
+    few = oracle(boxes.take(living), points[:6], 20, False)
+    assert [(living[rows].tolist(), scores) for rows, scores in few] == [
+        answers(index.best(point[None], 20, life=life))[0] for point in points[:6]
+    ]
+
+
+def test_many_events_take_fewer_words_each_where_most_boxes_hold_some():
+    """Lanes of 512 events: a box is compared with all at once, and those with k drop out."""
+    boxes, points = many(60_000, 3, free=0.0)
+    index, k = Slabs(boxes), 2
+    again = as_many(points, 2048)
+    found = index.best(points[again], k)
+    deepest = 60_000 * 3 / 64
+    assert found.work.words / len(again) < deepest / 3
+    assert found.work.tested == 0 or found.work.tested / len(again) < 10 * k
+
+
 @pytest.mark.parametrize("name", TREES)
 @settings(max_examples=15)
 @given(case=strategies.boxes_and_points(dimensions=st.integers(1, 2)))

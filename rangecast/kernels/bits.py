@@ -38,16 +38,16 @@ LANES = 64 * LANE_WORDS
 _FEW_BITS = 6
 """Bits that are faster found one by one than packed."""
 
-_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
 
-_BIT = ir.IntType(1)
-_BYTE = ir.IntType(8)
-_INDEX = ir.IntType(32)
-_WORD = ir.IntType(64)
-_BYTES = ir.VectorType(_BYTE, 64)
-_ROW = ir.VectorType(_WORD, LANE_WORDS)
+BIT = ir.IntType(1)
+BYTE = ir.IntType(8)
+INDEX = ir.IntType(32)
+WORD = ir.IntType(64)
+_BYTES = ir.VectorType(BYTE, 64)
+ROW = ir.VectorType(WORD, LANE_WORDS)
 _ITEMS = ir.VectorType(ir.IntType(32), 16)
-_ITEM_BITS = ir.VectorType(_BIT, 16)
+_ITEM_BITS = ir.VectorType(BIT, 16)
 _DOUBLES = ir.VectorType(ir.DoubleType(), 8)
 
 
@@ -58,13 +58,14 @@ def aligned_words(rows: int) -> Words:
     return room[skip : skip + rows * LANE_WORDS]
 
 
-@_intrinsic
+@intrinsic
 def pointer(_typing: Any, array: Any, first: Any) -> Any:
     """Return where item `first` of an array lies; it is indexed like an array that begins there.
 
     numba counts the references to an array each time it is handed on, with an atomic instruction
     that can cost more than a whole inner loop. A pointer is just a number; the caller of the
-    kernel holds the array meanwhile.
+    kernel holds the array meanwhile. An array that a kernel makes itself is freed after its last
+    mention, and a pointer isn't one: hand it to another function, which may then point at it.
     """
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -74,140 +75,156 @@ def pointer(_typing: Any, array: Any, first: Any) -> Any:
     return types.CPointer(array.dtype)(array, types.intp), generate
 
 
-def _place(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
+@intrinsic
+def items_at(_typing: Any, address: Any, kind: Any) -> Any:
+    """Return a pointer to items of a kind, such as np.float64, that lie at an address.
+
+    A structure of twenty arrays is handed to a kernel faster as one array of their addresses: numba
+    takes a microsecond for each array of a tuple. Who holds the addresses holds the arrays.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.inttoptr(given[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(kind.dtype)(types.intp, kind), generate
+
+
+def place_of(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
+    """Return the address of an item as that of a vector; for intrinsics."""
     return builder.bitcast(builder.gep(begin, [index]), vector.as_pointer())
 
 
-def _load(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
+def load(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
+    """Return the vector that begins at an item; for intrinsics."""
     return builder.load(
-        _place(builder, begin, index, vector),
+        place_of(builder, begin, index, vector),
         align=1 if vector is _BYTES else 4 if vector is _ITEMS else 8,
     )
 
 
 def _in_eight_lanes(builder: Any, value: Any) -> Any:
     nothing = ir.Constant(_DOUBLES, ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INDEX, 8), [0] * 8))
+    first = builder.insert_element(nothing, value, ir.Constant(INDEX, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(INDEX, 8), [0] * 8))
 
 
 def _in_all_lanes(builder: Any, value: Any) -> Any:
     nothing = ir.Constant(_BYTES, ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
-    zeros = ir.Constant(ir.VectorType(_INDEX, 64), [0] * 64)
+    first = builder.insert_element(nothing, value, ir.Constant(INDEX, 0))
+    zeros = ir.Constant(ir.VectorType(INDEX, 64), [0] * 64)
     return builder.shuffle_vector(first, nothing, zeros)
 
 
-@_intrinsic
+@intrinsic
 def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     """Bit i says whether codes[lo + i] <= value <= codes[hi + i], for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = _load(builder, given[0], given[1], _BYTES)
-        high = _load(builder, given[0], given[2], _BYTES)
+        low = load(builder, given[0], given[1], _BYTES)
+        high = load(builder, given[0], given[2], _BYTES)
         wanted = _in_all_lanes(builder, given[3])
         above = builder.icmp_unsigned("<=", low, wanted)
         below = builder.icmp_unsigned("<=", wanted, high)
-        return builder.bitcast(builder.and_(above, below), _WORD)
+        return builder.bitcast(builder.and_(above, below), WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8), generate
 
 
-@_intrinsic
+@intrinsic
 def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
     """Bit i says whether codes[begin + i] >= value, for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        some = _load(builder, given[0], given[1], _BYTES)
+        some = load(builder, given[0], given[1], _BYTES)
         above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, given[2]))
-        return builder.bitcast(above, _WORD)
+        return builder.bitcast(above, WORD)
 
     return types.uint64(codes, types.intp, types.uint8), generate
 
 
-@_intrinsic
+@intrinsic
 def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
     """Bit i says whether codes[begin + i] <= value, for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        some = _load(builder, given[0], given[1], _BYTES)
+        some = load(builder, given[0], given[1], _BYTES)
         below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, given[2]))
-        return builder.bitcast(below, _WORD)
+        return builder.bitcast(below, WORD)
 
     return types.uint64(codes, types.intp, types.uint8), generate
 
 
-@_intrinsic
+@intrinsic
 def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
     """Bit i says whether value is codes[lo + i] or codes[hi + i], for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = _load(builder, given[0], given[1], _BYTES)
-        high = _load(builder, given[0], given[2], _BYTES)
+        low = load(builder, given[0], given[1], _BYTES)
+        high = load(builder, given[0], given[2], _BYTES)
         wanted = _in_all_lanes(builder, given[3])
         first = builder.icmp_unsigned("==", low, wanted)
         last = builder.icmp_unsigned("==", wanted, high)
-        return builder.bitcast(builder.or_(first, last), _WORD)
+        return builder.bitcast(builder.or_(first, last), WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8), generate
 
 
-@_intrinsic
+@intrinsic
 def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether codes[lo + i] <= above and below <= codes[hi + i], for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = _load(builder, given[0], given[1], _BYTES)
-        high = _load(builder, given[0], given[2], _BYTES)
+        low = load(builder, given[0], given[1], _BYTES)
+        high = load(builder, given[0], given[2], _BYTES)
         begun = builder.icmp_unsigned("<=", low, _in_all_lanes(builder, given[3]))
         going = builder.icmp_unsigned("<=", _in_all_lanes(builder, given[4]), high)
-        return builder.bitcast(builder.and_(begun, going), _WORD)
+        return builder.bitcast(builder.and_(begun, going), WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
 
 
-@_intrinsic
+@intrinsic
 def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether codes[lo + i] is above or codes[hi + i] is below, for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = _load(builder, given[0], given[1], _BYTES)
-        high = _load(builder, given[0], given[2], _BYTES)
+        low = load(builder, given[0], given[1], _BYTES)
+        high = load(builder, given[0], given[2], _BYTES)
         first = builder.icmp_unsigned("==", low, _in_all_lanes(builder, given[3]))
         last = builder.icmp_unsigned("==", _in_all_lanes(builder, given[4]), high)
-        return builder.bitcast(builder.or_(first, last), _WORD)
+        return builder.bitcast(builder.or_(first, last), WORD)
 
     return types.uint64(codes, types.intp, types.intp, types.uint8, types.uint8), generate
 
 
-@_intrinsic
+@intrinsic
 def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether bounds[lo + i] <= above and below <= bounds[hi + i], for 64 doubles."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         above, below = (_in_eight_lanes(builder, value) for value in given[3:])
-        mask = ir.Constant(_WORD, 0)
+        mask = ir.Constant(WORD, 0)
         for place in range(0, 64, 8):
-            step = ir.Constant(_WORD, place)
-            low = _load(builder, given[0], builder.add(given[1], step), _DOUBLES)
-            high = _load(builder, given[0], builder.add(given[2], step), _DOUBLES)
+            step = ir.Constant(WORD, place)
+            low = load(builder, given[0], builder.add(given[1], step), _DOUBLES)
+            high = load(builder, given[0], builder.add(given[2], step), _DOUBLES)
             begun = builder.fcmp_ordered("<=", low, above)
             going = builder.fcmp_ordered("<=", below, high)
-            both = builder.bitcast(builder.and_(begun, going), _BYTE)
-            mask = builder.or_(mask, builder.shl(builder.zext(both, _WORD), step))
+            both = builder.bitcast(builder.and_(begun, going), BYTE)
+            mask = builder.or_(mask, builder.shl(builder.zext(both, WORD), step))
         return mask
 
     return types.uint64(bounds, types.intp, types.intp, types.float64, types.float64), generate
 
 
-@_intrinsic
+@intrinsic
 def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any) -> Any:
     """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = _place(builder, given[0], given[1], _ROW)
-        keep = _load(builder, given[2], given[3], _ROW)
-        drop = _load(builder, given[2], given[4], _ROW)
+        place = place_of(builder, given[0], given[1], ROW)
+        keep = load(builder, given[2], given[3], ROW)
+        drop = load(builder, given[2], given[4], ROW)
         left = builder.and_(builder.load(place, align=8), keep)
         builder.store(builder.and_(left, builder.not_(drop)), place, align=8)
         return context.get_dummy_value()
@@ -215,19 +232,32 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
     return types.void(rows, types.intp, table, types.intp, types.intp), generate
 
 
-@_intrinsic
+@intrinsic
+def join_row(_typing: Any, rows: Any, at: Any, begin: Any) -> Any:
+    """Add to the row at rows[at] what is in the row at rows[begin]."""
+
+    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        place = place_of(builder, given[0], given[1], ROW)
+        both = builder.or_(builder.load(place, align=8), load(builder, given[0], given[2], ROW))
+        builder.store(both, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.intp), generate
+
+
+@intrinsic
 def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
     """Copy the row at source[begin] to rows[at]."""
 
     def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        row = _load(builder, given[2], given[3], _ROW)
-        builder.store(row, _place(builder, given[0], given[1], _ROW), align=8)
+        row = load(builder, given[2], given[3], ROW)
+        builder.store(row, place_of(builder, given[0], given[1], ROW), align=8)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, source, types.intp), generate
 
 
-@_intrinsic
+@intrinsic
 def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) -> Any:
     """Write those of the 16 items at source[begin] whose bit is set, one after the other.
 
@@ -238,28 +268,28 @@ def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) ->
         kind = ir.FunctionType(_ITEMS, [_ITEMS, _ITEM_BITS, _ITEMS])
         name = "llvm.experimental.vector.compress.v16i32"
         compress = cgutils.get_or_insert_function(builder.module, kind, name)
-        items = _load(builder, given[2], given[3], _ITEMS)
+        items = load(builder, given[2], given[3], _ITEMS)
         bits = builder.bitcast(builder.trunc(given[4], ir.IntType(16)), _ITEM_BITS)
         packed = builder.call(compress, [items, bits, ir.Constant(_ITEMS, ir.Undefined)])
-        builder.store(packed, _place(builder, given[0], given[1], _ITEMS), align=4)
+        builder.store(packed, place_of(builder, given[0], given[1], _ITEMS), align=4)
         return context.get_dummy_value()
 
     return types.void(out, types.intp, source, types.intp, types.uint64), generate
 
 
-@_intrinsic
+@intrinsic
 def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
     """Bit w says whether word w of the row at rows[at] has a bit set."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        row = _load(builder, given[0], given[1], _ROW)
-        used = builder.icmp_unsigned("!=", row, ir.Constant(_ROW, [0] * LANE_WORDS))
-        return builder.zext(builder.bitcast(used, _BYTE), _WORD)
+        row = load(builder, given[0], given[1], ROW)
+        used = builder.icmp_unsigned("!=", row, ir.Constant(ROW, [0] * LANE_WORDS))
+        return builder.zext(builder.bitcast(used, BYTE), WORD)
 
     return types.uint64(rows, types.intp), generate
 
 
-@_intrinsic
+@intrinsic
 def bits_set(_typing: Any, word: Any) -> Any:
     """Return the number of bits of a word that are set."""
 
@@ -269,12 +299,12 @@ def bits_set(_typing: Any, word: Any) -> Any:
     return types.intp(types.uint64), generate
 
 
-@_intrinsic
+@intrinsic
 def lowest_bit(_typing: Any, word: Any) -> Any:
     """Return the place of the lowest bit set, 64 if there is none."""
 
     def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        return builder.cttz(given[0], ir.Constant(_BIT, 0))
+        return builder.cttz(given[0], ir.Constant(BIT, 0))
 
     return types.intp(types.uint64), generate
 

@@ -41,13 +41,14 @@ def cell_of(edges: Floats, value: float) -> int:
 
 
 @jit
-def cell_in_table(table: Any, begin: int, count: int, value: float) -> int:
-    """Return the cell of a coordinate among `count` edges of a table, padded to 255 by +inf.
+def cell_in_table(table: Any, begin: int, count: int, value: float, powers: int = 8) -> int:
+    """Return the cell of a coordinate among `count` edges of a table.
 
-    `table` is a pointer, and the edges begin at table[begin]. Takes eight steps and no branch.
+    `table` is a pointer, and the edges begin at table[begin], padded by +inf to one less than this
+    power of two. Takes a step for each power and no branch.
     """
     low = 0
-    for power in range(7, -1, -1):
+    for power in range(powers - 1, -1, -1):
         step = 1 << power
         low += step * (table[begin + low + step - 1] <= value)
     return min(low, count) + (value == np.inf)

@@ -35,14 +35,13 @@ from rangecast.kernels.bits import LANES, PADDING
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import Floats
+from rangecast.kernels.lanes import TABLE_ROWS, tabulate
 from rangecast.match.result import BUFFER, Counts, Matches, Rows, collect, stream
 from rangecast.match.slabs_lanes import (
-    TABLE_ROWS,
     count_by_event,
     room_for,
     search_batch,
     sort_by_event,
-    tabulate,
 )
 from rangecast.match.slabs_layout import lay_out
 from rangecast.match.slabs_search import search_each, search_one

@@ -1,11 +1,10 @@
 """How `slabs` searches for a batch: the events themselves become bitmaps, LANES at a time.
 
-Bit e of row c of attribute j's table says that event e has code c or above. The events that may
-lie in a box are then the AND, over its attributes, of one row and not another: eight words for
-LANES events, however many boxes there are and whatever they mention. This is done for the hulls
-of the blocks first. A block that many events may lie in is taken box by box in the same way; if
-only a few may, each of these is compared with the codes of all its boxes, as for a single event.
-Both ways give the same candidates; the one that looks at fewer words is taken.
+See `kernels.lanes` for their tables. A box costs a few words for LANES events, however many boxes
+there are and whatever they mention. This is done for the hulls of the blocks first. A block that
+many events may lie in is taken box by box in the same way; if only a few may, each of these is
+compared with the codes of all its boxes, as for a single event. Both ways give the same candidates;
+the one that looks at fewer words is taken.
 
 What is found comes block by block, as records: an event and a first box, 64 bits for that box and
 those after it. In the end the records are sorted by event.
@@ -35,6 +34,7 @@ from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import Bytes
 from rangecast.kernels.grid import Floats
 from rangecast.kernels.jit import jit
+from rangecast.kernels.lanes import TABLE_ROWS
 from rangecast.match.slabs_layout import (
     CODE,
     FIRST_BLOCK,
@@ -47,8 +47,6 @@ from rangecast.match.slabs_layout import (
 )
 from rangecast.match.slabs_search import Part, candidates, doubtful, holds, is_first
 
-TABLE_ROWS = 257
-"""Rows of an attribute's table: one for each code, and one that no event is in."""
 _DOUBTS = 1024
 """Boxes that may be put off, to be compared exactly together."""
 LOW = 0xFFFFFFFF
@@ -100,23 +98,6 @@ class _Room(NamedTuple):
     picked: Any
     keys: Any
     masks: Any
-
-
-@jit
-def tabulate(codes: Bytes, chunks: int, table: Words) -> None:
-    """Make the tables of some events: attribute by attribute, `chunks` of LANES events each."""
-    events, d = codes.shape
-    table[: d * chunks * TABLE_ROWS * LANE_WORDS] = 0
-    for j in range(d):
-        for chunk in range(chunks):
-            base = (j * chunks + chunk) * TABLE_ROWS * LANE_WORDS
-            first = chunk * LANES
-            for e in range(first, min(first + LANES, events)):
-                lane = e - first
-                place = base + np.int64(codes[e, j]) * LANE_WORDS + (lane >> 6)
-                table[place] |= np.uint64(1) << np.uint64(lane & 63)
-            for at in range(base + 255 * LANE_WORDS - 1, base - 1, -1):
-                table[at] |= table[at + LANE_WORDS]
 
 
 @jit

@@ -186,6 +186,14 @@ def _search(
     return len(layout.runs) - 1, 0, filled, visited, tested
 
 
+@jit
+def _search_coded(
+    layout: Layout, point: Floats, codes: Bytes, run: int, block: int, out: Rows, filled: int
+) -> tuple[int, int, int, int, int]:
+    """Search for one event, whose codes the caller holds meanwhile."""
+    return _search(layout, pointer(point, 0), pointer(codes, 0), ZERO, run, block, out, filled)
+
+
 @jit_single
 def search_one(
     arrays: tuple[Any, ...], point: Floats, run: int, block: int, out: Rows, filled: int
@@ -194,7 +202,7 @@ def search_one(
     layout = Layout(*arrays)
     codes = np.empty((1, len(point)), np.uint8)
     encode_points(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
-    return _search(layout, pointer(point, 0), pointer(codes, 0), ZERO, run, block, out, filled)
+    return _search_coded(layout, point, codes, run, block, out, filled)
 
 
 @jit

@@ -43,21 +43,21 @@ def _agree(walks: Walks, points: Any, event: int, heads: Any, d: int) -> bool:
 
 
 @jit
-def best_exact(
+def _best_exact(
     source: Source,
     points: Floats,
     life: Life,
     cursor: Cursor,
+    boxes: Longs,
     rows: Rows,
     scores: Floats,
     counts: Longs,
     counters: Counters,
 ) -> None:
-    """Write the best of those that hold each event on all attributes, as many as there is room."""
+    """As `best_exact`; `boxes` (d,) is room for where each walk stands."""
     d = points.shape[1]
     k = rows.shape[1]
     walks = walks_of(source, cursor, counters)
-    boxes = np.empty(d, np.int64)
     heads, values = pointer(boxes, 0), pointer(points, 0)
     for e in range(len(points)):
         event = e * d
@@ -81,3 +81,19 @@ def best_exact(
             heads[0] = getnext(walks, 0, values[event])
             going = heads[0] >= 0
         counts[e] = filled
+
+
+@jit
+def best_exact(
+    source: Source,
+    points: Floats,
+    life: Life,
+    cursor: Cursor,
+    rows: Rows,
+    scores: Floats,
+    counts: Longs,
+    counters: Counters,
+) -> None:
+    """Write the best of those that hold each event on all attributes, as many as there is room."""
+    boxes = np.empty(points.shape[1], np.int64)
+    _best_exact(source, points, life, cursor, boxes, rows, scores, counts, counters)

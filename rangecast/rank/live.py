@@ -18,7 +18,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import Floats, Rows, frozen
-from rangecast.model.rows import Bounds, Columns, Longs, boxes_of
+from rangecast.model.rows import Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
 from rangecast.rank.merged import Named, merged
@@ -48,7 +48,8 @@ class Asked(NamedTuple):
             raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
         if how is not None and relaxed:
             raise UsageError("events with spans are ranked exactly; give relaxed=False")
-        lo, hi = (checked(ends, dimensions, k) for ends in spans)
+        lo = checked(spans[0], dimensions, k)
+        hi = lo if spans[1] is spans[0] else checked(spans[1], dimensions, k)
         if not (lo <= hi).all():
             raise UsageError("a span begins where it ends or before, and no value is NaN")
         return cls(lo, hi, k, how, relaxed)
@@ -72,11 +73,13 @@ class RankedPart(NamedTuple):
 
     structure: Index
     names: Rows
-    """The set's row of each of its own rows, which go by arrival; read-only."""
+    """The set's row of each of its own rows, which go by arrival; none: the same. Read-only."""
+    rows: int
 
     def shifted(self, shift: int) -> RankedPart:
         """Return it for a set whose rows have other numbers."""
-        return RankedPart(self.structure, frozen(self.names + np.int32(shift), np.int32))
+        names = self.names if len(self.names) else np.arange(self.rows, dtype=np.int32)
+        return self._replace(names=frozen(names + np.int32(shift), np.int32))
 
 
 def ranked_part(
@@ -85,12 +88,18 @@ def ranked_part(
     """Build the ranking structure of some rows."""
     names = frozen(rows[np.argsort(columns.arrival[rows], kind="stable")], np.int32)
     boxes = boxes_of(columns, names.astype(np.int64), dimensions)
-    return RankedPart(build(boxes, index, relaxed=relaxed), names)
+    same = np.array_equal(names, np.arange(len(names)))
+    structure = build(boxes, index, relaxed=relaxed)
+    return RankedPart(structure, names[:0] if same else names, len(names))
 
 
 @jit_single
 def _compare(
-    bounds: Bounds,
+    first_box: Longs,
+    first_term: Longs,
+    axes: npt.NDArray[np.uint16],
+    lo: Floats,
+    hi: Floats,
     order: Longs,
     died: Longs,
     edit: int,
@@ -105,6 +114,8 @@ def _compare(
 ) -> None:
     """Write the best of some rows by comparing each with each event, as places in `order`.
 
+    The first five are a set's `Bounds`: numba takes plain arrays faster than a tuple of them.
+
     worth          (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
     above, below   (events, d) a range holds an event if lo <= above and below <= hi
     """
@@ -116,14 +127,11 @@ def _compare(
                 continue
             counters[TESTED] += 1
             best, found = 0.0, False
-            for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
+            for box in range(first_box[row], first_box[row + 1]):
                 total, all_hold, some_hold = 0.0, True, False
-                for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
-                    axis = bounds.axis[term]
-                    if (
-                        bounds.lo[term] <= above[event, axis]
-                        and below[event, axis] <= bounds.hi[term]
-                    ):
+                for term in range(first_term[box], first_term[box + 1]):
+                    axis = axes[term]
+                    if lo[term] <= above[event, axis] and below[event, axis] <= hi[term]:
                         some_hold = True
                         if relaxed:
                             total += worth[row, axis] if worth.shape[1] else 1.0
@@ -144,7 +152,7 @@ def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked
     """Return the k best among the rows from `start` to before `end`."""
     order = start + np.argsort(columns.arrival[start:end], kind="stable")
     places, scores, counts = new_best(len(asked.lo), min(asked.k, len(order)))
-    counters = new_counters()
+    counters = new_counters(levels=0)
     if not asked.relaxed:
         worth = columns.scores[:, None]
     elif columns.weights is None:
@@ -153,7 +161,7 @@ def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked
         worth = columns.weights
     above, below = (asked.lo, asked.hi) if asked.how == "contain" else (asked.hi, asked.lo)
     _compare(
-        columns.bounds,
+        *columns.bounds,
         order,
         columns.died,
         edit,
@@ -169,10 +177,8 @@ def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked
     return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
 
 
-def _best_part(part: RankedPart, columns: Columns, edit: int, asked: Asked) -> Named:
-    """Return the k best of a part at an edit."""
-    died = columns.died.view()
-    died.flags.writeable = False
+def _best_part(part: RankedPart, died: Longs, edit: int, asked: Asked) -> Named:
+    """Return the k best of a part at an edit; `died` is empty if all rows of the set live."""
     life = Life(part.names, died, edit)
     if asked.how is None:
         return Named(part.structure.best(asked.lo, asked.k, life=life), part.names)
@@ -201,16 +207,22 @@ def best_live(
     recent: tuple[int, int],
     columns: Columns,
     edit: int,
+    dead: int,
     asked: Asked,
     index: str,
 ) -> Best:
-    """Return the k best of a live set at an edit; `recent` rows are in no part."""
+    """Return the k best of a live set at an edit; `recent` rows are in no part.
+
+    dead   rows of the parts that don't live
+    """
     relaxed, d = asked.relaxed, asked.lo.shape[1]
+    died = columns.died[: len(columns.died) if dead else 0].view()
+    died.flags.writeable = False
     found = []
     for part in parts:
         if relaxed not in part.rankings:
             part.rankings[relaxed] = ranked_part(columns, part.names, d, index, relaxed=relaxed)
-        found.append(_best_part(part.rankings[relaxed], columns, edit, asked))
+        found.append(_best_part(part.rankings[relaxed], died, edit, asked))
     if recent[0] < recent[1] or not found:
         found.append(_best_recent(columns, edit, *recent, asked))
     return merged(found, columns.arrival, asked.k)

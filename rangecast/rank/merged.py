@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.jit import jit_single
-from rangecast.model.boxes import Floats, Rows
+from rangecast.model.boxes import Floats, Rows, frozen
 from rangecast.rank.result import Best, Longs, new_best
 
 
@@ -23,44 +23,50 @@ class Named(NamedTuple):
     """Read-only."""
 
 
+_SAME = frozen([], np.int32)
+
+
 @jit_single
 def _merge(
     rows: Rows,
     scores: Floats,
     counts: Longs,
-    part_rows: Rows,
-    part_scores: Floats,
-    part_counts: Longs,
     names: Rows,
+    other_rows: Rows,
+    other_scores: Floats,
+    other_counts: Longs,
+    other_names: Rows,
     arrival: Longs,
     out_rows: Rows,
     out_scores: Floats,
     out_counts: Longs,
 ) -> None:
-    """Write the best of two lists an event, the second one in rows of its part.
+    """Merge two lists of each event; `names` are the whole's rows of those given, none: the same.
 
-    Ties go by arrival[row], or by row without `arrival`.
+    Without `arrival` rows are in order of arrival.
     """
-    k = out_rows.shape[1]
+    room = out_rows.shape[1]
     for event in range(len(counts)):
         first = second = filled = 0
-        while filled < k and (first < counts[event] or second < part_counts[event]):
-            take_first = second == part_counts[event]
-            row = rows[event, first] if first < counts[event] else 0
-            other = 0
-            if second < part_counts[event]:
-                other = part_rows[event, second]
-                other = names[other] if len(names) else other
-                if first < counts[event]:
-                    mine, its = scores[event, first], part_scores[event, second]
-                    earlier = arrival[row] < arrival[other] if len(arrival) else row < other
-                    take_first = mine > its or (mine == its and earlier)
+        while filled < room and (first < counts[event] or second < other_counts[event]):
+            take_first = second == other_counts[event]
+            row = other = np.int32(0)
+            if first < counts[event]:
+                row = rows[event, first]
+                row = names[row] if len(names) else row
+            if second < other_counts[event]:
+                other = other_rows[event, second]
+                other = other_names[other] if len(other_names) else other
+            if first < counts[event] and second < other_counts[event]:
+                mine, its = scores[event, first], other_scores[event, second]
+                earlier = arrival[row] < arrival[other] if len(arrival) else row < other
+                take_first = mine > its or (mine == its and earlier)
             if take_first:
                 out_rows[event, filled], out_scores[event, filled] = row, scores[event, first]
                 first += 1
             else:
                 out_rows[event, filled] = other
-                out_scores[event, filled] = part_scores[event, second]
+                out_scores[event, filled] = other_scores[event, second]
                 second += 1
             filled += 1
         out_counts[event] = filled
@@ -68,16 +74,17 @@ def _merge(
 
 def merged(parts: Sequence[Named], arrival: Longs | None, k: int) -> Best:
     """Return the k best of all parts, at least one; without `arrival` ties go by row."""
-    events = len(parts[0].best.counts)
     order = np.zeros(0, np.int64) if arrival is None else arrival.view()
     order.flags.writeable = False
-    rows, scores, counts = new_best(events, 0)
-    work = parts[0].best.work
-    for place, (best, names) in enumerate(parts):
+    (rows, scores, counts, work), names = parts[0]
+    for best, its_names in parts[1:]:
         room = min(k, rows.shape[1] + best.rows.shape[1])
-        out = new_best(events, room)
-        given = best.rows, best.scores, best.counts, names, order
-        _merge(rows, scores, counts, *given, *out)
+        out = new_best(len(counts), room)
+        given = best.rows, best.scores, best.counts, its_names, order
+        _merge(rows, scores, counts, names, *given, *out)
         rows, scores, counts = out
-        work = work.plus(best.work) if place else work
+        names = _SAME
+        work = work.plus(best.work)
+    if len(names):  # of rows that aren't there, any will do
+        rows = names.take(rows, mode="clip")
     return Best(rows, scores, counts, work)

@@ -56,9 +56,9 @@ class Work(NamedTuple):
         )
 
 
-def new_counters() -> Counters:
-    """Return the array that kernels count in."""
-    return np.zeros(LEVEL + LEVELS, np.int64)
+def new_counters(levels: int = LEVELS) -> Counters:
+    """Return the array that kernels count in; without pages there are no levels."""
+    return np.zeros(LEVEL + levels, np.int64)
 
 
 class Best(NamedTuple):

@@ -21,17 +21,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
-
 from rangecast.errors import UsageError
-from rangecast.kernels.codes import Bytes, encode_points
-from rangecast.kernels.grid import cells_of
-from rangecast.model.boxes import Boxes, Floats, Rows
+from rangecast.model.boxes import Boxes, Floats
 from rangecast.rank.life import ALL, Life
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
-from rangecast.rank.slabs_exact import search_exact
-from rangecast.rank.slabs_layout import LIST, Layout, Lists, Slots, lay_out
-from rangecast.rank.slabs_relaxed import search_relaxed
+from rangecast.rank.slabs_exact import search_exact, search_exact_one
+from rangecast.rank.slabs_layout import lay_out
+from rangecast.rank.slabs_relaxed import search_relaxed, search_relaxed_one
+from rangecast.rank.slabs_view import addresses
 
 How = Literal["overlap", "contain"]
 
@@ -45,24 +42,22 @@ class Slabs:
         self.dimensions, self.rows = boxes.dimensions, boxes.rows
         self.relaxed = relaxed
         self.layout = lay_out(boxes, relaxed=relaxed)
+        self._table = addresses(self.layout)
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays held; the boxes are among them."""
-        return sum(array.nbytes for array in _arrays(self.layout))
+        return sum(array.nbytes for array in self.layout)
 
     def best(self, points: Floats, k: int, *, life: Life = ALL) -> Best:
         """Return the k best of each event."""
         events = checked(points, self.dimensions, k)
         if not self.relaxed:
-            cells = self._cells(events, k, life)
-            done = len(cells) and bool((self.layout.lists.counts[cells] >= k).all())
-            codes = np.empty(events.shape, np.uint8) if done else self._codes(events)
-            return self._exact(events, events, codes, codes, cells, k, life)
-        codes = self._codes(events)
+            return self._exact(events, events, k, life, is_span=False)
+        search = search_relaxed_one if len(events) == 1 else search_relaxed
         rows, scores, counts = new_best(len(events), min(k, self.rows))
-        counters = new_counters()
-        search_relaxed(self.layout, events, codes, life, rows, scores, counts, counters)
+        counters = new_counters(levels=0)
+        search(self._table, events, *life, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
     def best_spans(self, lo: Floats, hi: Floats, k: int, how: How, *, life: Life = ALL) -> Best:
@@ -78,48 +73,19 @@ class Slabs:
         if first.shape != last.shape or not (first <= last).all():
             raise UsageError("a span begins where it ends or before; some given don't")
         above, below = (last, first) if how == "overlap" else (first, last)
-        codes = self._codes(above), self._codes(below)
-        return self._exact(above, below, *codes, np.empty(0, np.int32), k, life)
+        return self._exact(above, below, k, life, is_span=True)
 
-    def _cells(self, events: Floats, k: int, life: Life) -> Rows:
-        """Return where events are found in the lists; none if lists are of no use."""
-        lists = self.layout.lists
-        if not len(lists.counts) or k > LIST or len(life.died):
-            return np.empty(0, np.int32)
-        cells = np.empty(len(events), np.int32)
-        cells_of(lists.edges, events[:, 0], cells)
-        return cells
-
-    def _codes(self, events: Floats) -> Bytes:
-        codes = np.empty(events.shape, np.uint8)
-        encode_points(self.layout.edges, self.layout.first_edge, events, codes)
-        return codes
-
-    def _exact(
-        self,
-        above: Floats,
-        below: Floats,
-        over: Bytes,
-        under: Bytes,
-        cells: Rows,
-        k: int,
-        life: Life,
-    ) -> Best:
+    def _exact(self, above: Floats, below: Floats, k: int, life: Life, *, is_span: bool) -> Best:
+        search = search_exact_one if len(above) == 1 else search_exact
         rows, scores, counts = new_best(len(above), min(k, self.rows))
-        counters = new_counters()
-        search_exact(
-            self.layout, above, below, over, under, cells, life, rows, scores, counts, counters
-        )
+        counters = new_counters(levels=0)
+        search(self._table, above, below, is_span, *life, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        for array in _arrays(self.layout):
+        for array in state["layout"]:
             array.flags.writeable = False
-
-
-def _arrays(layout: Layout) -> list[Any]:
-    arrays: list[Any] = []
-    for part in layout:
-        arrays += part if isinstance(part, Slots | Lists) else [part]
-    return arrays
+        self.__dict__.update(state, _table=addresses(state["layout"]))

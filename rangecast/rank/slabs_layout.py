@@ -32,58 +32,57 @@ from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, Bytes, encode_bounds
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
+from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.model.boxes import Boxes, Floats, Rows, frozen
 from rangecast.rank.result import Longs
 
 FIRST_BAND = 8
 """Blocks of the first band."""
-SLOT_BYTES = 2 * BLOCK
 LIST = 64
 """Boxes of a list at most: for a larger k it isn't of use."""
-_LISTED = 1024
+LISTED = 1024
 """The best boxes, which lists are made of."""
+LIST_POWERS = 12
+"""Their edges, at most 2 * LISTED, are padded to one less than this power of two."""
+EDGES = 255
+"""Room for the edges of an attribute."""
 _FEW_SLOTS = 2
 """Slots a block up to which comparing bounds is faster than codes, which leave some in doubt."""
-
-
-class Slots(NamedTuple):
-    """Codes of blocks, or of the hulls of bands."""
-
-    first: Longs
-    """(blocks + 1,) the slots of each."""
-    attributes: Rows
-    codes: Bytes
-    """(slots * SLOT_BYTES,) and PADDING; begins at a cache line."""
-
-
-class Lists(NamedTuple):
-    """With a single attribute: the best boxes of each cell between their bounds, written down.
-
-    What they hold they hold wholly, so nothing is compared. Without lists all three are empty.
-    """
-
-    edges: Floats
-    counts: Rows
-    """(cells,) boxes in each list; those of the best ones that hold the cell."""
-    ranks: Rows
-    """(cells * LIST,)"""
 
 
 class Layout(NamedTuple):
     """The arrays; all are read-only. A box has a place, and a rank."""
 
     edges: Floats
-    first_edge: Longs
-    """The edges of attribute j are edges[first_edge[j]:first_edge[j + 1]]."""
+    """(d * EDGES,) of each attribute, padded by +inf."""
+    edge_count: Longs
+    """(d,)"""
     rough: Words
     """(d,) all bits set if some bound of an attribute lies inside a slab, none otherwise."""
     bands: Longs
     """(bands + 1,) the first block of each."""
-    hulls: Slots
-    blocks: Slots
+    hull_first: Longs
+    """(bands + 1,) the slots of the hulls of each band."""
+    hull_attributes: Rows
+    hull_codes: Bytes
+    """As `codes`, a hull of a block instead of a box."""
+    first_slot: Longs
+    """(blocks + 1,) the slots of each block."""
+    attributes: Rows
+    codes: Bytes
+    """(slots * SLOT_BYTES,) and PADDING; begins at a cache line."""
     head: Floats
     """(slots of the first band * SLOT_BYTES,) its bounds, laid out as the codes are; or none."""
-    lists: Lists
+    list_edges: Floats
+    """With a single attribute: the bounds of the LISTED best boxes, padded by +inf; else none."""
+    list_edge_count: Longs
+    """(1,)"""
+    list_counts: Rows
+    """(cells,) boxes in each list: those of the best ones that hold the cell, wholly."""
+    list_rows: Rows
+    """(cells * LIST,) the subscriptions, best first"""
+    list_scores: Floats
+    """(cells * LIST,)"""
     rank: Rows
     """(places,) the rank of the box at each place; the places of a whole number of blocks."""
     owner: Rows
@@ -144,25 +143,45 @@ def _fill_head(
 
 
 @jit
-def _fill_lists(low: Rows, high: Rows, counts: Rows, ranks: Rows) -> None:
+def _fill_lists(
+    low: Rows,
+    high: Rows,
+    owner: Rows,
+    worth: Floats,
+    counts: Rows,
+    rows: Rows,
+    scores: Floats,
+) -> None:
     """Write the lists; low and high are the first and last cell of each box, by rank."""
     for rank in range(len(low)):
         for cell in range(low[rank], high[rank] + 1):
             if counts[cell] < LIST:
-                ranks[cell * LIST + counts[cell]] = rank
+                at = cell * LIST + counts[cell]
+                rows[at], scores[at] = owner[rank], worth[rank]
                 counts[cell] += 1
 
 
-def _lists(lo: Floats, hi: Floats) -> Lists:
-    """Return the lists of boxes on one attribute, best first."""
+def _lists(
+    lo: Floats, hi: Floats, owner: Rows, worth: Floats
+) -> tuple[Floats, Longs, Rows, Rows, Floats]:
+    """Return the lists of the best boxes on one attribute, as the layout has them."""
     edges = frozen(edges_of_bounds(lo, hi, 2 * len(lo) + 2), np.float64)
     low, high = np.empty(len(lo), np.int32), np.empty(len(lo), np.int32)
     cells_of(edges, frozen(lo, np.float64), low)
     cells_of(edges, frozen(hi, np.float64), high)
-    cells = len(edges) + 2
-    counts, ranks = np.zeros(cells, np.int32), np.zeros(cells * LIST, np.int32)
-    _fill_lists(low, high, counts, ranks)
-    return Lists(edges, frozen(counts, np.int32), frozen(ranks, np.int32))
+    cells = len(edges) + 2 if len(lo) else 0
+    counts, rows = np.zeros(cells, np.int32), np.zeros(cells * LIST, np.int32)
+    scores = np.zeros(cells * LIST)
+    _fill_lists(low, high, owner, worth, counts, rows, scores)
+    padded = np.full((1 << LIST_POWERS) - 1 if len(lo) else 0, np.inf)
+    padded[: len(edges)] = edges
+    return (
+        frozen(padded, np.float64),
+        frozen([len(edges)], np.int64),
+        frozen(counts, np.int32),
+        frozen(rows, np.int32),
+        frozen(scores, np.float64),
+    )
 
 
 @jit
@@ -209,12 +228,6 @@ def _slots(counts: npt.NDArray[np.int64], *, by_use: bool) -> tuple[Longs, Rows,
     return first, axis.astype(np.int32), room[skip : skip + size]
 
 
-def _read_only(first: Longs, attributes: Rows, codes: Bytes) -> Slots:
-    for array in (first, attributes, codes):
-        array.flags.writeable = False
-    return Slots(first, attributes, codes)
-
-
 def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
     """Return the arrays of a set of boxes."""
     n, d = boxes.lo.shape
@@ -253,11 +266,9 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
         in_head = 0
     head = np.empty(first[in_head] * SLOT_BYTES)
     _fill_head(lo, hi, first, attributes, in_head, head)
-    listed = _LISTED if d == 1 and n == boxes.rows and not relaxed else 0
-    best = by_rank[:listed]
-    lists = Lists(frozen([], np.float64), frozen([], np.int32), frozen([], np.int32))
-    if listed:
-        lists = _lists(boxes.lo[best, 0], boxes.hi[best, 0])
+    owner, worth = frozen(boxes.owner[by_rank], np.int32), frozen(worth[by_rank], np.float64)
+    listed = by_rank[: LISTED if d == 1 and n == boxes.rows and not relaxed else 0]
+    lists = _lists(boxes.lo[listed, 0], boxes.hi[listed, 0], owner, worth)
     in_bands = np.zeros((max(len(bands) - 1, 0), d), np.int64)
     if len(bands) > 1 and not relaxed:
         in_bands = np.add.reduceat(counts, bands[:-1], axis=0)
@@ -269,18 +280,27 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
     weights = np.zeros(0)
     if relaxed and boxes.weights is not None:
         weights = boxes.weights[boxes.owner[by_rank[rank[box]]], axis]
+    table = np.full((d, EDGES), np.inf)
+    for j, mine in enumerate(edges):
+        table[j, : len(mine)] = mine
+    for array in (*hulls, *slots):  # not `frozen`, which may move them off their cache line
+        array.flags.writeable = False
     return Layout(
-        flat,
-        first_edge,
+        frozen(table.reshape(-1), np.float64),
+        frozen([len(mine) for mine in edges], np.int64),
         frozen(np.where(rough, ~np.uint64(0), np.uint64(0)), np.uint64),
         bands,
-        _read_only(*hulls),
-        _read_only(*slots),
+        hulls[0],
+        hulls[1],
+        hulls[2],
+        first,
+        attributes,
+        slots[2],
         frozen(head, np.float64),
-        lists,
+        *lists,
         frozen(np.pad(rank, (0, blocks * BLOCK - n)), np.int32),
-        frozen(boxes.owner[by_rank], np.int32),
-        frozen(worth[by_rank], np.float64),
+        owner,
+        worth,
         frozen([n > boxes.rows], np.uint8),
         frozen(np.zeros(0) if len(axis) == n * d else first_term, np.int64),
         frozen(axis, np.int32),

@@ -12,101 +12,148 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.bits import lowest_bit, meeting, pointer, sharing
+from rangecast.kernels.bits import ZERO, lowest_bit, meeting, pointer, sharing
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import Bytes
-from rangecast.kernels.jit import jit
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.model.boxes import Floats, Rows
-from rangecast.rank.life import Life, lives
 from rangecast.rank.result import TESTED, WORDS, Counters, Longs
-from rangecast.rank.slabs_layout import SLOT_BYTES, Layout
+from rangecast.rank.slabs_view import Terms, View, encode, is_alive, look
 from rangecast.rank.top import insert, insert_once
 
 
 @jit
-def _term(layout: Layout, d: int, place: int, wanted: int) -> int:
+def _term(terms: Terms, d: int, place: int, wanted: int) -> int:
     """Return the term of a box for an attribute that it mentions."""
-    if len(layout.first_term) == 0:
+    if terms.are_all:
         return place * d + wanted
-    term = layout.first_term[place]
-    while layout.axis[term] != wanted:
+    term = terms.first[place]
+    while terms.axis[term] != wanted:
         term += 1
     return int(term)
 
 
 @jit
 def _held(
-    layout: Layout, block: int, slot: int, points: Floats, codes: Any, event: int
+    terms: Terms,
+    d: int,
+    block: int,
+    codes: Any,
+    at: int,
+    rough: np.uint64,
+    axis: int,
+    code: int,
+    value: float,
 ) -> tuple[np.uint64, int]:
-    """Return which boxes of a block hold an event on the attribute of a slot, and those tested."""
-    d = points.shape[1]
-    axis = layout.blocks.attributes[slot]
-    at = slot * SLOT_BYTES
-    code = codes[event * d + axis]
-    all_codes = pointer(layout.blocks.codes, 0)
-    mask = meeting(all_codes, at, at + BLOCK, code, code)
-    doubt = mask & layout.rough[axis] & sharing(all_codes, at, at + BLOCK, code, code)
-    tested = 0
-    value = points[event, axis]
+    """Return which boxes of a block hold a value of an attribute, and those tested."""
+    mask = meeting(codes, at, at + BLOCK, code, code)
+    doubt = mask & rough & sharing(codes, at, at + BLOCK, code, code)
+    tested = ZERO
     while doubt:
         i = lowest_bit(doubt)
         doubt &= doubt - np.uint64(1)
-        term = _term(layout, d, block * BLOCK + i, axis)
-        if not (layout.bounds[2 * term] <= value and value <= layout.bounds[2 * term + 1]):
+        term = _term(terms, d, block * BLOCK + i, axis)
+        if not (terms.bounds[2 * term] <= value and value <= terms.bounds[2 * term + 1]):
             mask ^= np.uint64(1) << np.uint64(i)
         tested += 1
     return mask, tested
 
 
 @jit
-def search_relaxed(
-    layout: Layout,
+def _search(
+    view: View, points: Any, codes: Any, totals: Any, rows: Rows, scores: Floats
+) -> tuple[int, int, int]:
+    """Write the best of an event; return how many, and the work. A place is a rank here."""
+    k, d, terms = len(rows), view.d, view.terms
+    filled = block = words = tested = ZERO
+    while block < view.last_block and not (
+        filled == k and scores[k - 1] > view.worth[block * BLOCK]
+    ):
+        some = np.uint64(0)
+        for i in range(BLOCK):
+            totals[i] = 0.0
+        begin, end = view.first_slot[block], view.first_slot[block + 1]
+        words += end - begin
+        for slot in range(begin, end):
+            axis, at = view.attributes[slot], slot * SLOT_BYTES
+            rough, code, value = view.rough[axis], codes[axis], points[axis]
+            mask, boxes = _held(terms, d, block, view.codes, at, rough, axis, code, value)
+            tested += boxes
+            some |= mask
+            while mask:
+                i = lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                if terms.have_weights:
+                    totals[i] += terms.weights[_term(terms, d, block * BLOCK + i, axis)]
+                else:
+                    totals[i] += 1.0
+        while some:
+            i = lowest_bit(some)
+            some &= some - np.uint64(1)
+            row = view.owner[block * BLOCK + i]
+            if filled == k and totals[i] < scores[k - 1]:
+                continue
+            if not is_alive(view.living, row):
+                continue
+            if view.several[0]:
+                filled = insert_once(rows, scores, filled, row, totals[i])
+            else:
+                filled = insert(rows, scores, filled, row, totals[i])
+        block += 1
+    return filled, words, tested
+
+
+@jit
+def _search_all(
+    view: View,
     points: Floats,
     codes: Bytes,
-    life: Life,
+    totals: Floats,
     rows: Rows,
     scores: Floats,
     counts: Longs,
     counters: Counters,
 ) -> None:
-    """Write the best of each event, as many as there is room; a place is a rank here."""
-    d, k = points.shape[1], rows.shape[1]
-    event_codes = pointer(codes, 0)
-    weighted, several = len(layout.weights) > 0, layout.several[0] > 0
-    blocks = len(layout.blocks.first) - 1
-    totals = np.empty(BLOCK)
+    """Write the best of each event; `codes` and `totals` are room for one."""
+    its_codes, sums = pointer(codes, 0), pointer(totals, 0)
     for e in range(len(points)):
-        filled = block = 0
-        while block < blocks and not (
-            filled == k and scores[e, k - 1] > layout.worth[block * BLOCK]
-        ):
-            some = np.uint64(0)
-            totals[:] = 0.0
-            begin, end = layout.blocks.first[block], layout.blocks.first[block + 1]
-            counters[WORDS] += end - begin
-            for slot in range(begin, end):
-                mask, tested = _held(layout, block, slot, points, event_codes, e)
-                counters[TESTED] += tested
-                some |= mask
-                axis = layout.blocks.attributes[slot]
-                while mask:
-                    i = lowest_bit(mask)
-                    mask &= mask - np.uint64(1)
-                    if weighted:
-                        totals[i] += layout.weights[_term(layout, d, block * BLOCK + i, axis)]
-                    else:
-                        totals[i] += 1.0
-            while some:
-                i = lowest_bit(some)
-                some &= some - np.uint64(1)
-                row = layout.owner[block * BLOCK + i]
-                if filled == k and totals[i] < scores[e, k - 1]:
-                    continue
-                if not lives(life, row):
-                    continue
-                if several:
-                    filled = insert_once(rows[e], scores[e], filled, row, totals[i])
-                else:
-                    filled = insert(rows[e], scores[e], filled, row, totals[i])
-            block += 1
-        counts[e] = filled
+        mine = pointer(points, e * view.d)
+        encode(view, mine, ZERO, its_codes)
+        counts[e], words, tested = _search(view, mine, its_codes, sums, rows[e], scores[e])
+        counters[WORDS] += words
+        counters[TESTED] += tested
+
+
+@jit
+def search_relaxed(
+    table: Longs,
+    points: Floats,
+    names: Rows,
+    died: Longs,
+    edit: int,
+    rows: Rows,
+    scores: Floats,
+    counts: Longs,
+    counters: Counters,
+) -> None:
+    """Write the best of each event, as many as there is room; see `search_exact`."""
+    view = look(table, names, died, edit)
+    codes, totals = np.empty(view.d, np.uint8), np.empty(BLOCK)
+    _search_all(view, points, codes, totals, rows, scores, counts, counters)
+
+
+@jit_single
+def search_relaxed_one(
+    table: Longs,
+    points: Floats,
+    names: Rows,
+    died: Longs,
+    edit: int,
+    rows: Rows,
+    scores: Floats,
+    counts: Longs,
+    counters: Counters,
+) -> None:
+    """As `search_relaxed`, without giving up the GIL."""
+    search_relaxed(table, points, names, died, edit, rows, scores, counts, counters)
