@@ -32,7 +32,7 @@ from rangecast.model.boxes import Boxes, Floats
 
 NEVER = np.iinfo(np.int64).max
 Longs = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+Words32 = npt.NDArray[np.uint32]
 Box = tuple[tuple[int, float, float], ...]
 """A box as a filter holds it: (axis, lo, hi) of each attribute that it mentions."""
 
@@ -54,7 +54,7 @@ class Columns(NamedTuple):
     scores: Floats
     arrival: Longs
     died: Longs
-    gone: Bytes
+    gone: Words32
     ids: npt.NDArray[Any]
     weights: Floats | None
 
@@ -78,7 +78,7 @@ class RowStore:
             scores=np.zeros(0),
             arrival=np.zeros(0, np.int64),
             died=np.zeros(0, np.int64),
-            gone=np.zeros(1, np.uint8),
+            gone=np.zeros(1, np.uint32),
             ids=np.zeros(0, np.int64),
             weights=None,
         )
@@ -145,7 +145,7 @@ class RowStore:
         """Let rows be dead from an edit on; readers at earlier edits still see them."""
         columns, places = self.columns, np.asarray(rows, dtype=np.int64)
         columns.died[places] = edit
-        np.bitwise_or.at(columns.gone, places >> 3, (1 << (places & 7)).astype(np.uint8))
+        np.bitwise_or.at(columns.gone, places >> 5, (1 << (places & 31)).astype(np.uint32))
 
     def _reserve(self, rows: int, boxes: int, terms: int, kind: np.dtype[Any]) -> None:
         """Make room; refuse ids of another kind than those that are there."""
@@ -157,7 +157,7 @@ class RowStore:
             old = self.columns = old._replace(ids=old.ids.astype(kind))
         if (
             self.count + rows < len(old.bounds.first_box)
-            and self.count + rows <= min(len(old.scores), 8 * len(old.gone))
+            and self.count + rows <= min(len(old.scores), 32 * len(old.gone))
             and self.boxes + boxes < len(old.bounds.first_term)
             and self.terms + terms <= len(old.bounds.lo)
         ):
@@ -173,7 +173,7 @@ class RowStore:
             scores=_room(old.scores, self.count, rows),
             arrival=_room(old.arrival, self.count, rows),
             died=_room(old.died, self.count, rows),
-            gone=_room(old.gone, (self.count + 7) >> 3, (rows >> 3) + 1),
+            gone=_room(old.gone, (self.count + 31) >> 5, (rows >> 5) + 1),
             ids=_room(old.ids, self.count, rows),
             weights=None if old.weights is None else _room(old.weights, self.count, rows),
         )
