@@ -1,6 +1,7 @@
 """Spans, uncertain events, scores that depend on the event, budgets, many attributes, why."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,15 +217,45 @@ def test_a_budget_per_second_keeps_the_best_of_each(data, budget):
     windows = rng.integers(0, 3, len(counts))
     left = shed(best, windows, budget)
     assert left.counts.tolist() == shed_by_hand(best, windows, budget)
-    half = len(counts) // 2
-    cutting = Budget(budget)
-    pieces = [(slice(0, half), 0), (slice(half, None), half)]
-    parts = [(Best(best.rows[s], scores[s], counts[s]), windows[s], at) for s, at in pieces]
-    for part in parts:
-        cutting.note(*part)
-    assert np.concatenate([cutting.cut(*part).counts for part in parts]).tolist() == (
-        left.counts.tolist()
+    size = data.draw(st.integers(1, 9))
+    for ordered in (False, True):
+        told = np.sort(windows) if ordered else windows
+        left = shed(best, told, budget)
+        assert left.counts.tolist() == shed_by_hand(best, told, budget)
+        notices = table_of(best, told)
+        cutting = Budget(budget, in_order=ordered)
+        pieces = [notices.slice(at, size) for at in range(0, len(notices), size)]
+        found = [*map(cutting.add, pieces), *cutting.end()]
+        kept = [one for table in found for one in table["event"].to_pylist()]
+        assert kept == left.pairs()[0].tolist()
+        if ordered:
+            assert cutting.most_held <= min(budget, 4 * len(counts)) + size
+
+
+def table_of(best, windows):
+    event, _, _, scores = best.pairs()
+    return pa.table({"event": event, "score": scores, "window": windows[event]})
+
+
+def test_only_a_second_s_answers_are_held_if_events_are_in_order():
+    seconds, each = 500, 8
+    windows = np.repeat(np.arange(seconds), each)
+    best = Best(
+        np.zeros((len(windows), 1), np.int32),
+        np.random.default_rng(0).random((len(windows), 1)),
+        np.ones(len(windows), np.int64),
     )
+    notices = table_of(best, windows)
+    held = {}
+    for ordered in (True, False):
+        cutting = Budget(5, in_order=ordered)
+        early = sum(len(cutting.add(notices.slice(at, 3))) for at in range(0, len(notices), 3))
+        (rest,) = cutting.end()
+        assert early + len(rest) == 5 * seconds
+        assert len(rest) == (5 if ordered else 5 * seconds)
+        held[ordered] = cutting.most_held
+    assert held[True] <= 5 + 3
+    assert 5 * seconds <= held[False] <= 8 * seconds
 
 
 def test_budgets_of_a_live_set():
@@ -240,8 +271,8 @@ def test_budgets_of_a_live_set():
         [("a", 3.0), ("b", 2.0), ("c", 1.0)],
     ]
     with pytest.raises(UsageError, match="at least 1 notification"):
-        Budget(0)
-    assert seconds_of(np.array([1.5e6, INF])).tolist() == [1, TIMELESS]
+        shed(found.best, np.zeros(3, np.int64), 0)
+    assert seconds_of(np.array([1.5e6, -1.0, INF])).tolist() == [1, -1, TIMELESS]
 
 
 def test_why_a_rank():
