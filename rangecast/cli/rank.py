@@ -11,6 +11,7 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
+    Master,
     NanIsMissing,
     Output,
     Quiet,
@@ -47,6 +48,10 @@ def rank(
             help="auto, scan, segment, interval, interval-ends, rtree, ir, sopt or slabs.",
         ),
     ] = "auto",
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or spark: the workers of --master rank.")
+    ] = "local",
+    master: Master = None,
     explain_plan: Annotated[
         bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
     ] = False,
@@ -59,12 +64,15 @@ def rank(
 ) -> None:
     """Write the k best subscriptions of each event: event, rank, subscription, score."""
     from collections.abc import Iterator
+    from contextlib import ExitStack
 
     import pyarrow as pa
 
     from rangecast.cli.job import AnswerAll, Job
     from rangecast.cli.output import console
+    from rangecast.cli.progress import working
     from rangecast.cli.shedding import clock_of, in_order, per_second, read_budget
+    from rangecast.cli.spark import check_engine, spark_session
     from rangecast.kernels.jit import is_cold
     from rangecast.model.boxes import Boxes
     from rangecast.model.events import Events
@@ -72,22 +80,15 @@ def rank(
     from rangecast.rank.choose import build, check_index, choose
     from rangecast.rank.shed import Budget, seconds_of
 
+    check_engine(engine)
     check_index(index)
     limit, by_second = read_budget(budget)
     k = k if limit is None else min(k, limit)
     facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
     telling = not (quiet or as_json)
 
-    def start(boxes: Boxes) -> AnswerAll:
-        plan = choose(boxes, index, relaxed=relaxed)
-        facts["index"], facts["plan"] = plan.name, plan.why
-        if explain_plan and not as_json:
-            console.print(f"plan: {plan.name}: {plan.why}", markup=False)
-        if is_cold("rank") and telling:
-            console.print("compiling kernels: only the first time, for some seconds")
-        known = Space.load(space)
-        axis = clock_of(known, clock) if by_second else None
-        ranker = build(boxes, plan.name, relaxed=relaxed)
+    def local(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
+        ranker = build(boxes, name, relaxed=relaxed)
 
         def answers(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
             for ids, points in batches:
@@ -98,6 +99,26 @@ def rank(
                         others.append(seconds_of(some[event, axis]))
                     yield [ids.take(pa.array(event + first)), *map(pa.array, others)]
 
+        return answers
+
+    def on_spark(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
+        from rangecast.spark import prepare_ranking
+        from rangecast.spark.in_order import named_by_row, rank_in_order
+
+        rows, known = named_by_row(boxes), Space.load(space)
+        prepared = prepare_ranking(session, rows, known, relaxed=relaxed, index=name)
+        return lambda batches: rank_in_order(session, prepared, batches, k, axis)
+
+    def start(boxes: Boxes) -> AnswerAll:
+        plan = choose(boxes, index, relaxed=relaxed)
+        facts["index"], facts["plan"] = plan.name, plan.why
+        if explain_plan and not as_json:
+            console.print(f"plan: {plan.name}: {plan.why}", markup=False)
+        if is_cold("rank") and telling:
+            console.print("compiling kernels: only the first time, for some seconds")
+        known = Space.load(space)
+        axis = clock_of(known, clock) if by_second else None
+        answers = (local if engine == "local" else on_spark)(boxes, plan.name, axis)
         if limit is None or axis is None:
             return answers
         ordered = in_order(events, known.attributes[axis])
@@ -123,7 +144,11 @@ def rank(
         quiet,
         facts,
     )
-    job.run_all(["event", "rank", "subscription", "score"], start)
+    with ExitStack() as closing:
+        if engine == "spark":
+            with working("starting Spark", quiet=not telling):
+                session = closing.enter_context(spark_session(master))
+        job.run_all(["event", "rank", "subscription", "score"], start)
 
 
 _PIECE = 10_000

@@ -123,7 +123,7 @@ def rank(
             encoded = encode_batch(
                 known, batch, event_id, nan_is_missing=nan_is_missing, raising=not telling
             )
-            for places, *found in _answered(ranked, encoded, k):
+            for places, *found in answered(ranked, encoded, k):
                 yield _made(batch, event_id, names, places, found, None, telling=telling)
             if len(encoded.bad_places):
                 found = [
@@ -140,7 +140,7 @@ def rank(
     return events.mapInArrow(answer_all, schema.add("error", ERROR) if telling else schema)
 
 
-def _answered(ranked: Ranked, encoded: Encoded, k: int) -> Iterator[list[pa.Array]]:
+def answered(ranked: Ranked, encoded: Encoded, k: int) -> Iterator[list[pa.Array]]:
     """Yield places in the batch, ranks, subscriptions and scores, some events at a time."""
     for first in range(0, len(encoded.points), _PIECE):
         event, place, rows, scores = ranked.structure.best(
