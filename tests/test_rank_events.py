@@ -254,6 +254,8 @@ def test_only_a_second_s_answers_are_held_if_events_are_in_order():
         assert early + len(rest) == 5 * seconds
         assert len(rest) == (5 if ordered else 5 * seconds)
         held[ordered] = cutting.most_held
+    with pytest.raises(UsageError, match="say in_order=False"):
+        Budget(5, in_order=True).add(notices.take(np.arange(len(notices))[::-1]))
     assert held[True] <= 5 + 3
     assert 5 * seconds <= held[False] <= 8 * seconds
 

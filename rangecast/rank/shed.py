@@ -69,6 +69,8 @@ class Budget:
             return piece.slice(0, 0)
         held = self._staying(held)
         windows = held["window"].to_numpy()
+        if self.in_order and (windows[1:] < windows[:-1]).any():
+            raise UsageError("events aren't in order of time, as was said; say in_order=False")
         over = int(np.searchsorted(windows, windows[-1])) if self.in_order and len(held) else 0
         self._held, self._left = held.slice(over), len(held) - over
         return held.slice(0, over)
