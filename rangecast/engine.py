@@ -10,7 +10,7 @@ any number of threads may ask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.rows import boxes_of as boxes_of_rows
 from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.live import Asked, Rankings, best_live, split_spans
 from rangecast.rank.result import Best
 from rangecast.rank.shed import seconds_of, shed
@@ -166,6 +167,62 @@ class Engine(LiveSet):
         if budget is not None and clock is not None:
             best = shed(best, seconds_of(encoded.points[:, self.space.axis(clock)]), budget)
         return Rankings(best, encoded.ids, state.columns.ids)
+
+    def best_adjusted(
+        self,
+        event: Mapping[str, Any],
+        k: int = 10,
+        *,
+        factor: Callable[[list[Id]], npt.ArrayLike],
+        between: tuple[float, float] = (0.0, 1.0),
+        relaxed: bool = False,
+        how: How | None = None,
+    ) -> list[tuple[Id, float]]:
+        """Return the k best by their scores times a factor that depends on the event.
+
+        factor    ids of some subscriptions -> the factor of each, for this event
+        between   the least and the most that it can be: the closer, the fewer are looked at
+        """
+        state, spans = self._state, self._spans(event, how)
+        best = best_adjusted(
+            lambda _, ask: self._best(state, spans, ask, relaxed, how),
+            1,
+            k,
+            lambda _, rows: factor(state.columns.ids[rows].tolist()),
+            between,
+            state.columns.arrival,
+        )
+        return Rankings(best, None, state.columns.ids).of(0)
+
+    def best_uncertain(
+        self, event: Mapping[str, Any], k: int = 10, *, chances: Mapping[str, float]
+    ) -> list[tuple[Id, float]]:
+        """Return the k best by their scores times the probability that they surely hold.
+
+        event     values may be spans, pairs (first, last), which a subscription must contain
+        chances   the probability that a value lies in its span, where that isn't certain
+        """
+        state, (lo, hi) = self._state, self._spans(event, "contain")
+        sure = np.ones((1, len(self.space)))
+        for name, chance in chances.items():
+            sure[0, self.space.axis(name)] = chance
+            if not 0 <= chance <= 1:
+                raise UsageError(f"a chance lies between 0 and 1; given for {name!r}: {chance}")
+            if name not in event:
+                raise UsageError(f"{name!r} has a chance, but the event has no value for it")
+        best = best_uncertain(
+            lambda _, ask: self._best(state, (lo, hi), ask, False, "contain"),
+            lambda rows: boxes_of_rows(state.columns, rows.astype(np.int64), len(self.space)),
+            (lo, hi, sure),
+            k,
+            state.columns.arrival,
+        )
+        return Rankings(best, None, state.columns.ids).of(0)
+
+    def _spans(self, event: Mapping[str, Any], how: How | None) -> tuple[Floats, Floats]:
+        """Return the beginnings and the ends of an event's values, (1, d) each."""
+        first, last = split_spans(event) if how is not None else (event, event)
+        return encode_event(self.space, first)[None], encode_event(self.space, last)[None]
 
     def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:
         """Return the k best of each point, (events, d): events already encoded."""

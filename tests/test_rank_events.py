@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.engine import Engine
-from rangecast.errors import UsageError
+from rangecast.errors import SpaceError, UsageError
 from rangecast.model.attributes import Number, Timestamp
 from rangecast.model.boxes import Boxes
+from rangecast.model.filters import Filter
 from rangecast.model.space import Space
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.choose import INDEXES
@@ -109,8 +110,7 @@ def test_scores_that_depend_on_the_event(seed):
         len(points),
         7,
         lambda event, rows: factors[event, rows],
-        0.5,
-        2.0,
+        (0.5, 2.0),
     )
     for event, found in enumerate(answers(best)):
         held = ((boxes.lo <= points[event]) & (points[event] <= boxes.hi)).all(axis=1)
@@ -129,13 +129,17 @@ def test_not_everything_is_ranked_to_adjust_the_scores():
         asked.append(k)
         return slabs.best(np.full((len(events), 1), 0.5), k)
 
-    best = best_adjusted(search, 3, 5, lambda event, rows: np.full(len(rows), 0.999), 0.99, 1.0)
+    best = best_adjusted(search, 3, 5, lambda event, rows: np.full(len(rows), 0.999), (0.99, 1.0))
     assert best.rows[:, 0].tolist() == [0, 0, 0]
     assert max(asked) < n / 20
-    with pytest.raises(UsageError, match="isn't within"):
-        best_adjusted(search, 1, 5, lambda event, rows: 2.0, 0.99, 1.0)
-    with pytest.raises(UsageError, match="between 0"):
-        best_adjusted(search, 1, 5, lambda event, rows: 1.0, 2.0, 1.0)
+    with pytest.raises(UsageError, match=r"between 0.99 and 1.0; given: 2.0"):
+        best_adjusted(search, 1, 5, lambda event, rows: 2.0, (0.99, 1.0))
+    with pytest.raises(UsageError, match="between 0 and a finite most"):
+        best_adjusted(search, 1, 5, lambda event, rows: 1.0, (2.0, 1.0))
+    with pytest.raises(UsageError, match="one for each of 10"):
+        best_adjusted(search, 1, 5, lambda event, rows: [1.0, 1.0], (0.0, 1.0))
+    with pytest.raises(UsageError, match="at least 1"):
+        best_adjusted(search, 1, -1, lambda event, rows: 1.0, (0.0, 1.0))
 
 
 @settings(max_examples=40)
@@ -144,7 +148,13 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
     boxes, points = case
     lo, hi = spans(points)
     sure = np.random.default_rng(seed).choice([0.25, 0.5, 1.0], points.shape)
-    best = best_uncertain(Slabs(boxes), boxes, lo, hi, sure, k)
+    slabs = Slabs(boxes)
+    best = best_uncertain(
+        lambda events, ask: slabs.best_spans(lo[events], hi[events], ask, "contain"),
+        boxes.take,
+        (lo, hi, sure),
+        k,
+    )
     for event, found in enumerate(answers(best)):
         totals = {}
         for box in np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], "contain")).tolist():
@@ -155,10 +165,143 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
 
 
 def test_probabilities_are_checked():
-    boxes = Boxes.of([[0.0]], [[1.0]])
     one = np.array([[0.5]])
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        best_uncertain(Slabs(boxes), boxes, one, one, 3 * one, 1)
+    for wrong in (3 * one, np.full((1, 1), np.nan), np.ones((1, 2))):
+        with pytest.raises(UsageError, match="between 0 and 1"):
+            best_uncertain(None, None, (one, one, wrong), 1)
+
+
+def edited_engine(seed, count=400, rank_index="auto"):
+    """An engine with a history, and what it holds: {id: (lo, hi, score)} in order of arrival."""
+    rng = np.random.default_rng(seed)
+    engine = Engine(Space([Number("x"), Number("y")]), rank_index=rank_index)
+    model = {}
+
+    def drawn():
+        lo = rng.integers(0, 20, 2).astype(float)
+        hi = lo + rng.integers(0, 15, 2)
+        free = rng.random(2) < 0.3
+        lo[free], hi[free] = -INF, INF
+        return lo, hi, float(rng.integers(-2, 6))
+
+    def filter_of(lo, hi):
+        return Filter.from_boxes(engine.space, lo, hi)
+
+    for row in range(count):
+        lo, hi, score = drawn()
+        engine.subscribe(f"s{row}", filter_of(lo, hi), score=score)
+        model[f"s{row}"] = lo, hi, score
+    for _ in range(count):
+        name, what = str(rng.choice(list(model))), rng.random()
+        if what < 0.4:
+            engine.unsubscribe(name)
+            del model[name]
+        elif what < 0.7:
+            lo, hi, score = drawn()
+            engine.replace(name, filter_of(lo, hi), score=score)
+            model[name] = lo, hi, score
+        else:
+            engine.rescore(name, 1.0)
+            model[name] = *model[name][:2], 1.0
+    return engine, model
+
+
+def by_hand(model, products, k):
+    """The k best of {id: score} by score, then in order of arrival."""
+    place = {name: at for at, name in enumerate(model)}
+    return sorted(products.items(), key=lambda item: (-item[1], place[item[0]]))[:k]
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts, joins and rebuilds after a handful of edits instead of thousands."""
+    for name, value in (("RECENT", 30), ("FAN", 2), ("SMALL", 100)):
+        monkeypatch.setattr(f"rangecast.liveset.{name}", value)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_live_set_ranks_uncertain_events(seed):
+    engine, model = edited_engine(seed)
+    rng = np.random.default_rng(seed)
+    for _ in range(25):
+        x, y = rng.integers(0, 25, 2).tolist()
+        x_end = x + int(rng.integers(0, 4))
+        chances = {"x": float(rng.choice([0.25, 0.5, 1.0]))}
+        if rng.random() < 0.5:
+            chances["y"] = 0.5
+        totals = {}
+        for name, (lo, hi, score) in model.items():
+            if lo[0] <= x and x_end <= hi[0] and lo[1] <= y <= hi[1]:
+                product = 1.0
+                for axis, at in enumerate("xy"):
+                    product *= chances.get(at, 1.0) if lo[axis] > -INF else 1.0
+                totals[name] = score * product
+        for k in (1, 7, 500):
+            found = engine.best_uncertain({"x": (x, x_end), "y": y}, k, chances=chances)
+            assert found == by_hand(model, totals, k)
+    engine.wait()
+    assert engine.rebuilds
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("rank_index", ["auto", "sopt"])
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_a_live_set_ranks_by_a_factor(relaxed, rank_index):
+    engine, model = edited_engine(5, 250, rank_index)
+    rng = np.random.default_rng(5)
+    factors = dict(zip(model, rng.choice([0.5, 1.0, 1.5], len(model)), strict=True))
+    for _ in range(15):
+        point = rng.integers(0, 25, 2).astype(float)
+        totals = {}
+        for name, (lo, hi, score) in model.items():
+            holds = (lo <= point) & (point <= hi)
+            if relaxed:
+                holds &= lo > -INF
+                score = float(holds.sum())
+            if holds.any() if relaxed else holds.all():
+                totals[name] = score * factors[name]
+        for k in (1, 7, 500):
+            found = engine.best_adjusted(
+                {"x": point[0], "y": point[1]},
+                k,
+                factor=lambda ids: [factors[one] for one in ids],
+                between=(0.5, 1.5),
+                relaxed=relaxed,
+            )
+            assert found == by_hand(model, totals, k)
+
+
+def test_a_factor_takes_spans_and_looks_at_few():
+    engine = Engine(Space([Number("x")]))
+    n = 20_000
+    engine.subscribe_many(Boxes.of(np.zeros((n, 1)), np.ones((n, 1)), scores=np.arange(n, 0, -1)))
+    asked = []
+
+    def factor(ids):
+        asked.append(len(ids))
+        return [0.9 if one == 0 else 1.0 for one in ids]
+
+    found = engine.best_adjusted({"x": (0, 0.5)}, 2, factor=factor, between=(0.9, 1), how="contain")
+    assert found == [(1, n - 1.0), (2, n - 2.0)]
+    assert max(asked) < n / 100
+    assert engine.best_adjusted({"x": (0, 1.5)}, 2, factor=factor, how="contain") == []
+
+
+def test_mistakes_about_chances_and_factors_are_told():
+    engine = Engine(Space([Number("x"), Number("y")]))
+    engine.subscribe("a", "x < 5", score=1)
+    for chance in (3.0, -0.1, float("nan")):
+        with pytest.raises(UsageError, match="between 0 and 1; given for 'x'"):
+            engine.best_uncertain({"x": 1}, 1, chances={"x": chance})
+    with pytest.raises(UsageError, match="'y' has a chance, but the event has no value"):
+        engine.best_uncertain({"x": 1}, 1, chances={"y": 0.5})
+    with pytest.raises(SpaceError, match="no attribute 'z'"):
+        engine.best_uncertain({"x": 1}, 1, chances={"z": 0.5})
+    with pytest.raises(UsageError, match="at least 1"):
+        engine.best_uncertain({"x": 1}, 0, chances={"x": 0.5})
+    with pytest.raises(UsageError, match=r"between 0.0 and 1.0; given: 2.0"):
+        engine.best_adjusted({"x": 1}, 1, factor=lambda ids: 2.0)
 
 
 @pytest.mark.parametrize("combine", [np.max, np.min], ids=["max", "min"])

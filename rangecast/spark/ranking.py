@@ -24,6 +24,7 @@ from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index, Plan, build, check_index, choose
+from rangecast.rank.result import check_k
 from rangecast.spark.columns import ERROR, ERROR_TYPE, id_kind, kept_fields, need_attributes
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.matching import gathered, spark_ids
@@ -97,8 +98,7 @@ def rank(
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     """
-    if k < 1:
-        raise UsageError(f"k is how many subscriptions an event gets, at least 1; given: {k}")
+    check_k(k)
     if errors not in ("raise", "column"):
         raise UsageError(f"no errors {errors!r}: {near(errors, ('raise', 'column'))}")
     session = session_of(events)
