@@ -33,7 +33,7 @@ from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.live import Asked, Rankings, best_live, split_spans
 from rangecast.rank.result import Best
 from rangecast.rank.shed import seconds_of, shed
-from rangecast.rank.slabs import How
+from rangecast.rank.slabs import How, Slabs
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,7 @@ class Engine(LiveSet):
         how       values may be spans, pairs (first, last), which a subscription must `overlap`
                   or `contain`
         """
-        state = self._state
-        ends = split_spans(event) if how is not None else (event, event)
-        spans = tuple(encode_event(self.space, one)[None] for one in ends)
+        state, spans = self._state, self._spans(event, how)
         best = self._best(state, spans, k, relaxed, how)
         return Rankings(best, None, state.columns.ids).of(0)
 
@@ -221,7 +219,15 @@ class Engine(LiveSet):
 
     def _spans(self, event: Mapping[str, Any], how: How | None) -> tuple[Floats, Floats]:
         """Return the beginnings and the ends of an event's values, (1, d) each."""
-        first, last = split_spans(event) if how is not None else (event, event)
+        if how is None:
+            point = encode_event(self.space, event)[None]
+            return point, point
+        if self.rank_index not in ("auto", Slabs.name):
+            raise UsageError(
+                f"events with spans are ranked by the index 'slabs' alone; this set's is "
+                f"{self.rank_index!r}: make it with Engine(space, rank_index='auto')"
+            )
+        first, last = split_spans(event)
         return encode_event(self.space, first)[None], encode_event(self.space, last)[None]
 
     def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:

@@ -93,10 +93,22 @@ def test_a_live_set_takes_spans():
         engine.best({"x": (1, 2)}, 1, how="overlap", relaxed=True)
     with pytest.raises(UsageError, match="how is"):
         engine.best({"x": (1, 2)}, 1, how="touch")
-    other = Engine(engine.space, rank_index="sopt")
-    other.subscribe_many(Boxes.of(some, some + 1))
-    with pytest.raises(UsageError, match="index 'slabs'"):
-        other.best({"x": (1, 2)}, 1, how="overlap")
+
+
+@pytest.mark.parametrize("rank_index", sorted({*INDEXES} - {"slabs"}))
+def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index):
+    engine = Engine(Space([Number("x")]), rank_index=rank_index)
+    engine.subscribe("a", "x > 0", score=1)  # so few that there is no index yet
+    told = f"index 'slabs' alone; this set's is '{rank_index}': make it with .*rank_index='auto'"
+    for ask in (
+        lambda: engine.best({"x": (1, 2)}, 1, how="overlap"),
+        lambda: engine.best_uncertain({"x": (1, 2)}, 1, chances={"x": 0.5}),
+        lambda: engine.best_adjusted({"x": (1, 2)}, 1, factor=lambda ids: 1.0, how="contain"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            ask()
+    assert engine.best({"x": 1}, 1) == [("a", 1.0)]
+    assert engine.best_adjusted({"x": 1}, 1, factor=lambda ids: 0.5) == [("a", 0.5)]
 
 
 @pytest.mark.parametrize("seed", range(4))

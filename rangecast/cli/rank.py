@@ -45,7 +45,8 @@ def rank(
         str,
         typer.Option(
             "--index",
-            help="auto, scan, segment, interval, interval-ends, rtree, ir, sopt or slabs.",
+            help="auto (slabs), scan, segment, interval, interval-ends, rtree, ir, sopt or slabs. "
+            "Events are points here; spans are for Python, and take slabs.",
         ),
     ] = "auto",
     engine: Annotated[
