@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.demo import _Run, demo
+from rangecast.cli.demo_best import K, prove
 from rangecast.cli.verify import verified
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
@@ -14,6 +16,7 @@ from rangecast.model.events import encode_events
 from rangecast.model.snapshot import load_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
+from rangecast.rank.scan import Scan as RankScan
 from rangecast.spark.generate import market_events
 from rangecast.workloads import generate
 from rangecast.workloads.market import CHUNK
@@ -89,11 +92,55 @@ def test_the_stream_changes_its_subscriptions_half_way(out):
     assert load_boxes(out / "versions/000002")[0].ids.to_pylist() == changed["id"].to_pylist()
 
 
+def test_the_ranks_are_what_the_oracle_says(out):
+    events = generate("market", seed=3, events=EVENTS, subscriptions=0).tables["events"]
+    space = Space.load(out / "data/space.toml")
+    boxes = read_subscriptions(out / "data/subscriptions.parquet", space)
+    names = boxes.ids.to_pylist()
+    points = encode_events(space, events).points
+    found = pq.read_table(out / "best.parquet").sort_by("rank")
+    written = {}
+    for row in found.to_pylist():
+        written.setdefault(row["event"], []).append((row["subscription"], row["score"]))
+    right = {}
+    for event, best in enumerate(RankScan(boxes).rank(points, K)):
+        rows, scores = best.rows.tolist(), best.scores.tolist()
+        if rows:
+            right[event] = [(names[r], score) for r, score in zip(rows, scores, strict=True)]
+    assert written == right
+    assert max(map(len, right.values())) == K
+
+
+def test_ranks_that_are_damaged_are_found(out):
+    part = max((out / "best.parquet").glob("part-*.parquet"), key=lambda p: p.stat().st_size)
+    table = pq.read_table(part)
+    space = Space.load(out / "data/space.toml")
+    boxes = read_subscriptions(out / "data/subscriptions.parquet", space)
+
+    def proof(changed):
+        pq.write_table(changed, part)
+        return prove(out / "data/events.parquet", boxes, space, out / "best.parquet")
+
+    scores = table["score"].to_numpy() + (np.arange(len(table)) == 2)
+    moved = table.set_column(3, "score", pa.array(scores))
+    swapped = table["subscription"].take([1, 0, *range(2, len(table))])
+    beyond = table.slice(0, 1).set_column(0, "event", pa.array([10**6]))
+    assert proof(table).holds
+    assert proof(table.slice(1))[3:] == (1, 0, 0, 0, False)
+    assert proof(pa.concat_tables([table, beyond]))[3:] == (0, 1, 0, 0, False)
+    assert proof(pa.concat_tables([table, table.slice(0, 3)]))[3:] == (0, 0, 3, 0, False)
+    assert proof(moved)[3:] == (0, 0, 0, 1, False)
+    assert proof(table.set_column(2, "subscription", swapped))[3:] == (0, 0, 0, 2, False)
+    assert proof(table).holds
+
+
 def test_the_page_tells_of_the_run(out):
     page = (out / "report.html").read_text(encoding="utf-8")
     for text in (f"{EVENTS:,} quotes", "✓ right", "version 2", "Hot regions", "Index", "screen-"):
         assert text in page
     assert "✗" not in page
+    assert "Who comes first" in page
+    assert "batch, stream and rank, every event" in page
     assert page.count("<svg") == 11
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rangecast import engine as engine_module
+from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
@@ -32,9 +32,9 @@ def plane():
 @pytest.fixture
 def small_parts(monkeypatch):
     """Make parts, joins and rebuilds happen after a handful of edits instead of thousands."""
-    monkeypatch.setattr(engine_module, "RECENT", 3)
-    monkeypatch.setattr(engine_module, "FAN", 2)
-    monkeypatch.setattr(engine_module, "SMALL", 16)
+    monkeypatch.setattr(liveset_module, "RECENT", 3)
+    monkeypatch.setattr(liveset_module, "FAN", 2)
+    monkeypatch.setattr(liveset_module, "SMALL", 16)
 
 
 class History(RuleBasedStateMachine):

@@ -6,7 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rangecast.cli.main import app
+from rangecast.cli.shedding import in_order
+from rangecast.model.attributes import Timestamp
 from rangecast.rank.choose import INDEXES
+from rangecast.rank.shed import Budget
 
 SPACE = """
 [[attribute]]
@@ -78,6 +81,66 @@ def test_a_budget_an_event_and_a_second(rank):
         *("e3,1,any,0", "e4,1,cheap,1", "e4,2,any,0"),
     ]
     assert lines(rank("--budget", "3/s", "--clock", "at")) == lines(rank("--budget", "3/s"))
+
+
+def budgeted(rank, order, monkeypatch):
+    """Rank events with a budget a second, one at a time; return the rows and the `Budget`."""
+    budgets = []
+
+    class Watched(Budget):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            budgets.append(self)
+
+    monkeypatch.setattr("rangecast.rank.shed.Budget", Watched)
+    monkeypatch.setattr("rangecast.cli.rank._PIECE", 1)
+    texts = [f"e{i},2026-01-01T00:{i // 120:02}:{i // 2 % 60:02}.{i % 2},5,AAPL" for i in order]
+    (rank.folder / "events.csv").write_text("\n".join(["id,at,price,symbol", *texts, ""]))
+    done = rank("--budget", "5/s", "--json", quiet=False)
+    assert done.exit_code == 0, done.output
+    (budget,) = budgets
+    assert json.loads(done.stderr.splitlines()[-1])["in_order"] == budget.in_order
+    return done.stdout.splitlines()[1:], budget
+
+
+def test_a_second_is_written_when_the_next_begins_if_events_are_in_order(rank, monkeypatch):
+    """Two events a second of four answers each, and room for five: 300 seconds."""
+    rows, budget = budgeted(rank, range(600), monkeypatch)
+    assert len(rows) == 300 * 5
+    assert rows[:5] == [
+        *("e0,1,apple,3", "e0,2,both,2", "e0,3,cheap,1"),
+        *("e1,1,apple,3", "e1,2,both,2"),
+    ]
+    assert budget.most_held <= 5 + 4
+
+
+def test_nothing_is_lost_if_events_are_not_in_order(rank, monkeypatch):
+    """The same answers as in order, save which of equal ones stay: those that come first."""
+    order = [*range(1, 600, 2), *range(0, 600, 2)]
+    rows, budget = budgeted(rank, order, monkeypatch)
+    assert len(rows) == 300 * 5
+    assert rows[:3] == ["e1,1,apple,3", "e1,2,both,2", "e1,3,cheap,1"]
+    assert rows[-2:] == ["e598,1,apple,3", "e598,2,both,2"]
+    assert budget.most_held > 300 * 5
+    done = rank("--budget", "5/s", "-o", str(rank.folder / "out.csv"), quiet=False)
+    assert "events aren't in order of 'at', or lack it: answers wait for the last" in done.stderr
+
+
+def test_an_event_that_is_no_event_is_not_out_of_order(rank, monkeypatch):
+    at = Timestamp("at")
+    events = rank.folder / "events.csv"
+    for times, ordered in (
+        (["2026-01-01", "tomorrow", "2026-01-02"], True),
+        (["2026-01-01", "", "2026-01-02"], False),
+        (["2026-01-01T00:00:00.9", "2026-01-01T00:00:00.1"], True),
+        (["1969-12-31T23:59:59", "1970-01-01"], True),
+        (["2026-01-02", "2026-01-01"], False),
+        ([], True),
+    ):
+        events.write_text("\n".join(["id,at", *(f"e{i},{t}" for i, t in enumerate(times)), ""]))
+        assert in_order(events, at) == ordered
+    events.write_text("id,price\n1,2\n")
+    assert not in_order(events, at)
 
 
 @pytest.mark.parametrize(

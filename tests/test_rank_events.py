@@ -1,14 +1,16 @@
 """Spans, uncertain events, scores that depend on the event, budgets, many attributes, why."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.engine import Engine
-from rangecast.errors import UsageError
+from rangecast.errors import SpaceError, UsageError
 from rangecast.model.attributes import Number, Timestamp
 from rangecast.model.boxes import Boxes
+from rangecast.model.filters import Filter
 from rangecast.model.space import Space
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.choose import INDEXES
@@ -102,10 +104,22 @@ def test_a_live_set_takes_spans():
         engine.best({"x": (1, 2)}, 1, how="overlap", relaxed=True)
     with pytest.raises(UsageError, match="how is"):
         engine.best({"x": (1, 2)}, 1, how="touch")
-    other = Engine(engine.space, rank_index="sopt")
-    other.subscribe_many(Boxes.of(some, some + 1))
-    with pytest.raises(UsageError, match="index 'slabs'"):
-        other.best({"x": (1, 2)}, 1, how="overlap")
+
+
+@pytest.mark.parametrize("rank_index", sorted({*INDEXES} - {"slabs"}))
+def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index):
+    engine = Engine(Space([Number("x")]), rank_index=rank_index)
+    engine.subscribe("a", "x > 0", score=1)  # so few that there is no index yet
+    told = f"index 'slabs' alone; this set's is '{rank_index}': make it with .*rank_index='auto'"
+    for ask in (
+        lambda: engine.best({"x": (1, 2)}, 1, how="overlap"),
+        lambda: engine.best_uncertain({"x": (1, 2)}, 1, chances={"x": 0.5}),
+        lambda: engine.best_adjusted({"x": (1, 2)}, 1, factor=lambda ids: 1.0, how="contain"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            ask()
+    assert engine.best({"x": 1}, 1) == [("a", 1.0)]
+    assert engine.best_adjusted({"x": 1}, 1, factor=lambda ids: 0.5) == [("a", 0.5)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -119,8 +133,7 @@ def test_scores_that_depend_on_the_event(seed):
         len(points),
         7,
         lambda event, rows: factors[event, rows],
-        0.5,
-        2.0,
+        (0.5, 2.0),
     )
     for event, found in enumerate(answers(best)):
         held = ((boxes.lo <= points[event]) & (points[event] <= boxes.hi)).all(axis=1)
@@ -139,13 +152,17 @@ def test_not_everything_is_ranked_to_adjust_the_scores():
         asked.append(k)
         return slabs.best(np.full((len(events), 1), 0.5), k)
 
-    best = best_adjusted(search, 3, 5, lambda event, rows: np.full(len(rows), 0.999), 0.99, 1.0)
+    best = best_adjusted(search, 3, 5, lambda event, rows: np.full(len(rows), 0.999), (0.99, 1.0))
     assert best.rows[:, 0].tolist() == [0, 0, 0]
     assert max(asked) < n / 20
-    with pytest.raises(UsageError, match="isn't within"):
-        best_adjusted(search, 1, 5, lambda event, rows: 2.0, 0.99, 1.0)
-    with pytest.raises(UsageError, match="between 0"):
-        best_adjusted(search, 1, 5, lambda event, rows: 1.0, 2.0, 1.0)
+    with pytest.raises(UsageError, match=r"between 0.99 and 1.0; given: 2.0"):
+        best_adjusted(search, 1, 5, lambda event, rows: 2.0, (0.99, 1.0))
+    with pytest.raises(UsageError, match="between 0 and a finite most"):
+        best_adjusted(search, 1, 5, lambda event, rows: 1.0, (2.0, 1.0))
+    with pytest.raises(UsageError, match="one for each of 10"):
+        best_adjusted(search, 1, 5, lambda event, rows: [1.0, 1.0], (0.0, 1.0))
+    with pytest.raises(UsageError, match="at least 1"):
+        best_adjusted(search, 1, -1, lambda event, rows: 1.0, (0.0, 1.0))
 
 
 @settings(max_examples=40)
@@ -154,7 +171,13 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
     boxes, points = case
     lo, hi = spans(points)
     sure = np.random.default_rng(seed).choice([0.25, 0.5, 1.0], points.shape)
-    best = best_uncertain(Slabs(boxes), boxes, lo, hi, sure, k)
+    slabs = Slabs(boxes)
+    best = best_uncertain(
+        lambda events, ask: slabs.best_spans(lo[events], hi[events], ask, "contain"),
+        boxes.take,
+        (lo, hi, sure),
+        k,
+    )
     for event, found in enumerate(answers(best)):
         totals = {}
         for box in np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], "contain")).tolist():
@@ -165,10 +188,143 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
 
 
 def test_probabilities_are_checked():
-    boxes = Boxes.of([[0.0]], [[1.0]])
     one = np.array([[0.5]])
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        best_uncertain(Slabs(boxes), boxes, one, one, 3 * one, 1)
+    for wrong in (3 * one, np.full((1, 1), np.nan), np.ones((1, 2))):
+        with pytest.raises(UsageError, match="between 0 and 1"):
+            best_uncertain(None, None, (one, one, wrong), 1)
+
+
+def edited_engine(seed, count=400, rank_index="auto"):
+    """An engine with a history, and what it holds: {id: (lo, hi, score)} in order of arrival."""
+    rng = np.random.default_rng(seed)
+    engine = Engine(Space([Number("x"), Number("y")]), rank_index=rank_index)
+    model = {}
+
+    def drawn():
+        lo = rng.integers(0, 20, 2).astype(float)
+        hi = lo + rng.integers(0, 15, 2)
+        free = rng.random(2) < 0.3
+        lo[free], hi[free] = -INF, INF
+        return lo, hi, float(rng.integers(-2, 6))
+
+    def filter_of(lo, hi):
+        return Filter.from_boxes(engine.space, lo, hi)
+
+    for row in range(count):
+        lo, hi, score = drawn()
+        engine.subscribe(f"s{row}", filter_of(lo, hi), score=score)
+        model[f"s{row}"] = lo, hi, score
+    for _ in range(count):
+        name, what = str(rng.choice(list(model))), rng.random()
+        if what < 0.4:
+            engine.unsubscribe(name)
+            del model[name]
+        elif what < 0.7:
+            lo, hi, score = drawn()
+            engine.replace(name, filter_of(lo, hi), score=score)
+            model[name] = lo, hi, score
+        else:
+            engine.rescore(name, 1.0)
+            model[name] = *model[name][:2], 1.0
+    return engine, model
+
+
+def by_hand(model, products, k):
+    """The k best of {id: score} by score, then in order of arrival."""
+    place = {name: at for at, name in enumerate(model)}
+    return sorted(products.items(), key=lambda item: (-item[1], place[item[0]]))[:k]
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts, joins and rebuilds after a handful of edits instead of thousands."""
+    for name, value in (("RECENT", 30), ("FAN", 2), ("SMALL", 100)):
+        monkeypatch.setattr(f"rangecast.liveset.{name}", value)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_live_set_ranks_uncertain_events(seed):
+    engine, model = edited_engine(seed)
+    rng = np.random.default_rng(seed)
+    for _ in range(25):
+        x, y = rng.integers(0, 25, 2).tolist()
+        x_end = x + int(rng.integers(0, 4))
+        chances = {"x": float(rng.choice([0.25, 0.5, 1.0]))}
+        if rng.random() < 0.5:
+            chances["y"] = 0.5
+        totals = {}
+        for name, (lo, hi, score) in model.items():
+            if lo[0] <= x and x_end <= hi[0] and lo[1] <= y <= hi[1]:
+                product = 1.0
+                for axis, at in enumerate("xy"):
+                    product *= chances.get(at, 1.0) if lo[axis] > -INF else 1.0
+                totals[name] = score * product
+        for k in (1, 7, 500):
+            found = engine.best_uncertain({"x": (x, x_end), "y": y}, k, chances=chances)
+            assert found == by_hand(model, totals, k)
+    engine.wait()
+    assert engine.rebuilds
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("rank_index", ["auto", "sopt"])
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_a_live_set_ranks_by_a_factor(relaxed, rank_index):
+    engine, model = edited_engine(5, 250, rank_index)
+    rng = np.random.default_rng(5)
+    factors = dict(zip(model, rng.choice([0.5, 1.0, 1.5], len(model)), strict=True))
+    for _ in range(15):
+        point = rng.integers(0, 25, 2).astype(float)
+        totals = {}
+        for name, (lo, hi, score) in model.items():
+            holds = (lo <= point) & (point <= hi)
+            if relaxed:
+                holds &= lo > -INF
+                score = float(holds.sum())
+            if holds.any() if relaxed else holds.all():
+                totals[name] = score * factors[name]
+        for k in (1, 7, 500):
+            found = engine.best_adjusted(
+                {"x": point[0], "y": point[1]},
+                k,
+                factor=lambda ids: [factors[one] for one in ids],
+                between=(0.5, 1.5),
+                relaxed=relaxed,
+            )
+            assert found == by_hand(model, totals, k)
+
+
+def test_a_factor_takes_spans_and_looks_at_few():
+    engine = Engine(Space([Number("x")]))
+    n = 20_000
+    engine.subscribe_many(Boxes.of(np.zeros((n, 1)), np.ones((n, 1)), scores=np.arange(n, 0, -1)))
+    asked = []
+
+    def factor(ids):
+        asked.append(len(ids))
+        return [0.9 if one == 0 else 1.0 for one in ids]
+
+    found = engine.best_adjusted({"x": (0, 0.5)}, 2, factor=factor, between=(0.9, 1), how="contain")
+    assert found == [(1, n - 1.0), (2, n - 2.0)]
+    assert max(asked) < n / 100
+    assert engine.best_adjusted({"x": (0, 1.5)}, 2, factor=factor, how="contain") == []
+
+
+def test_mistakes_about_chances_and_factors_are_told():
+    engine = Engine(Space([Number("x"), Number("y")]))
+    engine.subscribe("a", "x < 5", score=1)
+    for chance in (3.0, -0.1, float("nan")):
+        with pytest.raises(UsageError, match="between 0 and 1; given for 'x'"):
+            engine.best_uncertain({"x": 1}, 1, chances={"x": chance})
+    with pytest.raises(UsageError, match="'y' has a chance, but the event has no value"):
+        engine.best_uncertain({"x": 1}, 1, chances={"y": 0.5})
+    with pytest.raises(SpaceError, match="no attribute 'z'"):
+        engine.best_uncertain({"x": 1}, 1, chances={"z": 0.5})
+    with pytest.raises(UsageError, match="at least 1"):
+        engine.best_uncertain({"x": 1}, 0, chances={"x": 0.5})
+    with pytest.raises(UsageError, match=r"between 0.0 and 1.0; given: 2.0"):
+        engine.best_adjusted({"x": 1}, 1, factor=lambda ids: 2.0)
 
 
 @pytest.mark.parametrize("combine", [np.max, np.min], ids=["max", "min"])
@@ -227,15 +383,47 @@ def test_a_budget_per_second_keeps_the_best_of_each(data, budget):
     windows = rng.integers(0, 3, len(counts))
     left = shed(best, windows, budget)
     assert left.counts.tolist() == shed_by_hand(best, windows, budget)
-    half = len(counts) // 2
-    cutting = Budget(budget)
-    pieces = [(slice(0, half), 0), (slice(half, None), half)]
-    parts = [(Best(best.rows[s], scores[s], counts[s]), windows[s], at) for s, at in pieces]
-    for part in parts:
-        cutting.note(*part)
-    assert np.concatenate([cutting.cut(*part).counts for part in parts]).tolist() == (
-        left.counts.tolist()
+    size = data.draw(st.integers(1, 9))
+    for ordered in (False, True):
+        told = np.sort(windows) if ordered else windows
+        left = shed(best, told, budget)
+        assert left.counts.tolist() == shed_by_hand(best, told, budget)
+        notices = table_of(best, told)
+        cutting = Budget(budget, in_order=ordered)
+        pieces = [notices.slice(at, size) for at in range(0, len(notices), size)]
+        found = [*map(cutting.add, pieces), *cutting.end()]
+        kept = [one for table in found for one in table["event"].to_pylist()]
+        assert kept == left.pairs()[0].tolist()
+        if ordered:
+            assert cutting.most_held <= min(budget, 4 * len(counts)) + size
+
+
+def table_of(best, windows):
+    event, _, _, scores = best.pairs()
+    return pa.table({"event": event, "score": scores, "window": windows[event]})
+
+
+def test_only_a_second_s_answers_are_held_if_events_are_in_order():
+    seconds, each = 500, 8
+    windows = np.repeat(np.arange(seconds), each)
+    best = Best(
+        np.zeros((len(windows), 1), np.int32),
+        np.random.default_rng(0).random((len(windows), 1)),
+        np.ones(len(windows), np.int64),
     )
+    notices = table_of(best, windows)
+    held = {}
+    for ordered in (True, False):
+        cutting = Budget(5, in_order=ordered)
+        early = sum(len(cutting.add(notices.slice(at, 3))) for at in range(0, len(notices), 3))
+        (rest,) = cutting.end()
+        assert early + len(rest) == 5 * seconds
+        assert len(rest) == (5 if ordered else 5 * seconds)
+        held[ordered] = cutting.most_held
+    with pytest.raises(UsageError, match="say in_order=False"):
+        Budget(5, in_order=True).add(notices.take(np.arange(len(notices))[::-1]))
+    assert held[True] <= 5 + 3
+    assert 5 * seconds <= held[False] <= 8 * seconds
 
 
 def test_budgets_of_a_live_set():
@@ -251,8 +439,8 @@ def test_budgets_of_a_live_set():
         [("a", 3.0), ("b", 2.0), ("c", 1.0)],
     ]
     with pytest.raises(UsageError, match="at least 1 notification"):
-        Budget(0)
-    assert seconds_of(np.array([1.5e6, INF])).tolist() == [1, TIMELESS]
+        shed(found.best, np.zeros(3, np.int64), 0)
+    assert seconds_of(np.array([1.5e6, -1.0, INF])).tolist() == [1, -1, TIMELESS]
 
 
 def test_why_a_rank():

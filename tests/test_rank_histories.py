@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rangecast import engine as engine_module
+from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
 from rangecast.errors import UsageError
 from rangecast.model.attributes import Number
@@ -255,9 +255,9 @@ class History(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("name", ["slabs", "sopt", "ir"])
 def test_a_live_set_ranks_as_a_set_built_anew(monkeypatch, name):
-    monkeypatch.setattr(engine_module, "RECENT", 3)
-    monkeypatch.setattr(engine_module, "FAN", 2)
-    monkeypatch.setattr(engine_module, "SMALL", 16)
+    monkeypatch.setattr(liveset_module, "RECENT", 3)
+    monkeypatch.setattr(liveset_module, "FAN", 2)
+    monkeypatch.setattr(liveset_module, "SMALL", 16)
     machine = type("Ranked", (History,), {"rank_index": name})
     machine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
     machine.TestCase().runTest()

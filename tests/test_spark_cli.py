@@ -1,4 +1,4 @@
-"""`rangecast match --engine spark` writes what the local engine writes, to the last row."""
+"""`match` and `rank --engine spark` write what the local engine writes, to the last row."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.match import match
+from rangecast.cli.rank import rank
 from rangecast.cli.spark import spark_session, told
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.space import Space
@@ -59,6 +60,54 @@ def test_a_bad_row_ends_it_as_it_does_locally(spark, files, tmp_path):
         match(*files, output=str(tmp_path / "out.csv"), engine="spark", quiet=True)
     with pytest.raises(UsageError, match="did you mean 'spark'"):
         match(*files, engine="sprak")
+
+
+@pytest.fixture
+def timed(tmp_path):
+    """Some seconds of events with scored subscriptions; many scores are equal."""
+    random = np.random.default_rng(4)
+    (tmp_path / "space.toml").write_text(SPACE + '[[attribute]]\nname = "at"\ntype = "timestamp"\n')
+    lines = ["id,x,s,at"]
+    for row, x in enumerate(random.random(400)):
+        at = f"2026-01-01T00:00:{row // 20:02}.{row % 20:02}"
+        lines.append(f"e{row},{'oops' if row % 97 == 5 else x},{'abc'[row % 3]},{at}")
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    lines = ["id,filter,score,weight_x"]
+    for row, x in enumerate(random.random(150)):
+        text = f"x < {x:.3f} and s != '{'abc'[row % 3]}'"
+        lines.append(f"{150 - row},{text},{row % 5},{row % 3}")
+    (tmp_path / "subscriptions.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "events.csv", tmp_path / "subscriptions.csv", tmp_path / "space.toml"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize("budget", [None, "3", "40/s"])
+def test_the_same_ranks(spark, timed, tmp_path, budget, relaxed, suffix):
+    out = {}
+    for engine in ("local", "spark"):
+        result, bad = tmp_path / f"{engine}.{suffix}", tmp_path / f"{engine}-bad.csv"
+        given = {"k": 7, "budget": budget, "relaxed": relaxed, "bad_rows": bad, "quiet": True}
+        rank(*timed, output=str(result), engine=engine, **given)
+        rows = pq.read_table(result) if suffix == "parquet" else result.read_text()
+        out[engine] = rows, bad.read_bytes()
+    assert out["local"] == out["spark"]
+    rows = len(out["local"][0]) if suffix == "parquet" else out["local"][0].count("\n") - 1
+    assert {None: 2000, "3": 1000, "40/s": 700}[budget] < rows
+    assert rows <= {None: 7 * 395, "3": 3 * 395, "40/s": 40 * 20}[budget]
+    assert out["local"][1].count(b"\n") == 6
+
+
+def test_ranks_of_no_events_and_mistakes(spark, timed, tmp_path):
+    (tmp_path / "none.csv").write_text("id\n")
+    out = tmp_path / "nothing.csv"
+    for budget in (None, "3", "3/s"):
+        rank(tmp_path / "none.csv", *timed[1:], output=str(out), engine="spark", budget=budget)
+        assert out.read_text() == "event,rank,subscription,score\n"
+    with pytest.raises(BadRowError, match="row 5 "):
+        rank(*timed, output=str(out), engine="spark", quiet=True)
+    with pytest.raises(UsageError, match="did you mean 'spark'"):
+        rank(*timed, engine="sprak")
 
 
 def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files):

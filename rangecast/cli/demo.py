@@ -7,6 +7,7 @@ In the folder that it writes:
     data/changed.parquet        those that take their place half-way through the stream
     data/space.toml
     batch.parquet/              what the batch job found: event, subscriptions
+    best.parquet/               the best searches of each quote: event, rank, subscription, score
     stream/                     what the stream found, a folder a micro-batch
     versions/                   the searches as the stream had them, a snapshot a version
     checkpoint/                 how far the stream is: Spark's own
@@ -17,7 +18,7 @@ In the folder that it writes:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
     from rangecast.cli.tally import Tally
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
-    from rangecast.report.matching import MicroBatch, Proof, Stage
+    from rangecast.report.matching import BestOf, MicroBatch, Proof, Stage
     from rangecast.spark import Prepared
 
-_WRITTEN = ("data", "batch.parquet", "stream", ".stream.staging", "versions", "checkpoint")
+_WRITTEN = (
+    *("data", "batch.parquet", "best.parquet"),
+    *("stream", ".stream.staging", "versions", "checkpoint"),
+)
 _PAGE = "report.html"
 _MARK = ".rangecast-demo"
 _MICRO_BATCHES = 10
@@ -54,7 +58,7 @@ def demo(
     ),
     master: Master = None,
 ) -> None:
-    """Generate the market example on Spark, match it as a batch and as a stream, prove both right.
+    """Generate the market example on Spark, match it as a batch and as a stream, rank, prove all.
 
     What comes out is shown in a page, report.html. What an earlier demo wrote there is replaced.
     """
@@ -116,6 +120,14 @@ class _Run:
     def data(self) -> Path:
         return self.output / "data"
 
+    @property
+    def quotes(self) -> Path:
+        return self.data / "events.parquet"
+
+    @property
+    def best(self) -> Path:
+        return self.output / "best.parquet"
+
     @contextmanager
     def step(self, name: str, doing: str = "", *, events: int = 0) -> Iterator[None]:
         """Say what is being done, and note how long it takes."""
@@ -129,6 +141,8 @@ class _Run:
         console.print(f"   {self.stages[-1].seconds:.1f} s", markup=False)
 
     def all(self, session: SparkSession) -> None:
+        from rangecast.cli.demo_best import K, rank_batch, some_best
+
         with self.step("Generate", f"{self.events:,} quotes, {self.subscriptions:,} searches"):
             space, boxes, changed = self.generate(session)
         with self.step("Index", "a structure over the searches, for all workers"):
@@ -139,12 +153,15 @@ class _Run:
             "Stream", "the same, while the searches change half-way", events=self.events
         ):
             self.match_stream(session, boxes, changed, space)
-        with self.step("Verify", "both against the local engine, event by event"):
-            self.verify(space)
+        with self.step("Rank", f"the {K} best searches of every quote", events=self.events):
+            rank_batch(session, self.quotes, boxes, space, self.best)
+        with self.step("Verify", "all of it against the local engine, event by event"):
+            self.verify(boxes, space)
         with self.step("Report", "a page with what came out"):
             counted = self.count(boxes, space)
-            self.write_page(session, counted)
-        self.tell(counted)
+            best = some_best(self.quotes, self.best, counted)
+            self.write_page(session, counted, best)
+        self.tell(counted, best)
 
     def generate(self, session: SparkSession) -> tuple[Space, Boxes, Boxes]:
         """Write the data: quotes on Spark, the searches and those that follow them here."""
@@ -154,7 +171,7 @@ class _Run:
         from rangecast.workloads import generate
 
         quotes = market_events(session, self.events, seed=self.seed, partitions=_MICRO_BATCHES)
-        quotes.write.parquet(str(self.data / "events.parquet"))
+        quotes.write.parquet(str(self.quotes))
         made = generate("market", seed=self.seed, subscriptions=self.subscriptions, events=0)
         assert made.space is not None
         searches = made.tables["subscriptions"]
@@ -201,7 +218,7 @@ class _Run:
         """Match as a batch job."""
         from rangecast.spark import match
 
-        quotes = session.read.parquet(str(self.data / "events.parquet"))
+        quotes = session.read.parquet(str(self.quotes))
         found = match(quotes, prepared, space, output="arrays")
         found.write.parquet(str(self.output / "batch.parquet"))
 
@@ -216,7 +233,7 @@ class _Run:
 
         versions = Versions(self.output / "versions")
         versions.publish(boxes, space)
-        folder = str(self.data / "events.parquet")
+        folder = str(self.quotes)
         files = len(list(Path(folder).glob("part-*")))
         quotes = session.readStream.schema(session.read.parquet(folder).schema)
         half = files // 2  # of a single file there is no half: nothing changes then
@@ -243,18 +260,18 @@ class _Run:
         if sum(batch.events for batch in self.stream) < self.events:  # Ctrl-C ends a stream
             raise typer.Abort
 
-    def verify(self, space: Space) -> None:
-        """Prove both results."""
+    def verify(self, boxes: Boxes, space: Space) -> None:
+        """Prove all results."""
+        from rangecast.cli.demo_best import prove
         from rangecast.cli.output import console
         from rangecast.cli.verify import in_words, verified
         from rangecast.report.matching import Proof
 
-        quotes = self.data / "events.parquet"
         for name, sets, result in (
             ("Batch", self.data / "subscriptions.parquet", self.output / "batch.parquet"),
             ("Stream", self.output / "versions", self.output / "stream"),
         ):
-            verdict = verified(quotes, sets, result, space)
+            verdict = verified(self.quotes, sets, result, space)
             console.print(f"   {in_words(verdict, str(result))}", markup=False)
             missing, extra, twice = verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice
             self.proofs.append(
@@ -269,6 +286,10 @@ class _Run:
                     verdict.holds,
                 )
             )
+        ranked = prove(self.quotes, boxes, space, self.best)
+        said = f"{'right' if ranked.holds else 'WRONG'}: {ranked.events:,} events"
+        console.print(f"   {self.best}: {said}, {ranked.matches:,} ranks", markup=False)
+        self.proofs.append(ranked)
 
     def count(self, boxes: Boxes, space: Space) -> Tally:
         """Count what the page shows, from the batch's result."""
@@ -276,22 +297,24 @@ class _Run:
         from rangecast.model.events import EventFile
         from rangecast.model.files import read_batches
 
-        quotes = EventFile(self.data / "events.parquet", space)
+        quotes = EventFile(self.quotes, space)
         found = (data for _, data in read_batches(self.output / "batch.parquet"))
         return tally(quotes, boxes, space, found, map_of=("pe", "risk"))
 
-    def write_page(self, session: SparkSession, counted: Tally) -> None:
+    def write_page(self, session: SparkSession, counted: Tally, best: Sequence[BestOf]) -> None:
         """Write the page."""
         from rangecast.report.matching import MatchReport, match_page
 
         report = MatchReport(
             title="A day of quotes against saved searches",
             lead=f"{self.events:,} quotes of one trading day, matched with {self.subscriptions:,} "
-            "saved searches on Spark: as a batch, and as a stream while the searches changed.",
+            "saved searches on Spark: as a batch, and as a stream while the searches changed; then "
+            "ranked, for the best of the searches that hold each of them.",
             per_event=counted.per_event,
             per_subscription=counted.per_subscription,
             busiest=counted.busiest(10),
             idle=counted.idle(4),
+            best=best,
             over_time=counted.over_time(),
             by_value=counted.by_value(),
             region=counted.region(),
@@ -305,8 +328,8 @@ class _Run:
         )
         (self.output / _PAGE).write_text(match_page(report), encoding="utf-8")
 
-    def tell(self, counted: Tally) -> None:
-        """Sum up, with a table to look at."""
+    def tell(self, counted: Tally, best: Sequence[BestOf]) -> None:
+        """Sum up, with tables to look at."""
         from rich.console import Console
         from rich.table import Table
 
@@ -317,6 +340,13 @@ class _Run:
         for one in counted.busiest(5):
             table.add_row(one.subscription, f"{one.matches:,}", one.filter)
         shown.print(table)
+        if best:
+            table = Table(title=f"The best searches for {best[0].event}")
+            for heading, side in (("search", "left"), ("score", "right"), ("filter", "left")):
+                table.add_column(heading, justify=side)  # type: ignore[arg-type]
+            for name, score, text in best[0].best:
+                table.add_row(name, f"{score:g}", text)
+            shown.print(table)
         unwanted = int((counted.per_event == 0).sum())
         answered = int((counted.per_subscription > 0).sum())
         right = "right" if all(proof.holds for proof in self.proofs) else "WRONG, see above"
@@ -324,9 +354,9 @@ class _Run:
         shown.print(
             f"{self.events:,} quotes, {matches:,} matches; {unwanted:,} quotes were wanted by "
             f"nobody; {answered:,} of {self.subscriptions:,} searches were answered.\n"
-            f"Batch and stream, compared with the local engine: {right}.\n"
+            f"Batch, stream and ranks, compared with the local engine: {right}.\n"
             f"Look at: {self.output / _PAGE}\n"
-            f"Results: {self.output / 'batch.parquet'}, {self.output / 'stream'}",
+            f"Results: {self.output / 'batch.parquet'}, {self.output / 'stream'}, {self.best}",
             markup=False,
             soft_wrap=True,
         )

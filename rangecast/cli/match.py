@@ -55,16 +55,14 @@ def match(
     from rangecast.cli.job import Answer, AnswerAll, Job
     from rangecast.cli.output import console
     from rangecast.cli.progress import working
-    from rangecast.cli.spark import spark_session
-    from rangecast.errors import UsageError, near
+    from rangecast.cli.spark import check_engine, spark_session
     from rangecast.kernels.jit import is_cold
     from rangecast.match.choose import Plan, build, check_index, choose
     from rangecast.match.ordered import stream_ordered
     from rangecast.model.boxes import Boxes, Floats
     from rangecast.model.space import Space
 
-    if engine not in ("local", "spark"):
-        raise UsageError(f"no engine {engine!r}: {near(engine, ['local', 'spark'])}")
+    check_engine(engine)
     check_index(index)
     workers = threads or os.cpu_count() or 1
     facts: dict[str, object] = {"threads": workers}
@@ -88,9 +86,10 @@ def match(
         return answer
 
     def start_on_spark(boxes: Boxes) -> AnswerAll:
-        from rangecast.spark.in_order import match_in_order, prepare_rows
+        from rangecast.spark import prepare
+        from rangecast.spark.in_order import match_in_order, named_by_row
 
-        prepared = prepare_rows(session, boxes, Space.load(space), index)
+        prepared = prepare(session, named_by_row(boxes), Space.load(space), index=index)
         tell(prepared.plan)
         return lambda batches: match_in_order(session, prepared, batches)
 

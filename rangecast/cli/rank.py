@@ -11,6 +11,7 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
+    Master,
     NanIsMissing,
     Output,
     Quiet,
@@ -32,7 +33,8 @@ def rank(
         str | None,
         typer.Option(
             "--budget",
-            help="At most so many notifications, best first: 5 an event, or 5000/s a second.",
+            help="At most so many notifications, best first: 5 an event, or 5000/s a second. By "
+            "second, events in order of time need the least memory.",
         ),
     ] = None,
     clock: Annotated[
@@ -43,9 +45,14 @@ def rank(
         str,
         typer.Option(
             "--index",
-            help="auto, scan, segment, interval, interval-ends, rtree, ir, sopt or slabs.",
+            help="auto (slabs), scan, segment, interval, interval-ends, rtree, ir, sopt or slabs. "
+            "Events are points here; spans are for Python, and take slabs.",
         ),
     ] = "auto",
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or spark: the workers of --master rank.")
+    ] = "local",
+    master: Master = None,
     explain_plan: Annotated[
         bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
     ] = False,
@@ -58,46 +65,73 @@ def rank(
 ) -> None:
     """Write the k best subscriptions of each event: event, rank, subscription, score."""
     from collections.abc import Iterator
+    from contextlib import ExitStack
 
     import pyarrow as pa
 
-    from rangecast.cli.job import Answer, AnswerAll, Job
+    from rangecast.cli.job import AnswerAll, Job
     from rangecast.cli.output import console
-    from rangecast.cli.shedding import clock_of, per_second, read_budget
+    from rangecast.cli.progress import working
+    from rangecast.cli.shedding import clock_of, in_order, per_second, read_budget
+    from rangecast.cli.spark import check_engine, spark_session
     from rangecast.kernels.jit import is_cold
-    from rangecast.model.boxes import Boxes, Floats
+    from rangecast.model.boxes import Boxes
+    from rangecast.model.events import Events
     from rangecast.model.space import Space
-    from rangecast.rank.choose import Index, build, check_index, choose
+    from rangecast.rank.choose import build, check_index, choose
+    from rangecast.rank.shed import Budget, seconds_of
 
+    check_engine(engine)
     check_index(index)
     limit, by_second = read_budget(budget)
     k = k if limit is None else min(k, limit)
     facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
+    telling = not (quiet or as_json)
 
-    def built(boxes: Boxes) -> Index:
+    def local(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
+        ranker = build(boxes, name, relaxed=relaxed)
+
+        def answers(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
+            for ids, points in batches:
+                for first in range(0, len(points), _PIECE):
+                    some = points[first : first + _PIECE]
+                    event, *others = ranker.best(some, k).pairs()
+                    if axis is not None:
+                        others.append(seconds_of(some[event, axis]))
+                    yield [ids.take(pa.array(event + first)), *map(pa.array, others)]
+
+        return answers
+
+    def on_spark(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
+        from rangecast.spark import prepare_ranking
+        from rangecast.spark.in_order import named_by_row, rank_in_order
+
+        rows, known = named_by_row(boxes), Space.load(space)
+        prepared = prepare_ranking(session, rows, known, relaxed=relaxed, index=name)
+        return lambda batches: rank_in_order(session, prepared, batches, k, axis)
+
+    def start(boxes: Boxes) -> AnswerAll:
         plan = choose(boxes, index, relaxed=relaxed)
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:
             console.print(f"plan: {plan.name}: {plan.why}", markup=False)
-        if is_cold("rank") and not (quiet or as_json):
+        if is_cold("rank") and telling:
             console.print("compiling kernels: only the first time, for some seconds")
-        return build(boxes, plan.name, relaxed=relaxed)
-
-    def start(boxes: Boxes) -> Answer:
-        ranker = built(boxes)
-
-        def answer(points: Floats) -> Iterator[list[pa.Array]]:
-            for first in range(0, len(points), _PIECE):
-                event, *others = ranker.best(points[first : first + _PIECE], k).pairs()
-                yield [pa.array(column) for column in (event + first, *others)]
-
-        return answer
-
-    def start_all(boxes: Boxes) -> AnswerAll:
-        ranker = built(boxes)
-        assert limit is not None
-        axis = clock_of(Space.load(space), clock)
-        return lambda batches: per_second(batches, axis, limit, lambda p: ranker.best(p, k))
+        known = Space.load(space)
+        axis = clock_of(known, clock) if by_second else None
+        answers = (local if engine == "local" else on_spark)(boxes, plan.name, axis)
+        if limit is None or axis is None:
+            return answers
+        ordered = in_order(events, known.attributes[axis])
+        facts["in_order"] = ordered
+        if not ordered and telling:
+            name = known.names[axis]
+            console.print(
+                f"events aren't in order of {name!r}, or lack it: answers wait for the last one",
+                markup=False,
+            )
+        shedding = Budget(limit, in_order=ordered)
+        return lambda batches: per_second(answers(batches), shedding)
 
     job = Job(
         events,
@@ -111,11 +145,11 @@ def rank(
         quiet,
         facts,
     )
-    columns = ["event", "rank", "subscription", "score"]
-    if by_second:
-        job.run_all(columns, start_all)
-    else:
-        job.run(columns, start)
+    with ExitStack() as closing:
+        if engine == "spark":
+            with working("starting Spark", quiet=not telling):
+                session = closing.enter_context(spark_session(master))
+        job.run_all(["event", "rank", "subscription", "score"], start)
 
 
 _PIECE = 10_000

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
-from rangecast.model.attributes import Timestamp
-from rangecast.model.boxes import Floats
-from rangecast.model.events import Events
+from rangecast.model.attributes import Attribute, Timestamp
+from rangecast.model.columns import encode
+from rangecast.model.events import pass_over
+from rangecast.model.files import read_batches
 from rangecast.model.space import Space
-from rangecast.rank.result import Best
-from rangecast.rank.shed import Budget, seconds_of
+from rangecast.rank.shed import TIMELESS, Budget, seconds_of
 
 
 def read_budget(given: str | None) -> tuple[int | None, bool]:
@@ -39,21 +41,36 @@ def clock_of(space: Space, given: str | None) -> int:
     raise UsageError(f"--budget per second: {told}")
 
 
-def per_second(
-    batches: Iterator[Events], axis: int, budget: int, rank: Callable[[Floats], Best]
-) -> Iterator[list[pa.Array]]:
-    """Rank all events, then yield what each second has room for, the best of it.
+def in_order(events: Path, clock: Attribute) -> bool:
+    """Whether every event of a file has a time, and none is of an earlier second than one before.
 
-    All answers are held meanwhile: the last event may be of the first second, and better.
+    Only the timestamps are read. What isn't one is left to the pass that reports it.
     """
-    cutting = Budget(budget)
-    answers = []
-    first = 0
-    for ids, points in batches:
-        best, seconds = rank(points), seconds_of(points[:, axis])
-        cutting.note(best, seconds, first)
-        answers.append((ids, best, seconds, first))
-        first += len(points)
-    for ids, best, seconds, place in answers:
-        event, *others = cutting.cut(best, seconds, place).pairs()
-        yield [ids.take(pa.array(event)), *map(pa.array, others)]
+    latest = TIMELESS
+    for rows, data in read_batches(events, pass_over):
+        if clock.name not in data.schema.names:
+            if len(rows):
+                return False
+            continue
+        times, refused = encode(clock, data.column(clock.name))
+        seconds = np.concatenate([[latest], seconds_of(times[~refused])])
+        if (seconds[1:] == TIMELESS).any() or (seconds[1:] < seconds[:-1]).any():
+            return False
+        latest = seconds[-1]
+    return True
+
+
+def per_second(pieces: Iterator[list[pa.Array]], budget: Budget) -> Iterator[list[pa.Array]]:
+    """Yield what each second has room for, the best of it.
+
+    pieces   event, rank, subscription, score and second, by event, then by rank
+    """
+    names = ["event", "rank", "subscription", "score", "window"]
+    for piece in pieces:
+        yield _without_window(budget.add(pa.table(piece, names)))
+    for rest in budget.end():
+        yield _without_window(rest)
+
+
+def _without_window(table: pa.Table) -> list[pa.Array]:
+    return [column.combine_chunks() for column in table.columns[:-1]]

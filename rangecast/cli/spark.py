@@ -1,4 +1,4 @@
-"""A Spark session for the time of a command."""
+"""--engine, and a Spark session for the time of a command."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ _OURS = re.compile(r"\brangecast\.errors\.(\w+): (.*(?:\n  .*)*)")
 """An error of ours in a traceback: further lines of its text are indented."""
 _JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
 _SHOWN = 12
+
+
+def check_engine(engine: str) -> None:
+    """Refuse what is neither of the two values of --engine."""
+    if engine not in ("local", "spark"):
+        raise errors.UsageError(f"no engine {engine!r}: {errors.near(engine, ['local', 'spark'])}")
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class Tally:
         """Return the subscriptions with the most matches."""
         order = np.argsort(-self.per_subscription, kind="stable")[:most].tolist()
         return [
-            Busy(str(self.boxes.ids[row]), int(self.per_subscription[row]), self._filter(row))
+            Busy(str(self.boxes.ids[row]), int(self.per_subscription[row]), self.filter_of(row))
             for row in order
             if self.per_subscription[row]
         ]
@@ -57,9 +57,10 @@ class Tally:
         """Return some subscriptions without a match, from all over the set."""
         rows = np.flatnonzero(self.per_subscription == 0)
         spread = rows[:: max(1, len(rows) // most)][:most].tolist()
-        return [(str(self.boxes.ids[row]), self._filter(row)) for row in spread]
+        return [(str(self.boxes.ids[row]), self.filter_of(row)) for row in spread]
 
-    def _filter(self, row: int) -> str:
+    def filter_of(self, row: int) -> str:
+        """Return the filter of a subscription as a text."""
         first = self._first
         shown = []
         for box in range(int(first[row]), int(first[row + 1])):

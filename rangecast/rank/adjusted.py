@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes, Floats, Rows
-from rangecast.rank.result import Best, Longs, Work, checked, new_best
-from rangecast.rank.slabs import Slabs
+from rangecast.rank.result import Best, Longs, Work, check_k, new_best
 
 Factor = Callable[[int, Rows], npt.ArrayLike]
 """(event, rows) -> what the scores of these rows are multiplied with for this event."""
@@ -31,9 +30,20 @@ _MORE = 4
 
 
 def best_adjusted(
-    search: Search, events: int, k: int, factor: Factor, least: float, most: float
+    search: Search,
+    events: int,
+    k: int,
+    factor: Factor,
+    between: tuple[float, float],
+    arrival: Longs | None = None,
 ) -> Best:
-    """Return the k best by score times factor, where least <= factor <= most."""
+    """Return the k best by score times factor.
+
+    between   the least and the most that a factor can be
+    arrival   of each row, which ties go by; `None`: by row
+    """
+    check_k(k)
+    least, most = between
     if not 0 <= least <= most < np.inf:
         raise UsageError(f"a factor lies between 0 and a finite most; given: {least} to {most}")
     rows, scores, counts = new_best(events, k)
@@ -45,13 +55,8 @@ def best_adjusted(
         unfinished = []
         for place, event in enumerate(todo.tolist()):
             some, raw = found.of(place)
-            times = np.broadcast_to(np.asarray(factor(event, some), np.float64), raw.shape)
-            if len(times) and not ((least <= times) & (times <= most)).all():
-                raise UsageError(
-                    f"a factor of event {event} isn't within {least} and {most}: {times}"
-                )
-            products = raw * times
-            order = np.lexsort((some, -products))[:k]
+            products = raw * _checked_factors(factor(event, some), len(some), least, most)
+            order = np.lexsort((some if arrival is None else arrival[some], -products))[:k]
             if len(some) == ask:  # there may be more
                 limit = raw[-1] * (most if raw[-1] >= 0 else least)
                 if not (len(order) == k and products[order[-1]] > limit):
@@ -64,29 +69,43 @@ def best_adjusted(
     return Best(rows, scores, counts, work)
 
 
+def _checked_factors(given: npt.ArrayLike, count: int, least: float, most: float) -> Floats:
+    factors = np.asarray(given, np.float64)
+    if factors.shape not in ((), (count,)):
+        raise UsageError(
+            f"a factor is one number, or one for each of {count} subscriptions; given: "
+            f"{factors.shape}"
+        )
+    wrong = factors[~((least <= factors) & (factors <= most))]
+    if len(wrong):
+        raise UsageError(f"a factor is said to lie between {least} and {most}; given: {wrong[0]}")
+    return factors
+
+
 def best_uncertain(
-    slabs: Slabs, boxes: Boxes, lo: Floats, hi: Floats, probability: Floats, k: int
+    search: Search,
+    boxes_of: Callable[[Rows], Boxes],
+    spans: tuple[Floats, Floats, Floats],
+    k: int,
+    arrival: Longs | None = None,
 ) -> Best:
     """Return the k best of uncertain events by score times the probability that they surely hold.
 
-    lo, hi, probability   (events, d): the value lies within lo and hi with this probability
+    search     among those that contain the spans
+    boxes_of   the subscriptions of some rows, in their order
+    spans      lo, hi and probability, (events, d): the value lies within lo and hi with this
+               probability
     """
-    first, last = checked(lo, boxes.dimensions, k), checked(hi, boxes.dimensions, k)
-    sure = checked(probability, boxes.dimensions, k)
-    if sure.shape != first.shape or not ((sure >= 0) & (sure <= 1)).all():
-        raise UsageError(f"probabilities lie between 0 and 1, of the shape {first.shape}")
-    first_box, mentioned = boxes.first, boxes.mentioned
+    lo, hi, sure = spans
+    if sure.shape != lo.shape or not ((sure >= 0) & (sure <= 1)).all():
+        raise UsageError(f"probabilities lie between 0 and 1, of the shape {lo.shape}")
 
     def factor(event: int, rows: Rows) -> Floats:
-        times = np.zeros(len(rows))
-        for place, row in enumerate(rows.tolist()):
-            some = slice(first_box[row], first_box[row + 1])
-            held = (boxes.lo[some] <= first[event]) & (last[event] <= boxes.hi[some])
-            each = np.where(mentioned[some][held.all(axis=1)], sure[event], 1.0)
-            times[place] = np.multiply.reduce(each, axis=1).max()
+        boxes = boxes_of(rows)
+        held = ((boxes.lo <= lo[event]) & (hi[event] <= boxes.hi)).all(axis=1)
+        chance = np.multiply.reduce(np.where(boxes.mentioned, sure[event], 1.0), axis=1)
+        times = np.zeros(len(rows))  # of several boxes the best counts
+        np.maximum.at(times, boxes.owner[held], chance[held])
         return times
 
-    def search(events: Longs, ask: int) -> Best:
-        return slabs.best_spans(first[events], last[events], ask, "contain")
-
-    return best_adjusted(search, len(first), k, factor, 0.0, 1.0)
+    return best_adjusted(search, len(lo), k, factor, (0.0, 1.0), arrival)

@@ -1,6 +1,6 @@
 """Ranking of a live set: its parts, its newest rows, and what the caller gets.
 
-A part of a live set (see `engine`) gets a ranking structure when it is first ranked. Within it rows
+A part of a live set (see `liveset`) gets a ranking structure when it is first ranked. Within it rows
 go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows, too
 few to index, are compared one by one. Dead rows take no place: every kernel is told who lives.
 """
@@ -182,10 +182,7 @@ def _best_part(part: RankedPart, died: Longs, edit: int, asked: Asked) -> Named:
     life = Life(part.names, died, edit)
     if asked.how is None:
         return Named(part.structure.best(asked.lo, asked.k, life=life), part.names)
-    if not isinstance(part.structure, Slabs):
-        raise UsageError(
-            f"events with spans take the ranking index 'slabs'; this is {part.structure.name!r}"
-        )
+    assert isinstance(part.structure, Slabs)  # a set with another index takes no spans
     found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
     return Named(found, part.names)
 

@@ -88,10 +88,15 @@ def new_best(events: int, k: int) -> tuple[Rows, Floats, Longs]:
     return np.empty((events, k), np.int32), np.empty((events, k)), np.zeros(events, np.int64)
 
 
-def checked(points: Floats, dimensions: int, k: int) -> Floats:
-    """Return events as kernels take them, (events, d), read-only; refuse what doesn't fit."""
+def check_k(k: int) -> None:
+    """Refuse to look for none."""
     if k < 1:
         raise UsageError(f"k is how many subscriptions an event gets, at least 1; given: {k}")
+
+
+def checked(points: Floats, dimensions: int, k: int) -> Floats:
+    """Return events as kernels take them, (events, d), read-only; refuse what doesn't fit."""
+    check_k(k)
     given = np.ascontiguousarray(points, np.float64).view()
     if given.ndim != 2 or given.shape[1] != dimensions:
         raise UsageError(

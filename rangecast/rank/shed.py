@@ -2,15 +2,18 @@
 
 A budget per event is just its k. A budget per second is for all events of that second together: of
 their notifications the ones with the best scores stay; equal ones go by event, then by rank. What
-stays of an event is always the beginning of its list. Events may come in batches: all batches are
-noted first, then cut.
+stays of an event is always the beginning of its list.
+
+Notifications come in pieces, by event, then by rank. What can't stay any more is dropped as pieces
+come (`Budget`). If events are in order of time, a second is over when a later one begins, and what
+stays of it is known; else everything that may stay waits for the last event.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Floats
@@ -18,63 +21,70 @@ from rangecast.rank.result import Best, Longs
 
 _SECOND = 1_000_000
 """Microseconds: what timestamps are counted in."""
-TIMELESS = -1
+TIMELESS = np.iinfo(np.int64).min
 """The window of events that have no time."""
 
 
-class _Cut(NamedTuple):
-    """The best notifications of a window, best first, and never more than the budget."""
+def staying(windows: Longs, scores: Floats, budget: int) -> npt.NDArray[np.bool_]:
+    """Return which notifications stay: the best of each window; equal ones as they come."""
+    if budget < 1:
+        raise UsageError(f"a budget is at least 1 notification; given: {budget}")
+    order = np.lexsort((-scores, windows))  # stable: equal ones stay as they come
+    sorted_windows = windows[order]
+    place = np.arange(len(order)) - np.searchsorted(sorted_windows, sorted_windows)
+    stay = np.empty(len(order), np.bool_)
+    stay[order] = place < budget
+    return stay
 
-    scores: Floats
-    events: Longs
-    ranks: Longs
+
+def shed(best: Best, windows: Longs, budget: int) -> Best:
+    """Return the best notifications of each window, as many as the budget allows."""
+    event, _, _, scores = best.pairs()
+    stay = staying(windows[event], scores, budget)
+    return best._replace(counts=np.bincount(event[stay], minlength=len(best.counts)))
 
 
 class Budget:
-    """So many notifications for each window."""
+    """So many notifications for each window, from tables with the columns `window` and `score`."""
 
-    def __init__(self, budget: int):
-        if budget < 1:
-            raise UsageError(f"a budget is at least 1 notification; given: {budget}")
+    def __init__(self, budget: int, *, in_order: bool):
+        """Say whether no notification is of an earlier window than the one before it."""
         self.budget = budget
-        self._cuts: dict[int, _Cut] = {}
+        self.in_order = in_order
+        self.most_held = 0
+        """The most notifications that were held at once."""
+        self._held: pa.Table | None = None
+        self._left = 0
+        """How many were left when some were dropped last."""
 
-    def note(self, best: Best, windows: Longs, first_event: int = 0) -> None:
-        """Take the answers to some events into account; `windows` says to which each belongs."""
-        event, rank, _, scores = best.pairs()
-        window = windows[event]
-        for one in np.unique(window).tolist():
-            mine = window == one
-            new = _Cut(scores[mine], event[mine] + first_event, rank[mine])
-            old = self._cuts.get(one, _Cut(scores[:0], event[:0], rank[:0]))
-            both = [np.concatenate(pair) for pair in zip(old, new, strict=True)]
-            order = np.lexsort((both[2], both[1], -both[0]))[: self.budget]
-            self._cuts[one] = _Cut._make(column[order] for column in both)
+    def add(self, piece: pa.Table) -> pa.Table:
+        """Take some notifications; return those that surely stay, in the order in which they came.
 
-    def cut(self, best: Best, windows: Longs, first_event: int = 0) -> Best:
-        """Return what is left of answers that were noted."""
-        event, rank, _, scores = best.pairs()
-        kept = np.zeros(len(event), np.bool_)
-        for one, (cut_scores, events, ranks) in self._cuts.items():
-            mine = windows[event] == one
-            if len(cut_scores) < self.budget:
-                kept |= mine
-                continue
-            score, last, place = cut_scores[-1], events[-1], ranks[-1]
-            at = event + first_event
-            level = (at < last) | ((at == last) & (rank <= place))
-            kept |= mine & ((scores > score) | ((scores == score) & level))
-        return best._replace(counts=np.bincount(event[kept], minlength=len(best.counts)))
+        In order of time, that is all but the last window; otherwise none before the end.
+        """
+        held = piece if self._held is None else pa.concat_tables([self._held, piece])
+        self.most_held = max(self.most_held, len(held))
+        if not self.in_order and len(held) <= 2 * self._left:  # looking at all each time is slow
+            self._held = held
+            return piece.slice(0, 0)
+        held = self._staying(held)
+        windows = held["window"].to_numpy()
+        if self.in_order and (windows[1:] < windows[:-1]).any():
+            raise UsageError("events aren't in order of time, as was said; say in_order=False")
+        over = int(np.searchsorted(windows, windows[-1])) if self.in_order and len(held) else 0
+        self._held, self._left = held.slice(over), len(held) - over
+        return held.slice(0, over)
+
+    def end(self) -> list[pa.Table]:
+        """Return what stays of those that are held: a table, or none if there was none."""
+        return [] if self._held is None else [self._staying(self._held)]
+
+    def _staying(self, held: pa.Table) -> pa.Table:
+        windows, scores = held["window"].to_numpy(), held["score"].to_numpy()
+        return held.filter(pa.array(staying(windows, scores, self.budget))).combine_chunks()
 
 
 def seconds_of(times: Floats) -> Longs:
     """Return the second of each timestamp, which counts microseconds; TIMELESS if it is missing."""
     known = np.isfinite(times)
     return np.where(known, np.where(known, times, 0).astype(np.int64) // _SECOND, TIMELESS)
-
-
-def shed(best: Best, windows: Longs, budget: int) -> Best:
-    """Return the best notifications of each window, as many as the budget allows."""
-    cutting = Budget(budget)
-    cutting.note(best, windows)
-    return cutting.cut(best, windows)

@@ -27,6 +27,14 @@ class Busy(NamedTuple):
     filter: str
 
 
+class BestOf(NamedTuple):
+    """An event, and the subscriptions that rank best for it."""
+
+    event: str
+    best: Sequence[tuple[str, float, str]]
+    """Subscription, score and filter, best first."""
+
+
 class Proof(NamedTuple):
     """A result that was compared with the local engine's answer."""
 
@@ -94,6 +102,8 @@ class MatchReport:
     busiest: Sequence[Busy] = ()
     idle: Sequence[tuple[str, str]] = ()
     """Some subscriptions without a match: the id and the filter."""
+    best: Sequence[BestOf] = ()
+    """Some events with their best subscriptions."""
     over_time: Group | None = None
     by_value: Group | None = None
     region: Region | None = None
@@ -118,8 +128,8 @@ class MatchReport:
 
 def match_page(report: MatchReport) -> str:
     """Return the page."""
-    parts = [_overview(report), _proofs(report), _subscriptions(report), _unwanted(report)]
-    parts += [_regions(report), _speed(report), _facts(report)]
+    parts = [_overview(report), _proofs(report), _subscriptions(report), _best(report)]
+    parts += [_unwanted(report), _regions(report), _speed(report), _facts(report)]
     return page(report.title, report.lead, *(p for p in parts if p is not None), foot=report.foot)
 
 
@@ -157,8 +167,9 @@ def _overview(report: MatchReport) -> Html:
             shown.append(tile(stage.name, f"{short(rate)}/s", f"events, {stage.seconds:.1f} s"))
     if report.proofs:
         good = all(proof.holds for proof in report.proofs)
-        names = " and ".join(proof.name.lower() for proof in report.proofs)
-        said = ("Right", f"{names}, every event") if good else ("Wrong", "see below")
+        *names, last = (proof.name.lower() for proof in report.proofs)
+        listed = f"{', '.join(names)} and {last}" if names else last
+        said = ("Right", f"{listed}, every event") if good else ("Wrong", "see below")
         shown.append(tile("Verified", *said, kind="good" if good else "bad"))
     return tiles(*shown)
 
@@ -233,6 +244,22 @@ def _subscriptions(report: MatchReport) -> Html:
         "A few broad filters hold much of what happens, and decide how much is delivered. Most are "
         "narrow, and an event meets few of them: those are what an index is for.",
         *content,
+    )
+
+
+def _best(report: MatchReport) -> Html | None:
+    if not report.best:
+        return None
+    rows = [
+        (one.event if not place else "", str(place + 1), name, f"{score:g}", tag("code", text))
+        for one in report.best
+        for place, (name, score, text) in enumerate(one.best)
+    ]
+    return section(
+        "Who comes first",
+        "Where there is room for few, ranking finds the best of those that hold an event without "
+        "finding all the others. By score; of equal ones, the one that arrived first.",
+        table(("event", "rank", "subscription", "score", "filter"), rows, numbers="rank,score"),
     )
 
 

@@ -24,6 +24,7 @@ from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index, Plan, build, check_index, choose
+from rangecast.rank.result import check_k
 from rangecast.spark.columns import ERROR, ERROR_TYPE, id_kind, kept_fields, need_attributes
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.matching import gathered, spark_ids
@@ -97,8 +98,7 @@ def rank(
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     """
-    if k < 1:
-        raise UsageError(f"k is how many subscriptions an event gets, at least 1; given: {k}")
+    check_k(k)
     if errors not in ("raise", "column"):
         raise UsageError(f"no errors {errors!r}: {near(errors, ('raise', 'column'))}")
     session = session_of(events)
@@ -123,7 +123,7 @@ def rank(
             encoded = encode_batch(
                 known, batch, event_id, nan_is_missing=nan_is_missing, raising=not telling
             )
-            for places, *found in _answered(ranked, encoded, k):
+            for places, *found in answered(ranked, encoded, k):
                 yield _made(batch, event_id, names, places, found, None, telling=telling)
             if len(encoded.bad_places):
                 found = [
@@ -140,7 +140,7 @@ def rank(
     return events.mapInArrow(answer_all, schema.add("error", ERROR) if telling else schema)
 
 
-def _answered(ranked: Ranked, encoded: Encoded, k: int) -> Iterator[list[pa.Array]]:
+def answered(ranked: Ranked, encoded: Encoded, k: int) -> Iterator[list[pa.Array]]:
     """Yield places in the batch, ranks, subscriptions and scores, some events at a time."""
     for first in range(0, len(encoded.points), _PIECE):
         event, place, rows, scores = ranked.structure.best(

@@ -1,0 +1,101 @@
+"""The part of `rangecast demo` that ranks: the best searches of every quote, proved and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rangecast.cli.output import console
+from rangecast.cli.tally import Tally
+from rangecast.kernels.jit import is_cold
+from rangecast.model.boxes import Boxes
+from rangecast.model.events import EventFile
+from rangecast.model.files import read_batches
+from rangecast.model.ids import Places
+from rangecast.model.space import Space
+from rangecast.rank.choose import build
+from rangecast.report.matching import BestOf, Proof
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+K = 3
+"""Searches that a quote has room for."""
+_SHOWN = 3
+
+
+def rank_batch(
+    session: SparkSession, quotes: Path, boxes: Boxes, space: Space, result: Path
+) -> None:
+    """Write the best searches of every quote: event, rank, subscription, score."""
+    from rangecast.spark import prepare_ranking, rank
+
+    if is_cold("rank"):
+        console.print("   compiling kernels: only the first time, for some seconds")
+    prepared = prepare_ranking(session, boxes, space)
+    events = session.read.parquet(str(quotes))
+    rank(events, prepared, space, K).write.parquet(str(result))
+
+
+def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
+    """Rank every quote again here, and compare place by place with what was written."""
+    ranker = build(boxes)
+    right, events = [], 0
+    for ids, points in EventFile(quotes, space):
+        event, place, rows, scores = ranker.best(points, K).pairs()
+        right.append((ids.to_numpy()[event] * K + place - 1, rows, scores))
+        events += len(ids)
+    of_row = Places(boxes.ids)
+    written = [
+        (
+            data["event"].to_numpy() * K + data["rank"].to_numpy() - 1,
+            of_row.find(data["subscription"]),
+            data["score"].to_numpy(),
+        )
+        for _, data in read_batches(result)
+    ]
+    places, rows, scores = (np.concatenate(column) for column in zip(*right, strict=True))
+    given, given_rows, given_scores = (
+        np.concatenate(column) for column in zip(*written, strict=True)
+    )
+    # A place is an event and a rank; of those that were written twice the first is looked at.
+    known, first = np.unique(given, return_index=True)
+    both, mine, its = np.intersect1d(places, known, assume_unique=True, return_indices=True)
+    its = first[its]
+    other = (rows[mine] != given_rows[its]) | (scores[mine] != given_scores[its])
+    missing, extra = len(places) - len(both), len(known) - len(both)
+    twice, wrong = len(given) - len(known), int(other.sum())
+    holds = not (missing or extra or twice or wrong)
+    return Proof("Rank", events, len(given), missing, extra, twice, wrong, holds)
+
+
+def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:
+    """Return some quotes of the day with their best searches, to look at."""
+    full = pq.read_table(result, columns=["event"], filters=[("rank", "=", K)])
+    ids = np.sort(full["event"].to_numpy())
+    if not len(ids):
+        return []
+    picked = np.unique(ids[[len(ids) * (2 * n + 1) // (2 * _SHOWN) for n in range(_SHOWN)]])
+    events = pq.read_table(quotes, filters=[("id", "in", picked.tolist())]).sort_by("id")
+    found = pq.read_table(result, filters=[("event", "in", picked.tolist())])
+    found = found.sort_by([("event", "ascending"), ("rank", "ascending")])
+    of_row = Places(counted.boxes.ids)
+    shown = []
+    for quote in events.to_pylist():
+        mine = found.filter(pc.field("event") == quote["id"])
+        rows = of_row.find(mine["subscription"].combine_chunks()).tolist()
+        names, scores = mine["subscription"].to_pylist(), mine["score"].to_pylist()
+        best = zip(names, scores, map(counted.filter_of, rows), strict=True)
+        shown.append(BestOf(_in_words(quote), list(best)))
+    return shown
+
+
+def _in_words(quote: dict[str, object]) -> str:
+    """Return a quote as a person reads it."""
+    told = f"{quote['symbol']} ({quote['sector']}) at {quote['price']:.2f}"
+    told += f", risk {quote['risk']:.2f}"
+    return told if quote["pe"] is None else f"{told}, P/E {quote['pe']:.1f}"
