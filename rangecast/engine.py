@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.liveset import Id, LiveSet, State
-from rangecast.match.live import merged
-from rangecast.match.recent import match_one_recent, match_recent
-from rangecast.match.result import Counts, Matches, Rows
+from rangecast.match.live import Live, match_live
+from rangecast.match.result import Counts, Matches
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.rows import boxes_of as boxes_of_rows
@@ -102,27 +101,9 @@ class Engine(LiveSet):
             with ThreadPoolExecutor(threads) as pool:
                 answers = list(pool.map(lambda piece: self._match(state, piece, 1), pieces))
             return _concatenated(answers)
-        columns, edit = state.columns, state.edit
-        one = len(points) == 1
-        found = None
-        if state.indexed < state.count or not state.parts:
-            span = columns.bounds, state.indexed, state.count
-            if one:
-                recent = _single(match_one_recent(*span, points[0]))
-            else:
-                recent = match_recent(*span, points)
-            names = np.arange(state.indexed, state.count, dtype=np.int32)
-            found = merged(recent, names, columns, edit, None)
-        for part in reversed(state.parts):  # the first is by far the largest: it comes last
-            index = part.index
-            matches = _single(index.match_one(points[0])) if one else index.match(points)
-            if found is None and part.is_whole and not state.dead:
-                found = matches
-            else:
-                names = part.names[:0] if part.is_whole else part.names
-                found = merged(matches, names, columns, edit, found)
-        assert found is not None
-        return found
+        recent = state.indexed, state.count
+        live = Live(state.parts, recent, state.columns, state.edit, state.dead)
+        return match_live(live, points)
 
     # ---- ranking
 
@@ -264,10 +245,6 @@ class Engine(LiveSet):
         engine = cls(space, index=index)
         engine.subscribe_many(boxes)
         return engine
-
-
-def _single(rows: Rows) -> Matches:
-    return Matches(np.array([0, len(rows)]), rows)
 
 
 def _concatenated(found: Sequence[Matches]) -> Matches:

@@ -213,6 +213,30 @@ def test_replacing_leaves_no_gap_and_no_double(small_parts):
     assert not wrong
 
 
+@pytest.mark.parametrize("rebuilt", [False, True], ids=["a few edits", "several parts"])
+def test_many_events_on_an_edited_set(rebuilt):
+    """More events, with more matches each, than are found and sifted at a time."""
+    rng = np.random.default_rng(7)
+    lo = rng.integers(0, 8, (6_000, D)).astype(float)
+    all_boxes = Boxes.of(lo, lo + rng.integers(7, 12, lo.shape))
+    points = rng.integers(0, 14, (1_500, D)).astype(float)
+    engine = Engine(plane())
+    engine.subscribe_many(all_boxes.take(np.arange(4_000)))
+    removed = rng.choice(4_000, 900 if rebuilt else 40, replace=False).tolist()
+    for row in removed:
+        engine.unsubscribe(row)
+    added = np.arange(4_000, 6_000 if rebuilt else 4_030)
+    for some in np.array_split(added, 7 if rebuilt else 2):
+        engine.subscribe_many(all_boxes.take(some))
+    kept = np.setdiff1d(np.arange(added[-1] + 1), removed)
+    found = engine.match_points(points)
+    right = Scan(all_boxes.take(kept)).match(points)
+    assert len(right.rows) > 1 << 20  # else it would be done at once
+    for event in range(len(points)):
+        true = kept[right.rows[right.offsets[event] : right.offsets[event + 1]]]
+        assert sorted(found.of(event)) == true.tolist()
+
+
 def market():
     return Space([Number("price"), Category("sector", ["tech", "energy"]), String("symbol")])
 

@@ -1,21 +1,29 @@
-"""Matches of several parts of a live set as one answer: rows renumbered, dead ones left out.
+"""Matching a live set: what its parts find as one answer, rows renumbered, dead ones left out.
 
 The kernel is short and keeps the GIL: giving it up beside a busy thread costs far more.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.result import Counts, Matches, Rows
+from rangecast.match.choose import Index
+from rangecast.match.recent import match_recent
+from rangecast.match.result import Counts, Matches, Rows, Work, single
+from rangecast.model.boxes import Floats
 from rangecast.model.rows import Columns, Longs, Words32
 
 _CHUNK = 32
 """Rows that are looked at together."""
+_FIRST, _LEAST = 512, 64
+"""Events that are matched at first, and at least."""
+_ROWS = 1 << 20
+"""Matches that are found before they are sifted, about."""
 
 
 @jit
@@ -71,24 +79,107 @@ def _merge(
     out_offsets[len(offsets) - 1] = at
 
 
-def merged(
-    matches: Matches, names: Rows, columns: Columns, edit: int, other: Matches | None
-) -> Matches:
-    """Return a part's live matches at `edit`, in the set's own rows, and those of other parts."""
-    if other is None:
-        other = Matches(np.zeros_like(matches.offsets), np.empty(0, np.int32))
+class LivePart(Protocol):
+    """What a part of a live set shows to be matched."""
+
+    @property
+    def index(self) -> Index:
+        """Its structure."""
+
+    @property
+    def names(self) -> Rows:
+        """The set's row of each of its rows."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its rows are the set's first, in the same order."""
+
+
+class Live(NamedTuple):
+    """A live set at one edit."""
+
+    parts: Sequence[LivePart]
+    recent: tuple[int, int]
+    """Rows in no part: the first, and the one after the last."""
+    columns: Columns
+    edit: int
+    dead: int
+    """How many rows don't live any more."""
+
+
+def match_live(live: Live, points: Floats) -> Matches:
+    """Return the live rows that hold each event, (events, d).
+
+    They are found some events at a time, so that what a part finds is still in the cache when it
+    is sifted, and only the answer itself takes new memory.
+    """
+    if not live.parts:
+        return _match_others(live, points)
+    base = live.parts[0]
+    if base.is_whole and len(live.parts) == 1 and not live.dead and not _has_recent(live):
+        return _matches(base, points)
+    offsets = np.zeros(len(points) + 1, np.int64)
+    rows = np.empty(0, np.int32)
+    work = Work()
+    first, at, take = 0, 0, _FIRST
+    while first < len(points):
+        last = min(first + take, len(points))
+        others = _match_others(live, points[first:last])
+        found = _matches(base, points[first:last])
+        end = at + len(found.rows) + len(others.rows)
+        if end > len(rows):
+            room = end if last == len(points) else int(1.1 * end * len(points) / last)
+            rows, so_far = np.empty(room, np.int32), rows
+            rows[:at] = so_far[:at]
+        mine = offsets[first : last + 1]
+        _merge_into(found, base, live, others, mine, rows[at:])
+        mine += at
+        at = int(mine[-1])
+        work = work.plus(found.work).plus(others.work)
+        first, take = last, max(_LEAST, _ROWS * last // max(1, at))
+    return Matches(offsets, rows[:at], work)
+
+
+def _has_recent(live: Live) -> bool:
+    return live.recent[0] < live.recent[1]
+
+
+def _matches(part: LivePart, points: Floats) -> Matches:
+    return single(part.index.match_one(points[0])) if len(points) == 1 else part.index.match(points)
+
+
+def _none(events: int) -> Matches:
+    return Matches(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
+
+
+def _match_others(live: Live, points: Floats) -> Matches:
+    """Return the live rows of all but the first part, which is by far the largest."""
+    found = _none(len(points))
+    if _has_recent(live):
+        found = match_recent(live.columns, live.edit, *live.recent, points)
+    for part in reversed(live.parts[1:]):
+        found = _sifted(_matches(part, points), part, live, found)
+    return found
+
+
+def _sifted(matches: Matches, part: LivePart, live: Live, others: Matches) -> Matches:
+    """Return a part's live matches in the set's own rows, and the others."""
     offsets = np.empty_like(matches.offsets)
-    out = np.empty(len(matches.rows) + len(other.rows), np.int32)
-    _merge(
-        matches.offsets,
-        matches.rows,
-        names,
-        columns.gone,
-        columns.died,
-        edit,
-        other.offsets,
-        other.rows,
-        offsets,
-        out,
-    )
-    return Matches(offsets, out[: offsets[-1]], matches.work.plus(other.work))
+    out = np.empty(len(matches.rows) + len(others.rows), np.int32)
+    _merge_into(matches, part, live, others, offsets, out)
+    return Matches(offsets, out[: offsets[-1]], matches.work.plus(others.work))
+
+
+def _merge_into(
+    matches: Matches,
+    part: LivePart,
+    live: Live,
+    others: Matches,
+    offsets: Counts,
+    out: Rows,
+) -> None:
+    """Write the same into `offsets` and `out`."""
+    names = part.names[:0] if part.is_whole else part.names
+    gone, died = live.columns.gone, live.columns.died
+    given = matches.offsets, matches.rows, names, gone, died, live.edit
+    _merge(*given, others.offsets, others.rows, offsets, out)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.result import Counts, Matches, Rows, collect
+from rangecast.match.result import Counts, Matches, Rows, collect, single
 from rangecast.model.boxes import Floats
-from rangecast.model.rows import Bounds
+from rangecast.model.rows import Axes, Bounds, Columns, Longs
 
 
 @jit
@@ -33,6 +33,8 @@ def _holds(bounds: Bounds, row: int, point: Floats) -> bool:
 @jit_single
 def _scan(
     bounds: Bounds,
+    died: Longs,
+    edit: int,
     start: int,
     end: int,
     points: Floats,
@@ -45,10 +47,10 @@ def _scan(
     filled = tested = 0
     while event < len(points):
         for row in range(start + cursor, end):
-            if _holds(bounds, row, points[event]):
+            if died[row] > edit and _holds(bounds, row, points[event]):
                 if filled == len(rows):
                     return event, row - start, filled, 0, tested
-                rows[filled] = row - start
+                rows[filled] = row
                 filled += 1
                 counts[event] += 1
             tested += 1
@@ -58,26 +60,40 @@ def _scan(
 
 
 @jit_single
-def _scan_one(bounds: Bounds, start: int, end: int, point: Floats, rows: Rows) -> int:
-    """Write the rows that hold a point, counted from `start`; return how many."""
+def _scan_one(
+    first_box: Longs,
+    first_term: Longs,
+    axis: Axes,
+    lo: Floats,
+    hi: Floats,
+    died: Longs,
+    edit: int,
+    start: int,
+    end: int,
+    point: Floats,
+    rows: Rows,
+) -> int:
+    """Write the rows that hold a point; return how many.
+
+    The first five are the bounds: numba takes plain arrays faster than a tuple of them.
+    """
+    bounds = Bounds(first_box, first_term, axis, lo, hi)
     filled = 0
     for row in range(start, end):
-        if _holds(bounds, row, point):
-            rows[filled] = row - start
+        if died[row] > edit and _holds(bounds, row, point):
+            rows[filled] = row
             filled += 1
     return filled
 
 
-def match_recent(bounds: Bounds, start: int, end: int, points: Floats) -> Matches:
-    """Return which of the rows from `start` to before `end` hold each point, counted from start."""
+def match_recent(columns: Columns, edit: int, start: int, end: int, points: Floats) -> Matches:
+    """Return which of the rows from `start` to before `end` live at an edit and hold each point."""
+    bounds, died = columns.bounds, columns.died
+    if len(points) == 1:
+        rows = np.empty(end - start, np.int32)
+        return single(rows[: _scan_one(*bounds, died, edit, start, end, points[0], rows)])
 
     def step(event: int, cursor: int, rows: Rows, counts: Counts) -> tuple[int, int, int, int, int]:
-        return _scan(bounds, start, end, points, event, cursor, rows, counts)
+        return _scan(bounds, died, edit, start, end, points, event, cursor, rows, counts)
 
     return collect(step, len(points), len(points))
-
-
-def match_one_recent(bounds: Bounds, start: int, end: int, point: Floats) -> Rows:
-    """Return which of the rows from `start` to before `end` hold one point, counted from start."""
-    rows = np.empty(end - start, np.int32)
-    return rows[: _scan_one(bounds, start, end, point, rows)]

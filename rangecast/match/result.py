@@ -75,6 +75,11 @@ def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int,
         yield start, Matches(offsets, rows[:filled], Work(visited, tested))
 
 
+def single(rows: Rows) -> Matches:
+    """Return the matches of one event."""
+    return Matches(np.array([0, len(rows)]), rows)
+
+
 def collect(step: Step, events: int, expected: int = 0) -> Matches:
     """Return all matches at once; `expected` rows (a guess) are held without growing."""
     rows = np.empty(max(expected, 1024), np.int32)
@@ -86,6 +91,7 @@ def collect(step: Step, events: int, expected: int = 0) -> Matches:
         filled += more
         work = work.plus(Work(visited, tested))
         if event < events:
-            rows = np.concatenate([rows[:filled], np.empty(max(len(rows), 1024), np.int32)])
+            rows, so_far = np.empty(2 * len(rows), np.int32), rows
+            rows[:filled] = so_far[:filled]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return Matches(offsets, rows[:filled], work)

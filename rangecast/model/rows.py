@@ -32,6 +32,7 @@ from rangecast.model.boxes import Boxes, Floats
 
 NEVER = np.iinfo(np.int64).max
 Longs = npt.NDArray[np.int64]
+Axes = npt.NDArray[np.uint16]
 Words32 = npt.NDArray[np.uint32]
 Box = tuple[tuple[int, float, float], ...]
 """A box as a filter holds it: (axis, lo, hi) of each attribute that it mentions."""
@@ -42,7 +43,7 @@ class Bounds(NamedTuple):
 
     first_box: Longs
     first_term: Longs
-    axis: npt.NDArray[np.uint16]
+    axis: Axes
     lo: Floats
     hi: Floats
 

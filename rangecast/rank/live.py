@@ -1,8 +1,8 @@
 """Ranking of a live set: its parts, its newest rows, and what the caller gets.
 
-A part of a live set (see `liveset`) gets a ranking structure when it is first ranked. Within it rows
-go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows, too
-few to index, are compared one by one. Dead rows take no place: every kernel is told who lives.
+A part of a live set (see `liveset`) gets a ranking structure when it is first ranked. Within it
+rows go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows,
+too few to index, are compared one by one. Dead rows take no place: every kernel is told who lives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import Floats, Rows, frozen
-from rangecast.model.rows import Columns, Longs, boxes_of
+from rangecast.model.rows import Axes, Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
 from rangecast.rank.merged import Named, merged
@@ -97,7 +97,7 @@ def ranked_part(
 def _compare(
     first_box: Longs,
     first_term: Longs,
-    axes: npt.NDArray[np.uint16],
+    axes: Axes,
     lo: Floats,
     hi: Floats,
     order: Longs,
