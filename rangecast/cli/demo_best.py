@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from rangecast.cli.output import console
 from rangecast.cli.tally import Tally
 from rangecast.kernels.jit import is_cold
+from rangecast.match.choose import build
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile
 from rangecast.model.files import read_batches
 from rangecast.model.ids import Places
 from rangecast.model.space import Space
-from rangecast.rank.choose import build
 from rangecast.report.matching import BestOf, Proof
 
 if TYPE_CHECKING:
@@ -42,12 +42,21 @@ def rank_batch(
 
 
 def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
-    """Rank every quote again here, and compare place by place with what was written."""
-    ranker = build(boxes)
+    """Sort all matches of every quote by score, and compare place by place with what was written.
+
+    That shares nothing with how they were ranked.
+    """
+    matcher = build(boxes)
     right, events = [], 0
     for ids, points in EventFile(quotes, space):
-        event, place, rows, scores = ranker.best(points, K).pairs()
-        right.append((ids.to_numpy()[event] * K + place - 1, rows, scores))
+        found = matcher.match(points)
+        event = np.repeat(np.arange(len(points)), np.diff(found.offsets))
+        scores = boxes.scores[found.rows]
+        order = np.lexsort((found.rows, -scores, event))
+        place = np.arange(len(order)) - found.offsets[event]
+        best = order[place < K]
+        places = ids.to_numpy()[event[best]] * K + place[place < K]
+        right.append((places, found.rows[best], scores[best]))
         events += len(ids)
     of_row = Places(boxes.ids)
     written = [
