@@ -22,7 +22,9 @@ from rangecast.spark.buckets import (
     Work,
     buckets_of,
     committed_state,
+    read_objects,
     sweep,
+    write_objects,
 )
 
 K = 3
@@ -50,7 +52,7 @@ def test_lists_are_read_as_they_were_written_last(tmp_path, most):
         opened = OpenBucket(tmp_path, bucket, K)
         assert (opened.lists.arrivals == arrivals).all()
         assert (opened.lists.ys == ys).all()
-        assert opened.read == sum(part.lists for part in bucket.parts) < 2 * rows
+        assert opened.read == sum(part.rows for part in bucket.parts) < 2 * rows
         size = int(rng.integers(0, most + 1)) if batch else rows
         places = np.sort(rng.choice(rows, size, replace=False)).astype(np.int32)
         arrivals[places], ys[places] = rng.integers(0, 99, (size, K)), rng.random((size, K))
@@ -62,7 +64,7 @@ def test_lists_are_read_as_they_were_written_last(tmp_path, most):
         assert in_files == count >= size
         assert len(fresh) == (size > 0)
         bucket = bucket._replace(parts=parts)
-        sizes = [part.lists for part in parts]
+        sizes = [part.rows for part in parts]
         assert all(more > 2 * fewer for more, fewer in pairwise(sizes))
         if batch:
             changed += size
@@ -105,7 +107,8 @@ def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_pat
     assert committed_state(tmp_path) is None
     ends = [-np.finfo(float).max, 0.1, 1 / 3, np.finfo(float).max]
     buckets = [Bucket("a", 2, ends, [Part("p", 2), Part("q", 1)]), Bucket("b", 1, ends, [])]
-    state = State(7, {"k": 3, "epsilon": None}, "bigint", "o", buckets, Work(3, 2, 1))
+    parts = [Part("o", 9), Part("n", 4)]
+    state = State(7, {"k": 3, "epsilon": None}, "bigint", parts, buckets, Work(3, 2, 1, 4))
     state.commit(tmp_path)
     assert committed_state(tmp_path) == state
     for kind in (LISTS, OBJECTS):
@@ -115,4 +118,46 @@ def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_pat
     sweep(tmp_path, {"p.parquet"})
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*")}
     assert left == {"lists/p.parquet", "objects/p.parquet"}
-    assert state.files() == {"p", "q", "o"}
+    assert state.files() == {"p", "q", "o", "n"}
+
+
+@pytest.mark.parametrize("most", [1, 20])
+def test_objects_are_read_as_they_were_written_last(tmp_path, most):
+    """Objects come, change and go, all of them at times; few are written that didn't change."""
+    rng = np.random.default_rng(most)
+
+    def table():
+        columns = list(zip(*objects.values(), strict=True)) or [[], [], []]
+        ids = pa.array(list(objects))  # of no type if there are none, as a board has it
+        return pa.table(
+            {
+                "id": ids,
+                "x": pa.array(columns[0], pa.float64()),
+                "y": pa.array(columns[1], pa.float64()),
+                "arrival": pa.array(columns[2], pa.int64()),
+            }
+        )
+
+    objects = {f"o{i}": (float(i), 0.5, i) for i in range(200)}
+    parts = write_objects(tmp_path, [], table(), table()["id"])
+    changed, written = 0, 0
+    for batch in range(120):
+        ids = [f"o{i}" for i in rng.integers(0, 250, int(rng.integers(0, most + 1)))]
+        if batch == 60:
+            ids = list(objects)
+        for one in ids:
+            if one in objects and (batch == 60 or rng.random() < 0.3):
+                del objects[one]
+            else:
+                objects[one] = (rng.random(), rng.random(), batch)
+        before = parts
+        parts = write_objects(tmp_path, parts, table(), pa.chunked_array([ids], pa.string()))
+        assert (parts == before) == (not ids)
+        found = read_objects(tmp_path, parts).to_pylist()
+        assert {one["id"]: (one["x"], one["y"], one["arrival"]) for one in found} == objects
+        assert len(found) == len(objects)
+        sizes = [part.rows for part in parts]
+        assert all(more > 2 * fewer for more, fewer in pairwise(sizes))
+        changed += len(set(ids))
+        written += sizes[-1] if ids else 0
+    assert written <= 8 * changed

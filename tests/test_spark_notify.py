@@ -145,7 +145,7 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
     wishes = frame(spark, id=ids, x_lo=ends[:, 0], x_hi=ends[:, 1], k=shown)
     folder = tmp_path / "lists"
     kept = KeptLists(spark, folder, things, wishes, k=K)
-    assert kept.work == Work(changed=60, written=60, read=0)
+    assert kept.work == Work(changed=60, written=60, read=0, objects=12)
     assert len(committed_state(folder).buckets) >= 3
     model = Model(sorted(objects))
 
@@ -186,22 +186,30 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
         assert work.changed == sum(old != new for old, new in zip(before, lists(), strict=True))
         fresh = {name: count for name, count in there().items() if name not in old_files}
         assert sum(fresh.values()) == work.written >= work.changed
+        assert work.objects == committed_state(folder).objects[-1].rows
         works.append(work)
     state = committed_state(folder)
-    assert set(there()) >= state.files() - {state.objects}
+    assert set(there()) >= {part.file for one in state.buckets for part in one.parts}
     assert len(there()) < 2 * len(state.files()), "what crashed has been swept away"
     assert sum(work.written for work in works) < 60 * len(works) / 2, "all lists in every batch"
+    assert np.median([work.objects for work in works]) < 12, "all objects in every batch"
     assert min(work.read for work in works) < 60, "buckets that nothing reaches stay closed"
 
 
-def test_a_batch_that_changes_no_list_opens_and_writes_none(spark, tmp_path):
+def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, tmp_path):
     things = frame(spark, id=[1, 2], x=[1.0, 50.0], y=[1.0, 1.0])
     kept = KeptLists(spark, tmp_path, things, frame(spark, id=[7], x_lo=[0.0], x_hi=[5.0]), k=1)
     kept.apply(frame(spark, seq=[1], id=[2], y=[0.5]), 0)  # lies outside of the interest
-    assert (kept.committed, kept.work) == (0, Work(0, 0, 0))
+    assert (kept.committed, kept.work) == (0, Work(0, 0, 0, objects=2))
     kept.apply(frame(spark, seq=[1], id=[1], y=[0.25]), 1)
-    assert kept.work == Work(1, 1, 1)
+    assert kept.work == Work(1, 1, 1, objects=2)
     assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 1, 1.0, 0.25)]
+    gone = pa.table({"seq": [1, 2], "id": [1, 2], "y": pa.nulls(2, pa.float64())})
+    kept.apply(spark.createDataFrame(gone), 2)
+    assert KeptLists(spark, tmp_path, k=1).read().collect() == []
+    again = frame(spark, seq=[1], id=[3], y=[0.5], x=[2.0])
+    KeptLists(spark, tmp_path, k=1).apply(again, 3)
+    assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 3, 2.0, 0.5)]
 
 
 def test_without_interests_there_is_nothing_to_keep(spark, tmp_path):

@@ -1,12 +1,14 @@
-"""Lists of interests on the disk, in buckets: a batch writes those that changed, and little else.
+"""Lists and objects on the disk, in parts: a batch writes those that changed, and little else.
 
     interests/*.parquet     a bucket each: id, x_lo, x_hi, k; written once
     lists/*.parquet         a part of a bucket: place (the interest's row), arrivals, ys
+    objects/*.parquet       a part of the objects: id, x, y, arrival; those without y are gone
 
 The lists of a bucket are in parts, the oldest first. The first one has them all; of a list that is
 in several the newest counts. A new part takes in those before it that are at most twice as large.
 So each is more than twice as large as the next: a bucket of n lists has at most log2(n) + 1 parts,
 of less than 2 n lists in all, and a list that changed is written about log n times over the years.
+Objects are kept in parts in the same way.
 
 A part has a name of its own and never changes. Which parts count is in the `State` that commits a
 batch; a file that isn't named there is what an attempt that crashed has left.
@@ -23,6 +25,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rangecast.model.durable import sync_folder, write_bytes, write_whole
@@ -37,10 +40,10 @@ _STATE = "state.json"
 
 
 class Part(NamedTuple):
-    """A file of lists, and how many it has."""
+    """A file of lists or objects, and how many it has."""
 
     file: str
-    lists: int
+    rows: int
 
 
 class Bucket(NamedTuple):
@@ -61,12 +64,13 @@ class Bucket(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a batch did, in lists."""
+    """What a batch did: lists that changed, lists written and read, and objects written."""
 
     changed: int = 0
     written: int = 0
     """Those that changed, and those of the parts that were taken in."""
     read: int = 0
+    objects: int = 0
 
 
 class State(NamedTuple):
@@ -75,7 +79,7 @@ class State(NamedTuple):
     batch: int
     settings: dict[str, Any]
     id: str
-    objects: str
+    objects: Sequence[Part]
     buckets: Sequence[Bucket]
     work: Work
 
@@ -85,7 +89,8 @@ class State(NamedTuple):
 
     def files(self) -> set[str]:
         """Return the files that the batches to come may replace."""
-        return {self.objects, *(part.file for one in self.buckets for part in one.parts)}
+        parts = [*self.objects, *(part for one in self.buckets for part in one.parts)]
+        return {part.file for part in parts}
 
 
 def committed_state(folder: Path) -> State | None:
@@ -98,7 +103,8 @@ def committed_state(folder: Path) -> State | None:
         Bucket(file, interests, bounds, [Part(*part) for part in parts])
         for file, interests, bounds, parts in found["buckets"]
     ]
-    return State(**{**found, "buckets": buckets, "work": Work(*found["work"])})
+    objects, work = [Part(*part) for part in found["objects"]], Work(*found["work"])
+    return State(**{**found, "objects": objects, "buckets": buckets, "work": work})
 
 
 def sweep(folder: Path, used: set[str]) -> None:
@@ -123,6 +129,44 @@ def write_table(folder: Path, kind: str, table: pa.Table) -> str:
 def read_table(folder: Path, kind: str, name: str) -> pa.Table:
     """Return the table of a file."""
     return pq.ParquetFile(folder / kind / name).read()
+
+
+def read_objects(folder: Path, parts: Sequence[Part]) -> pa.Table:
+    """Return all objects, as a board takes them."""
+    table = read_table(folder, OBJECTS, parts[0].file)
+    for part in parts[1:]:
+        newer = read_table(folder, OBJECTS, part.file)
+        older = table.filter(pc.invert(_among(table["id"], newer["id"])))
+        table = pa.concat_tables([older, newer], promote_options="permissive")
+    return table.filter(pc.is_valid(table["y"]))
+
+
+def write_objects(
+    folder: Path, parts: Sequence[Part], objects: pa.Table, changed: pa.ChunkedArray
+) -> list[Part]:
+    """Write the objects with these ids, `objects` being all there are; return all parts."""
+    if parts and not len(changed):
+        return list(parts)
+    kept = len(parts)
+    changed = changed.unique()
+    while kept and parts[kept - 1].rows <= 2 * len(changed):
+        kept -= 1
+        taken = read_table(folder, OBJECTS, parts[kept].file)["id"]
+        both = [pa.table({"id": changed}), pa.table({"id": taken})]
+        changed = pa.concat_tables(both, promote_options="permissive")["id"].unique()
+    if kept:
+        gone = changed.filter(pc.invert(_among(changed, objects["id"])))
+        objects = objects.filter(_among(objects["id"], changed))
+        objects = pa.concat_tables([objects, pa.table({"id": gone})], promote_options="permissive")
+    part = Part(write_table(folder, OBJECTS, objects), objects.num_rows)
+    return [*parts[:kept], part]
+
+
+def _among(ids: pa.Array, others: pa.Array) -> pa.Array:
+    """Return whether each id is one of the others; columns without rows may be of no type."""
+    if not len(ids) or not len(others):
+        return pa.array(np.zeros(len(ids), np.bool_))
+    return pc.is_in(ids, value_set=others.cast(ids.type))
 
 
 def buckets_of(folder: Path) -> list[Bucket]:
@@ -181,7 +225,7 @@ class OpenBucket:
         if not len(changed):
             return self._parts, 0
         kept = len(self._parts)
-        while kept and self._parts[kept - 1].lists <= 2 * len(changed):
+        while kept and self._parts[kept - 1].rows <= 2 * len(changed):
             kept -= 1
             changed = np.union1d(changed, self._places[kept])
         k = self.lists.arrivals.shape[1]

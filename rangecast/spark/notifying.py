@@ -11,8 +11,7 @@ Buckets that no message can reach are left alone.
 
     folder/
         messages/batch=000000012/   what was sent, as `rangecast notify` writes it, with arrivals
-        interests/, lists/          see `buckets`
-        objects/                    id, x, y, arrival: all of them after a batch
+        interests/, lists/, objects/    see `buckets`
         state.json                  the last batch that was committed, and the files that count
         checkpoint/                 Spark's own
 
@@ -49,7 +48,6 @@ from rangecast.notify.objects import Objects
 from rangecast.notify.tables import message_rows, message_schema
 from rangecast.spark.buckets import (
     INTERESTS,
-    OBJECTS,
     Bucket,
     OpenBucket,
     Part,
@@ -58,9 +56,10 @@ from rangecast.spark.buckets import (
     Work,
     buckets_of,
     committed_state,
+    read_objects,
     read_table,
     sweep,
-    write_table,
+    write_objects,
 )
 from rangecast.spark.columns import need
 
@@ -119,10 +118,11 @@ class KeptLists:
         writer = ranges.orderBy("x_lo", "x_hi").write.mode("overwrite")
         writer = writer.option("maxRecordsPerFile", max(1, ENTRIES // k))
         writer.parquet(f"file://{self.folder / INTERESTS}")
-        empty = State(_START, settings, kind, "", buckets_of(self.folder), Work())
+        empty = State(_START, settings, kind, [], buckets_of(self.folder), Work())
         sync_tree(self.folder / INTERESTS)
         looker = _looker(board.table())
-        self._commit(board, self._changed(empty, range(len(empty.buckets)), looker))
+        state = self._changed(empty, range(len(empty.buckets)), looker)
+        self._commit(state, board.table(), table["id"])
 
     def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery:
         """Start to apply a stream of updates; `trigger` is Spark's, such as availableNow=True."""
@@ -146,7 +146,8 @@ class KeptLists:
             number for number, one in enumerate(state.buckets) if one.may_hear(messages.tile)
         ]
         teller = _teller(messages.arrival, messages.y, messages.tile)
-        self._commit(board, self._changed(state._replace(batch=batch), reached, teller))
+        state = self._changed(state._replace(batch=batch), reached, teller)
+        self._commit(state, board.table(), rows["id"])
         self._board = board
 
     @property
@@ -171,7 +172,7 @@ class KeptLists:
             np.concatenate([np.zeros(0), *(table[name].to_numpy() for table in tables)])
             for name in ("x_lo", "x_hi")
         )
-        objects = read_table(self.folder, OBJECTS, state.objects)
+        objects = read_objects(self.folder, state.objects)
         return Board(self._k, objects, Interests(lo, hi), **self._how)
 
     def _send(self, messages: Messages, batch: int, kind: pa.DataType) -> None:
@@ -203,8 +204,11 @@ class KeptLists:
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
 
-    def _commit(self, board: Board, state: State) -> None:
-        state = state._replace(objects=write_table(self.folder, OBJECTS, board.table()))
+    def _commit(self, state: State, objects: pa.Table, changed: pa.ChunkedArray) -> None:
+        """Write the objects that changed, and make this state the one that holds."""
+        parts = write_objects(self.folder, state.objects, objects, changed)
+        written = parts[-1].rows if parts != state.objects else 0
+        state = state._replace(objects=parts, work=state.work._replace(objects=written))
         before = committed_state(self.folder)
         state.commit(self.folder)
         sweep(self.folder, state.files() | (before.files() if before else set()))
@@ -235,7 +239,7 @@ class KeptLists:
         state = self._state
         schema = f"interest {state.id}, rank int, arrival bigint, y double"
         entries = self._on_buckets(state, range(len(state.buckets)), _entries, schema)
-        objects = self._session.read.parquet(f"file://{self.folder / OBJECTS / state.objects}")
+        objects = self._session.createDataFrame(read_objects(self.folder, state.objects))
         named = objects.select(F.col("id").alias("object"), "x", "arrival")
         return entries.join(named, "arrival").select("interest", "rank", "object", "x", "y")
 
