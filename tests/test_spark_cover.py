@@ -109,9 +109,28 @@ def test_a_visitor_of_more_boxes_than_a_piece_may_have_comes_alone():
     binary = pa.array([bytes(16 * size) for size in sizes])
     columns = {"group": np.zeros(5, np.int32), "kind": np.ones(5, np.int8)}
     batch = pa.record_batch({**columns, "seq": np.arange(5.0), "id": np.arange(5), "boxes": binary})
-    found = list(covering._pieces(iter([batch.slice(0, 3), batch.slice(3)]), 1, 2))
-    assert [(group, kind, table["id"].to_pylist()) for group, kind, table in found] == [
-        (0, 1, [0]), (0, 1, [1]), (0, 1, [2]), (0, 1, [3, 4]),
+    found = covering._pieces(iter([batch.slice(0, 3), batch.slice(3)]), 1, 2)
+    pieces = [table["id"].to_pylist() for _, table in found if table is not None]
+    assert pieces == [[0], [1], [2], [3, 4]]
+
+
+def test_a_group_has_ended_before_the_next_one_is_read():
+    """So that a worker never holds two: those at home, and their visitors."""
+    kinds = [(0, 0), (0, 1), (3, 1), (4, 0), (5, 0), (5, 1)]
+    read = []
+
+    def batches():
+        for place, (group, kind) in enumerate(kinds):
+            read.append(group)
+            columns = {"group": np.array([group], np.int32), "kind": np.array([kind], np.int8)}
+            row = {"seq": [float(place)], "id": [place], "boxes": [bytes(16)]}
+            yield pa.record_batch({**columns, **row})
+
+    events = [(kind, len(read)) for kind, _ in covering._pieces(batches(), 1, 9)]
+    home, visit, end = covering._HOME, covering._VISIT, covering._END
+    assert events == [
+        (end, 1), (home, 2), (visit, 3), (end, 3), (visit, 4), (end, 4), (home, 5), (end, 5),
+        (home, 6), (visit, 6), (end, 6),
     ]  # fmt: skip
 
 

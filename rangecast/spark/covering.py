@@ -25,6 +25,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ _BATCH = 64 << 20
 """Bytes of visitors that a worker hands over at a time, at most."""
 
 _ROW = ("seq", "id", "boxes")
-_HOME, _VISIT = 0, 1
+_HOME, _VISIT, _END = 0, 1, 2
 Longs = npt.NDArray[np.int64]
 
 
@@ -239,27 +240,29 @@ def _met(
 
     Last in a group come those that nobody covers, with None.
     """
-    group, homes = -1, None
-    for number, kind, table in _pieces(batches, dimensions, most):
+    homes = None
+    for kind, table in _pieces(batches, dimensions, most):
         if kind == _HOME:
-            if homes is not None:
-                yield homes, None
-            group, homes = number, table
-        elif number == group and homes is not None and homes.num_rows:
+            homes = table
+        elif kind == _VISIT and homes is not None and homes.num_rows:
             found = _earliest(table, homes, dimensions)
             covered = pa.array(found >= 0)
             names = table["id"].combine_chunks().take(pa.array(found[found >= 0]))
             yield homes.filter(covered), names
             homes = homes.filter(pc.invert(covered))
-    if homes is not None:
-        yield homes, None
+        elif kind == _END and homes is not None:
+            yield homes, None
+            homes = None
+        del table  # before the next one is read
 
 
 def _pieces(
     batches: Iterator[pa.RecordBatch], dimensions: int, most: int
-) -> Iterator[tuple[int, int, pa.Table]]:
-    """Yield group, kind and rows: all at home in a group at once, visitors by `most` boxes."""
-    last, boxes = (-1, _HOME), 0
+) -> Iterator[tuple[int, Any]]:
+    """Yield kind and rows: all at home in a group at once, then its visitors by `most` boxes, then
+    that the group has ended, before anything of the next one is read.
+    """
+    last, boxes = (-1, _END), 0
     rows: list[pa.RecordBatch] = []
     for batch in batches:
         for run in runs(batch):
@@ -267,12 +270,22 @@ def _pieces(
             for some, size in _slices(run, dimensions, most):
                 full = own[1] == _VISIT and boxes + size > most
                 if rows and (own != last or full):
-                    yield *last, _in_order(pa.Table.from_batches(rows))
-                    rows, boxes = [], 0
+                    yield last[1], _taken_out(rows)
+                    boxes = 0
+                if own[0] != last[0]:
+                    yield _END, None
                 last, boxes = own, boxes + size
                 rows.append(some)
     if rows:
-        yield *last, _in_order(pa.Table.from_batches(rows))
+        yield last[1], _taken_out(rows)
+    yield _END, None
+
+
+def _taken_out(rows: list[pa.RecordBatch]) -> pa.Table:
+    """Return rows in order; the list is emptied, so that they are held once."""
+    table = pa.Table.from_batches(rows)
+    rows.clear()
+    return _in_order(table)
 
 
 def _slices(
