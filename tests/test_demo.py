@@ -1,7 +1,5 @@
 """The main job at a small size: what it writes is there, is right, and can be proved again."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +15,7 @@ from rangecast.model.snapshot import load_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.rank.scan import Scan as RankScan
+from rangecast.spark.commits import committed_batches
 from rangecast.spark.generate import market_events
 from rangecast.workloads import generate
 from rangecast.workloads.market import CHUNK
@@ -79,8 +78,8 @@ def test_the_batch_is_what_the_scan_says(out):
 def test_the_stream_changes_its_subscriptions_half_way(out):
     events = generate("market", seed=3, events=EVENTS, subscriptions=0).tables["events"]
     seen = {}
-    for batch in sorted((out / "stream").glob("batch=*")):
-        version = json.loads((batch / "_committed.json").read_bytes())["version"]
+    for batch, mark in committed_batches(out / "stream").items():
+        version = mark["version"]
         found = answers(batch)
         boxes, space = load_boxes(out / "versions" / f"{version:06}")
         mine = events.filter(pa.array([one in found for one in events["id"].to_pylist()]))

@@ -38,3 +38,7 @@ def test_importing_rangecast_is_light():
 
 def test_the_command_line_loads_only_what_help_needs():
     assert not HEAVY & loaded_by("import rangecast.cli.main")
+
+
+def test_verify_reads_the_results_of_streams_without_spark():
+    assert "pyspark" not in loaded_by("import rangecast.cli.verify, rangecast.spark.commits")

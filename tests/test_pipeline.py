@@ -16,7 +16,7 @@ from rangecast.model.space import Space
 from rangecast.spark.commits import commits, read_committed
 from rangecast.spark.history import backfill
 from rangecast.spark.pipeline import Pipeline
-from rangecast.spark.sources import files_of, first_file
+from rangecast.spark.sources import Files, Topic, files_of, first_file
 from rangecast.workloads import WORKLOADS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -68,6 +68,26 @@ def folder(tmp_path):
 def load(folder, text):
     (folder / "p.toml").write_text(text)
     return Pipeline.load(folder / "p.toml")
+
+
+def test_files_and_topics_are_read_alike(folder):
+    how = """ids = "integer"
+schema = "id long, cents long"
+columns.price = "cents / 100"
+options.mode = "FAILFAST"
+"""
+    shared = {
+        "integer_ids": True,
+        "schema": "id long, cents long",
+        "columns": {"price": "cents / 100"},
+        "options": {"mode": "FAILFAST"},
+    }
+    files = 'type = "files"\nformat = "csv"\npath = "events.csv"\n'
+    topic = 'type = "kafka"\nservers = "a:1"\ntopic = "t"\n'
+    found = load(folder, GOOD.replace(files, files + how)).source
+    assert found == Files(str(folder / "events.csv"), "csv", **shared)
+    found = load(folder, GOOD.replace(files, topic + how)).source
+    assert found == Topic("a:1", "t", **shared)
 
 
 MISTAKES = [

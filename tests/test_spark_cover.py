@@ -1,5 +1,7 @@
 """The step `cover` on Spark: the library's own answer, however space is cut."""
 
+import gc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from rangecast import Boxes, Integer, Number, RangecastError, Space, UsageError
 from rangecast.cover import covered_by
 from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.spark import cover
+from rangecast.spark import cover, covering
 from rangecast.workloads import generate
 from tests.adversarial import cases
 
@@ -54,6 +56,100 @@ def test_a_set_cut_into_many_partitions(spark):
     """Groups of a few hundred boxes: most of what covers one lives elsewhere."""
     boxes = random_boxes(4000, 3, 1000)
     check(spark, wide_table(boxes), space_of(3), group_bytes=60_000)
+
+
+@pytest.mark.parametrize("alternatives", [1, 3])
+def test_visitors_come_in_pieces_and_a_worker_holds_one_at_a_time(spark, monkeypatch, alternatives):
+    """What the workers run, run here on the rows that they get: no piece is above the bound."""
+    rng = np.random.default_rng(1)
+    lo = rng.integers(0, 200, (1500, 2)).astype(float)
+    hi = lo + rng.integers(0, 60, lo.shape)
+    boxes = Boxes.of(lo, hi, owner=np.arange(1500) // alternatives)
+    filters = [
+        " or ".join(
+            " and ".join(f"a{j} between {lo[i, j]} and {hi[i, j]}" for j in range(2))
+            for i in range(first, first + alternatives)
+        )
+        for first in range(0, 1500, alternatives)
+    ]
+    rows = np.arange(boxes.rows)
+    table = pa.table({"id": rows, "seq": rows, "filter": filters})
+    most = 100
+    judged, cut = covering._judged(spark.createDataFrame(table), space_of(2), most)
+    met = covering._with_visitors(judged.drop("kept"), judged.drop("kept"), 2, cut)
+    pieces, compare = [], covering.earliest_coverers
+
+    def spy(visitors, *others):
+        pieces.append(len(visitors.lo))
+        return compare(visitors, *others)
+
+    monkeypatch.setattr(covering, "earliest_coverers", spy)
+    parts = met.coalesce(1).sortWithinPartitions("group", "kind", "seq", "id").toArrow()
+    batches = parts.combine_chunks().to_batches(max_chunksize=70)
+    judged.unpersist()
+
+    def named(most):
+        pieces.clear()
+        rows = pa.Table.from_batches(covering._named(iter(batches), 2, most)).to_pydict()
+        assert len(rows["subscription"]) == boxes.rows
+        return dict(zip(rows["subscription"], rows["covered_by"], strict=True))
+
+    whole = named(10**9)
+    assert len(pieces) <= cut.groups
+    assert max(pieces) > 2 * most
+    assert named(most) == whole
+    assert max(pieces) <= most
+    assert len(pieces) > 2 * cut.groups
+    expected = covered_by(encode_subscriptions(space_of(2), table)) < 0
+    assert [whole[row] is None for row in rows] == expected.tolist()
+
+
+def test_a_visitor_of_more_boxes_than_a_piece_may_have_comes_alone():
+    sizes = [1, 5, 1, 1, 1]
+    binary = pa.array([bytes(16 * size) for size in sizes])
+    columns = {"group": np.zeros(5, np.int32), "kind": np.ones(5, np.int8)}
+    batch = pa.record_batch({**columns, "seq": np.arange(5.0), "id": np.arange(5), "boxes": binary})
+    found = covering._pieces(iter([batch.slice(0, 3), batch.slice(3)]), 1, 2)
+    pieces = [table["id"].to_pylist() for _, table in found if table is not None]
+    assert pieces == [[0], [1], [2], [3, 4]]
+
+
+def test_a_group_has_ended_before_the_next_one_is_read():
+    """So that a worker never holds two: those at home, and their visitors."""
+    kinds = [(0, 0), (0, 1), (3, 1), (4, 0), (5, 0), (5, 1)]
+    read = []
+
+    def batches():
+        for place, (group, kind) in enumerate(kinds):
+            read.append(group)
+            columns = {"group": np.array([group], np.int32), "kind": np.array([kind], np.int8)}
+            row = {"seq": [float(place)], "id": [place], "boxes": [bytes(16)]}
+            yield pa.record_batch({**columns, **row})
+
+    events = [(kind, len(read)) for kind, _ in covering._pieces(batches(), 1, 9)]
+    home, visit, end = covering._HOME, covering._VISIT, covering._END
+    assert events == [
+        (end, 1), (home, 2), (visit, 3), (end, 3), (visit, 4), (end, 4), (home, 5), (end, 5),
+        (home, 6), (visit, 6), (end, 6),
+    ]  # fmt: skip
+
+
+def test_only_the_answer_stays_on_the_disks_and_goes_with_its_dataframe(spark):
+    def kept_data():
+        return set(spark.sparkContext._jsc.getPersistentRDDs())
+
+    before = kept_data()
+    rows = spark.createDataFrame(wide_table(random_boxes(300, 2, 50)))
+    found = cover(rows, space_of(2))
+    assert len(kept_data() - before) == 1
+    assert found.count() == 300
+    del found
+    gc.collect()
+    assert not kept_data() - before
+    wrong = spark.createDataFrame(pa.table({"id": [1], "filter": ["a0 >"]}))
+    with pytest.raises(RangecastError, match="a0 >"):
+        cover(wrong, space_of(2))
+    assert not kept_data() - before
 
 
 def test_equal_boxes_and_whole_numbers_for_ids(spark):

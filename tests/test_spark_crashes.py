@@ -17,7 +17,7 @@ from rangecast.spark.versions import Versions
 
 ROOT = Path(__file__).parents[1]
 FILES, ROWS = 9, 6
-STEPS = ["pinned", "staged", "bad rows committed", "committed"]
+STEPS = ["begun", "pinned", "staged", "bad rows committed", "committed"]
 RANDOM_KILLS = 2
 
 
@@ -104,6 +104,8 @@ def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp
             assert drive(tmp_path)[-1] == "ended"
         for (_, batch), version in versions.pinned().items():
             assert pins.setdefault(batch, version) == version, "a pin has changed"
+
+    assert pins[1] == 2, "killed before its pin: the newest version answers it"
 
     # A batch is a file, or two of them if Spark was killed between two of its own logs.
     marks = commits(tmp_path / "matches")

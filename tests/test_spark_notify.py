@@ -6,6 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.errors import UsageError
+from rangecast.spark import notifying
+from rangecast.spark.buckets import State, Work, committed_state
 from rangecast.spark.notifying import KeptLists
 from tests.notify_model import Model
 
@@ -63,6 +65,10 @@ def check(kept, model, ends):
         assert found.get(place, []) == wanted
 
 
+def fails(*_):
+    raise OSError("the disk is gone")
+
+
 @pytest.mark.parametrize("kind", ["numbers", "texts"])
 def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monkeypatch, kind):
     objects, ends, changes = data(3, int if kind == "numbers" else lambda i: f"o{i:02}")
@@ -101,9 +107,6 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
     check(kept, model, ends)
     give(1)
 
-    def fails(*_):
-        raise OSError("the disk is gone")
-
     monkeypatch.setattr(KeptLists, "_commit", fails)
     query = kept.start(
         spark.readStream.schema(f"seq long, id {kind_of_id}, y double, x double").parquet(
@@ -126,6 +129,94 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
     check(again, model, ends)
     sent = spark.read.parquet(str(folder / "messages"))
     assert {row["seq"] for row in sent.collect()} <= set(range(last + 1))
+
+
+def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_commit(
+    spark, tmp_path, monkeypatch
+):
+    """Each batch by a process of its own, which some crash before or after the commit."""
+    monkeypatch.setattr(notifying, "ENTRIES", 20 * K)  # buckets of 20 interests
+    objects, ends, changes = data(5, int)
+    ends[:, 1] = ends[:, 0] + 2  # each object is seen by few
+    names, xs, ys = zip(*objects, strict=True)
+    things = frame(spark, id=list(names), x=list(xs), y=list(ys))
+    shown = [1 + place % K for place in range(len(ends))]
+    ids = np.arange(len(ends))
+    wishes = frame(spark, id=ids, x_lo=ends[:, 0], x_hi=ends[:, 1], k=shown)
+    folder = tmp_path / "lists"
+    kept = KeptLists(spark, folder, things, wishes, k=K)
+    assert kept.work == Work(changed=60, written=60, read=0, objects=12)
+    assert len(committed_state(folder).buckets) >= 3
+    model = Model(sorted(objects))
+
+    def lists():
+        return [[one[:2] for one in model.best(lo, hi, K)] for lo, hi in ends.tolist()]
+
+    def there():
+        """The files of lists, each with how many it has."""
+        files = (folder / "lists").glob("*.parquet")
+        return {path.name: pq.read_metadata(path).num_rows for path in files}
+
+    works, crashes = [], {4: "commit", 7: "sweep", 9: "commit", 10: "sweep"}
+    for batch, first in enumerate(range(0, 30, 2)):
+        some = changes[first : first + 2]
+        before, old_files = lists(), there()
+        for change in some:
+            model.change(*change)
+        table = pa.table(
+            {
+                "seq": np.arange(len(some)),
+                "id": [one[0] for one in some],
+                "y": pa.array([one[1] for one in some], pa.float64()),
+                "x": pa.array([one[2] for one in some], pa.float64()),
+            }
+        )
+        kept = KeptLists(spark, folder, k=K)
+        if batch in crashes:
+            owner = {"commit": State, "sweep": notifying}[crashes[batch]]
+            with monkeypatch.context() as broken:
+                broken.setattr(owner, crashes[batch], fails)
+                with pytest.raises(OSError, match="disk is gone"):
+                    kept.apply(spark.createDataFrame(table), batch)
+            kept = KeptLists(spark, folder, k=K)
+            assert kept.committed == batch - (crashes[batch] == "commit")
+        kept.apply(spark.createDataFrame(table), batch)
+        check(kept, model, ends)
+        work = kept.work
+        assert work.changed == sum(old != new for old, new in zip(before, lists(), strict=True))
+        fresh = {name: count for name, count in there().items() if name not in old_files}
+        assert sum(fresh.values()) == work.written >= work.changed
+        assert work.objects == committed_state(folder).objects[-1].rows
+        works.append(work)
+    state = committed_state(folder)
+    assert set(there()) >= {part.file for one in state.buckets for part in one.parts}
+    assert len(there()) < 2 * len(state.files()), "what crashed has been swept away"
+    assert sum(work.written for work in works) < 60 * len(works) / 2, "all lists in every batch"
+    assert np.median([work.objects for work in works]) < 12, "all objects in every batch"
+    assert min(work.read for work in works) < 60, "buckets that nothing reaches stay closed"
+
+
+def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, tmp_path):
+    things = frame(spark, id=[1, 2], x=[1.0, 50.0], y=[1.0, 1.0])
+    kept = KeptLists(spark, tmp_path, things, frame(spark, id=[7], x_lo=[0.0], x_hi=[5.0]), k=1)
+    kept.apply(frame(spark, seq=[1], id=[2], y=[0.5]), 0)  # lies outside of the interest
+    assert (kept.committed, kept.work) == (0, Work(0, 0, 0, objects=2))
+    kept.apply(frame(spark, seq=[1], id=[1], y=[0.25]), 1)
+    assert kept.work == Work(1, 1, 1, objects=2)
+    assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 1, 1.0, 0.25)]
+    gone = pa.table({"seq": [1, 2], "id": [1, 2], "y": pa.nulls(2, pa.float64())})
+    kept.apply(spark.createDataFrame(gone), 2)
+    assert KeptLists(spark, tmp_path, k=1).read().collect() == []
+    again = frame(spark, seq=[1], id=[3], y=[0.5], x=[2.0])
+    KeptLists(spark, tmp_path, k=1).apply(again, 3)
+    assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 3, 2.0, 0.5)]
+
+
+def test_without_interests_there_is_nothing_to_keep(spark, tmp_path):
+    none = frame(spark, id=["a"], x_lo=[0.0], x_hi=[1.0]).where("false")
+    kept = KeptLists(spark, tmp_path, frame(spark, id=[1], x=[1.0], y=[1.0]), none)
+    kept.apply(frame(spark, seq=[1], id=[1], y=[2.0]), 0)
+    assert KeptLists(spark, tmp_path).read().collect() == []
 
 
 def test_wrong_use_is_refused(spark, tmp_path):

@@ -19,6 +19,7 @@ from rangecast.model.ids import Places
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.spark.commits import CommittedFolder
 from rangecast.workloads import generate
 
 SPACE = """
@@ -288,22 +289,27 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
         assert hint in shell("report", *given_, "--map", wrong, code=2)
 
 
-def test_the_command_reads_a_streams_versions_from_its_committed_batches(tmp_path, shell):
+@pytest.mark.parametrize("mark", ["_committed.json", "_done.json"])
+def test_the_command_reads_a_streams_versions_wherever_commits_put_them(
+    tmp_path, shell, monkeypatch, mark
+):
+    monkeypatch.setattr("rangecast.spark.commits._MARK", mark)
     (tmp_path / "space.toml").write_text(SPACE)
     pq.write_table(EVENTS, tmp_path / "events.parquet")
     for number, filters in ((1, FIRST), (2, SECOND)):
         boxes, fixed = subscriptions(**filters)
         save_boxes(tmp_path / "versions" / f"{number:06}", boxes, fixed)
-    batches = {
-        0: (1, [(10, "low"), (10, "ann"), (10, "all")]),
-        1: (2, [(11, "all"), (11, "bob"), (12, "all"), (13, "low"), (13, "bob")]),
-    }
-    for number, (version, rows) in batches.items():
-        folder = tmp_path / "stream" / f"batch={number:09}"
-        folder.mkdir(parents=True)
-        pq.write_table(pa.Table.from_batches([pairs(rows)]), folder / "part-0.parquet")
-        (folder / "_committed.json").write_text(json.dumps({"version": version}))
-    given_ = ("events.parquet", "versions", "stream", "--space", "space.toml")
-    assert "right: 4 events, 8 matches" in shell("verify", *given_, code=0)
-    (folder / "_committed.json").write_text(json.dumps({"version": 1}))
-    shell("verify", *given_, code=1)
+    batches = [
+        [(10, "low"), (10, "ann"), (10, "all")],
+        [(11, "all"), (11, "bob"), (12, "all"), (13, "low"), (13, "bob")],
+    ]
+    in_space = ("--space", "space.toml")
+    for stream, versions, code in (("right", (1, 2), 0), ("wrong", (1, 1), 1)):
+        with CommittedFolder(tmp_path / stream, "s") as folder:
+            for number, rows in enumerate(batches):
+                staged = folder.stage(number)
+                staged.mkdir()
+                pq.write_table(pa.Table.from_batches([pairs(rows)]), staged / "part-0.parquet")
+                folder.commit(number, staged, {"version": versions[number]})
+        said = shell("verify", "events.parquet", "versions", stream, *in_space, code=code)
+        assert ("right: 4 events, 8 matches" in said) == (code == 0)

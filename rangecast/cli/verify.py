@@ -130,19 +130,18 @@ def verified(
 
 def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a result; those of a stream with the version that answered its batch."""
-    import json
-
     import numpy as np
     import pyarrow as pa
 
     from rangecast.model.files import parts_of, read_batches
+    from rangecast.spark.commits import committed_batches
 
-    marks = sorted(result.glob("batch=*/_committed.json")) if result.is_dir() else []
-    for mark in marks:
-        version = int(json.loads(mark.read_bytes())["version"])
-        for _, data in read_batches(mark.parent) if parts_of(mark.parent) else ():
+    batches = committed_batches(result)
+    for folder, mark in batches.items():
+        version = int(mark["version"])
+        for _, data in read_batches(folder) if parts_of(folder) else ():
             yield data.append_column("version", pa.array(np.full(data.num_rows, version)))
-    if not marks:
+    if not batches:
         for _, data in read_batches(result):
             yield data
 

@@ -139,10 +139,15 @@ class CommittedFolder:
             )
 
 
+def committed_batches(folder: str | Path) -> dict[Path, dict[str, Any]]:
+    """Return the folder of each committed batch with its mark, by batch."""
+    marks = sorted(Path(folder).glob(f"batch=*/{_MARK}"))
+    return {mark.parent: json.loads(mark.read_bytes()) for mark in marks}
+
+
 def commits(folder: str | Path) -> list[dict[str, Any]]:
     """Return the marks of all committed batches, by batch."""
-    marks = sorted(Path(folder).glob(f"batch=*/{_MARK}"))
-    return [json.loads(mark.read_bytes()) for mark in marks]
+    return list(committed_batches(folder).values())
 
 
 def read_committed(folder: str | Path) -> ds.Dataset:

@@ -12,6 +12,10 @@ its home. Three rounds, each over the groups of the partitions, all on the worke
 3. Names: what is kept goes to every group that it meets, and every subscription looks among these
    for the one that covers it and arrived first.
 
+A worker holds those at home in one group. Its visitors come in order of arrival, a piece at a time;
+who is covered by one piece needn't look at the next ones. What a round has made goes to the disks
+of the workers, and what it was made of is deleted there.
+
 Order of arrival is that of `seq`, or else of the ids. The kept set is the library's, whatever the
 partitions.
 """
@@ -20,7 +24,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +39,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Int
 from rangecast.cover.batch import covered_by, earliest_coverers
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.cut import Cut, cut_space
+from rangecast.spark.cut import Cut, cut_space, runs
 from rangecast.spark.session import session_of
 from rangecast.spark.subscriptions import (
     boxes_of_table,
@@ -47,11 +52,15 @@ from rangecast.spark.subscriptions import (
 SAMPLE = 20_000
 """Subscriptions that space is cut by."""
 GROUP_BYTES = 256 << 20
-"""What the subscriptions at home in a group may take in a worker, about."""
+"""What the subscriptions at home in a group may take in a worker, about; so may a piece of its
+visitors."""
 _BYTES = 64
 """For each attribute of a box: the box as it arrives, and the structures over it."""
+_BATCH = 64 << 20
+"""Bytes of visitors that a worker hands over at a time, at most."""
 
 _ROW = ("seq", "id", "boxes")
+_HOME, _VISIT, _END = 0, 1, 2
 Longs = npt.NDArray[np.int64]
 
 
@@ -59,41 +68,67 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     """Return what covers each subscription: `subscription`, `covered_by`, null for what is kept.
 
     `covered_by` names the kept subscription that covers it and arrived first. `group_bytes` is
-    about what the subscriptions at home in one group may take in a worker; visitors come on top.
+    about what the subscriptions at home in one group may take in a worker, and their visitors at a
+    time as well. All is worked out when this returns; keep the DataFrame as long as you use what
+    you made of it, or it is worked out again.
     """
-    session = session_of(subscriptions)
-    encoded, _ = encode(subscriptions, space)
-    encoded = encoded.persist(StorageLevel.DISK_ONLY)  # filters are parsed once, looked at often
-    need_no_errors(encoded)
-    need_distinct_ids(encoded)
-    dimensions, kind = len(space), encoded.schema["id"].dataType
-    rows = encoded.select(*_ROW)
-    cut = _cut(rows, dimensions, session.sparkContext.defaultParallelism, group_bytes)
-
-    at_home = _placed(rows, kind, lambda batch: _homes(batch, dimensions, cut))
-    judged = at_home.groupBy("group").applyInArrow(
-        lambda table: _judged_at_home(table, dimensions),
-        _row_type(kind).add("kept", BooleanType()),
-    )
-    judged = judged.persist(StorageLevel.DISK_ONLY)
-    candidates = judged.filter("kept").drop("kept")
-    kept = (
-        _with_visitors(candidates, candidates, kind, dimensions, cut)
-        .groupBy("group")
-        .applyInArrow(lambda table: _not_covered(table, dimensions), _row_type(kind))
-    )
-    kept = kept.persist(StorageLevel.DISK_ONLY)
-    found = (
-        _with_visitors(kept, judged.drop("kept"), kind, dimensions, cut)
-        .groupBy("group")
-        .applyInArrow(
-            lambda table: _named(table, dimensions),
-            StructType().add("subscription", kind).add("covered_by", kind),
+    dimensions = len(space)
+    most = max(1, group_bytes // (_BYTES * dimensions))
+    judged, cut = _judged(subscriptions, space, most)
+    kind = judged.schema["id"].dataType
+    names = StructType().add("subscription", kind).add("covered_by", kind)
+    with _held(judged):
+        candidates = judged.filter("kept").drop("kept")
+        kept = _with_visitors(candidates, candidates, dimensions, cut).mapInArrow(
+            lambda batches: _not_covered(batches, dimensions, most), _row_type(kind)
         )
-    )
-    for data in (encoded, judged, kept):
-        weakref.finalize(found, _let_go, data).atexit = False
-    return found
+        with _held(_compute(kept)):
+            found = _with_visitors(kept, judged.drop("kept"), dimensions, cut).mapInArrow(
+                lambda batches: _named(batches, dimensions, most), names
+            )
+            _compute(found)
+    answer = found.select("*")
+    weakref.finalize(answer, _let_go, found).atexit = False
+    return answer
+
+
+def _judged(subscriptions: DataFrame, space: Space, most: int) -> tuple[DataFrame, Cut]:
+    """Return the subscriptions at home, and whether no other one of a group covers each; the cut.
+
+    There are about `most` boxes in a group.
+    """
+    dimensions = len(space)
+    encoded, _ = encode(subscriptions, space)
+    with _held(_compute(encoded)):  # filters are parsed once, looked at often
+        need_no_errors(encoded)
+        need_distinct_ids(encoded)
+        rows = encoded.select(*_ROW)
+        cut = _cut(rows, dimensions, most)
+        at_home = _placed(rows, cut, lambda batch: _homes(batch, dimensions, cut))
+        judged = at_home.groupBy("group").applyInArrow(
+            lambda table: _judged_at_home(table, dimensions),
+            _row_type(rows.schema["id"].dataType).add("kept", BooleanType()),
+        )
+        return _compute(judged), cut
+
+
+def _compute(data: DataFrame) -> DataFrame:
+    """Work a DataFrame out and keep it on the workers' disks."""
+    try:
+        data.persist(StorageLevel.DISK_ONLY).count()
+    except BaseException:
+        _let_go(data)
+        raise
+    return data
+
+
+@contextmanager
+def _held(data: DataFrame) -> Iterator[None]:
+    """Let a DataFrame that was worked out go when it is no longer needed."""
+    try:
+        yield
+    finally:
+        _let_go(data)
 
 
 def _let_go(data: DataFrame) -> None:
@@ -101,7 +136,7 @@ def _let_go(data: DataFrame) -> None:
         data.unpersist()
 
 
-def _cut(rows: DataFrame, dimensions: int, tasks: int, group_bytes: int) -> Cut:
+def _cut(rows: DataFrame, dimensions: int, most: int) -> Cut:
     """Cut space by a sample of the subscriptions, with their corners for events."""
     count = rows.count()
     scale = max(1.0, count / SAMPLE)
@@ -109,8 +144,12 @@ def _cut(rows: DataFrame, dimensions: int, tasks: int, group_bytes: int) -> Cut:
     sample = boxes_of_table(some.toArrow(), dimensions)
     corners = sample.lo[sample.first[:-1]]
     # As many partitions as those at home need. More of them would make visits, not groups, smaller.
-    wanted = max(2 * tasks, int(count * _BYTES * dimensions / group_bytes) + 1)
+    wanted = max(_tasks(rows), count // most + 1)
     return cut_space(sample, corners, scale=scale, tasks=wanted, most_boxes=np.inf)
+
+
+def _tasks(rows: DataFrame) -> int:
+    return 2 * max(1, session_of(rows).sparkContext.defaultParallelism)
 
 
 def _row_type(kind: DataType) -> StructType:
@@ -119,17 +158,22 @@ def _row_type(kind: DataType) -> StructType:
 
 
 def _placed(
-    rows: DataFrame, kind: DataType, place: Callable[[pa.RecordBatch], tuple[Longs, Longs]]
+    rows: DataFrame, cut: Cut, place: Callable[[pa.RecordBatch], tuple[Longs, Longs]]
 ) -> DataFrame:
     """Return rows with their groups; `place` gives the groups, and the row that each is of."""
 
     def place_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            groups, taken = place(batch)
-            columns = [batch.column(name).take(pa.array(taken)) for name in _ROW]
-            yield pa.record_batch([pa.array(groups.astype(np.int32)), *columns], ["group", *_ROW])
+            # A row may go to every group: no batch is larger than this allows.
+            size = max(1, batch.num_rows * _BATCH // (cut.groups * max(1, batch.nbytes)))
+            for begin in range(0, batch.num_rows, size):
+                some = batch.slice(begin, size)
+                groups, taken = place(some)
+                columns = [some.column(name).take(pa.array(taken)) for name in _ROW]
+                columns = [pa.array(groups.astype(np.int32)), *columns]
+                yield pa.record_batch(columns, ["group", *_ROW])
 
-    return rows.select(*_ROW).mapInArrow(place_all, _row_type(kind))
+    return rows.select(*_ROW).mapInArrow(place_all, _row_type(rows.schema["id"].dataType))
 
 
 def _homes(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[Longs, Longs]:
@@ -152,12 +196,15 @@ def _visits(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[Longs, Lo
     return groups, (pairs // cut.partitions)[place]
 
 
-def _with_visitors(
-    visitors: DataFrame, homes: DataFrame, kind: DataType, dimensions: int, cut: Cut
-) -> DataFrame:
-    """Return both kinds of rows by group; `visits` tells them apart."""
-    there = _placed(visitors, kind, lambda batch: _visits(batch, dimensions, cut))
-    return there.withColumn("visits", lit(True)).unionByName(homes.withColumn("visits", lit(False)))
+def _with_visitors(visitors: DataFrame, homes: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
+    """Return both kinds of rows, sorted: those at home in a group, then its visitors."""
+    there = _placed(visitors, cut, lambda batch: _visits(batch, dimensions, cut))
+    rows = there.withColumn("kind", lit(_VISIT).cast("byte")).unionByName(
+        homes.withColumn("kind", lit(_HOME).cast("byte"))
+    )
+    # More shuffle partitions than tasks at a time, so that uneven ones even out.
+    parts = min(cut.groups, 4 * _tasks(rows))
+    return rows.repartition(parts, "group").sortWithinPartitions("group", "kind", "seq", "id")
 
 
 def _judged_at_home(table: pa.Table, dimensions: int) -> pa.Table:
@@ -167,33 +214,106 @@ def _judged_at_home(table: pa.Table, dimensions: int) -> pa.Table:
     return table.append_column("kept", pa.array(found < 0))
 
 
-def _not_covered(table: pa.Table, dimensions: int) -> pa.Table:
-    """Return those at home in a group that no visitor covers."""
-    _, homes, found = _met(table, dimensions)
-    return homes.filter(pa.array(found < 0)).select(["group", *_ROW])
+def _not_covered(
+    batches: Iterator[pa.RecordBatch], dimensions: int, most: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield those at home that no visitor of their group covers."""
+    for homes, names in _met(batches, dimensions, most):
+        if names is None:
+            yield from homes.select(["group", *_ROW]).to_batches()
 
 
-def _named(table: pa.Table, dimensions: int) -> pa.Table:
-    """Return for those at home in a group the first visitor that covers each."""
-    visitors, homes, found = _met(table, dimensions)
-    names = visitors["id"].combine_chunks().take(pa.array(found, mask=found < 0))
-    return pa.table({"subscription": homes["id"], "covered_by": names})
+def _named(
+    batches: Iterator[pa.RecordBatch], dimensions: int, most: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield for each at home the first visitor of its group that covers it."""
+    for homes, names in _met(batches, dimensions, most):
+        if names is None:
+            names = pa.nulls(homes.num_rows, homes["id"].type)
+        yield from pa.table({"subscription": homes["id"], "covered_by": names}).to_batches()
 
 
-def _met(table: pa.Table, dimensions: int) -> tuple[pa.Table, pa.Table, npt.NDArray[np.int32]]:
-    """Return the visitors of a group, those at home, and the earliest visitor above each."""
-    table = _in_order(table)
-    visits = table["visits"].to_numpy()
+def _met(
+    batches: Iterator[pa.RecordBatch], dimensions: int, most: int
+) -> Iterator[tuple[pa.Table, pa.Array | None]]:
+    """Yield those at home that a piece of visitors covers, with the ids of the earliest above each.
+
+    Last in a group come those that nobody covers, with None.
+    """
+    homes = None
+    for kind, table in _pieces(batches, dimensions, most):
+        if kind == _HOME:
+            homes = table
+        elif kind == _VISIT and homes is not None and homes.num_rows:
+            found = _earliest(table, homes, dimensions)
+            covered = pa.array(found >= 0)
+            names = table["id"].combine_chunks().take(pa.array(found[found >= 0]))
+            yield homes.filter(covered), names
+            homes = homes.filter(pc.invert(covered))
+        elif kind == _END and homes is not None:
+            yield homes, None
+            homes = None
+        del table  # before the next one is read
+
+
+def _pieces(
+    batches: Iterator[pa.RecordBatch], dimensions: int, most: int
+) -> Iterator[tuple[int, Any]]:
+    """Yield kind and rows: all at home in a group at once, then its visitors by `most` boxes, then
+    that the group has ended, before anything of the next one is read.
+    """
+    last, boxes = (-1, _END), 0
+    rows: list[pa.RecordBatch] = []
+    for batch in batches:
+        for run in runs(batch):
+            own = run.column("group")[0].as_py(), run.column("kind")[0].as_py()
+            for some, size in _slices(run, dimensions, most):
+                full = own[1] == _VISIT and boxes + size > most
+                if rows and (own != last or full):
+                    yield last[1], _taken_out(rows)
+                    boxes = 0
+                if own[0] != last[0]:
+                    yield _END, None
+                last, boxes = own, boxes + size
+                rows.append(some)
+    if rows:
+        yield last[1], _taken_out(rows)
+    yield _END, None
+
+
+def _taken_out(rows: list[pa.RecordBatch]) -> pa.Table:
+    """Return rows in order; the list is emptied, so that they are held once."""
+    table = pa.Table.from_batches(rows)
+    rows.clear()
+    return _in_order(table)
+
+
+def _slices(
+    run: pa.RecordBatch, dimensions: int, most: int
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield a run by `most` boxes, with how many they are; a row of more boxes is alone."""
+    ends = np.cumsum(pc.binary_length(run.column("boxes")).to_numpy() // (16 * dimensions))
+    begin = before = 0
+    while begin < len(ends):
+        end = max(begin + 1, int(np.searchsorted(ends, before + most, "right")))
+        yield run.slice(begin, end - begin), int(ends[end - 1]) - before
+        begin, before = end, int(ends[end - 1])
+
+
+def _earliest(visitors: pa.Table, homes: pa.Table, dimensions: int) -> npt.NDArray[np.int32]:
+    """Return for each at home the place of the earliest visitor above it, or -1."""
+    keys = pa.concat_tables([visitors.select(["seq", "id"]), homes.select(["seq", "id"])])
+    places = pc.sort_indices(keys, sort_keys=[("seq", "ascending"), ("id", "ascending")])
     # A subscription that visits its own home stands here twice, with one place in the order.
-    ids = table["id"].combine_chunks()
+    ids = keys["id"].take(places).combine_chunks()
     new = np.ones(len(ids), np.int64)
     new[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    order = np.cumsum(new)
-    visitors, homes = table.filter(pa.array(visits)), table.filter(pa.array(~visits))
-    found = earliest_coverers(
-        _boxes(visitors, dimensions), order[visits], _boxes(homes, dimensions), order[~visits]
+    order = np.empty(len(ids), np.int64)
+    order[places.to_numpy()] = np.cumsum(new)
+    n = visitors.num_rows
+    return earliest_coverers(
+        _boxes(visitors, dimensions), order[:n], _boxes(homes, dimensions), order[n:]
     )
-    return visitors, homes, found
 
 
 def _in_order(table: pa.Table) -> pa.Table:

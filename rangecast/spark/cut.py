@@ -13,10 +13,12 @@ boxes there are, half and half.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rangecast.kernels.grid import cells_of
 from rangecast.kernels.hilbert import (
@@ -115,6 +117,16 @@ class Cut(NamedTuple):
             parts.append(of_part[:filled])
         empty = np.empty(0, np.int64)
         return np.concatenate([empty, *boxes]), np.concatenate([empty, *parts])
+
+
+def runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the parts of a batch that are of one `group` and one `kind` (0 or 1); it is sorted."""
+    key = 2 * batch.column("group").to_numpy().astype(np.int64) + batch.column("kind").to_numpy()
+    ends = [*np.flatnonzero(np.diff(key)) + 1, len(key)] if len(key) else []
+    begin = 0
+    for end in ends:
+        yield batch.slice(begin, end - begin)
+        begin = end
 
 
 @jit

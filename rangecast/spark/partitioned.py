@@ -25,7 +25,7 @@ from rangecast.match.choose import build, choose
 from rangecast.model.space import Space
 from rangecast.spark.answers import Form, Served, answer, result_schema
 from rangecast.spark.columns import ERROR
-from rangecast.spark.cut import Cut, cut_space
+from rangecast.spark.cut import Cut, cut_space, runs
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.session import session_of
 from rangecast.spark.subscriptions import (
@@ -202,7 +202,7 @@ def _answers(
     boxes: list[pa.RecordBatch] = []
     served: Served | None = None
     for batch in batches:
-        for run in _runs(batch):
+        for run in runs(batch):
             number = run.column("group")[0].as_py()
             if number != group:
                 group, boxes, served = number, [], None
@@ -213,16 +213,6 @@ def _answers(
                 served = _served(boxes, run.schema, dimensions, index)
                 boxes = []
             yield from _answer_run(served, run, dimensions, form)
-
-
-def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the parts of a batch that are of one group and one kind."""
-    key = 2 * batch.column("group").to_numpy().astype(np.int64) + batch.column("kind").to_numpy()
-    ends = [*np.flatnonzero(np.diff(key)) + 1, len(key)] if len(key) else []
-    begin = 0
-    for end in ends:
-        yield batch.slice(begin, end - begin)
-        begin = end
 
 
 def _served(

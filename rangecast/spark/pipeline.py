@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -159,21 +159,17 @@ def _source(given: Settings, mode: str) -> Source:
             raise given.error("type", "the rate source has no end; expected: mode = 'stream'")
         source = Rate(given.count("rows_per_second", "a whole number", 10), columns)
     else:
-        integer_ids = given.choice("ids", ("text", "integer"), "text") == "integer"
-        options = given.scalars("options", f"{_SCALARS}, for Spark's reader")
-        schema = given.optional_text("schema", "columns, as 'id string, price double'")
+        how: dict[str, Any] = {
+            "schema": given.optional_text("schema", "columns, as 'id string, price double'"),
+            "integer_ids": given.choice("ids", ("text", "integer"), "text") == "integer",
+            "columns": columns,
+            "options": given.scalars("options", f"{_SCALARS}, for Spark's reader"),
+        }
         if kind == "kafka":
-            servers, topic = _topic(given)
-            source = Topic(servers, topic, schema, integer_ids, columns, options)
+            source = Topic(*_topic(given), **how)
         else:
-            source = Files(
-                path=given.location("path", "a file, or a folder of files"),
-                format=given.choice("format", FORMATS),
-                schema=schema,
-                integer_ids=integer_ids,
-                columns=columns,
-                options=options,
-            )
+            path = given.location("path", "a file, or a folder of files")
+            source = Files(path, given.choice("format", FORMATS), **how)
     given.done()
     return source
 

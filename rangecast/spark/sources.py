@@ -30,20 +30,26 @@ _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": 
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-@dataclass(frozen=True)
-class Files:
-    """A file, or a folder to which files are added (renamed into it when they are complete)."""
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """How rows are read, be they of files or of messages."""
 
-    path: str
-    format: str
     schema: str | None = None
     """Columns and types as Spark writes them, `id string, price double`, if not to be found out."""
     integer_ids: bool = False
-    """Whether the ids of a text format are numbers."""
+    """Whether ids that are read as texts are numbers."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of Spark's reader, such as maxFilesPerTrigger."""
+
+
+@dataclass(frozen=True)
+class Files(_Read):
+    """A file, or a folder to which files are added (renamed into it when they are complete)."""
+
+    path: str
+    format: str
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
@@ -98,16 +104,11 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Topic:
-    """A topic of Kafka, each message a JSON object with the attributes as keys."""
+class Topic(_Read):
+    """A topic of Kafka, each message a JSON object with the attributes, or the schema, as keys."""
 
     servers: str
     topic: str
-    schema: str | None = None
-    """The keys to read and their types, if other than the attributes, as texts."""
-    integer_ids: bool = False
-    columns: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
