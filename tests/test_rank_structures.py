@@ -183,15 +183,24 @@ def test_slabs_rank_many_events_of_large_sets(n, d, several, dead):
     ]
 
 
-def test_many_events_take_fewer_words_each_where_most_boxes_hold_some():
-    """Lanes of 512 events: a box is compared with all at once, and those with k drop out."""
-    boxes, points = many(60_000, 3, free=0.0)
-    index, k = Slabs(boxes), 2
-    again = as_many(points, 2048)
-    found = index.best(points[again], k)
-    deepest = 60_000 * 3 / 64
-    assert found.work.words / len(again) < deepest / 3
-    assert found.work.tested == 0 or found.work.tested / len(again) < 10 * k
+def test_slabs_search_for_many_events_together_only_where_hulls_exclude_little():
+    """Of wide boxes all are compared with all events; of narrow ones, not in every band."""
+    rng = np.random.default_rng(0)
+    n, events = 4_096, 512
+    corners, points = rng.random((n, 2)), rng.random((events, 2))
+    for width, together in ((0.9, True), (0.001, False)):
+        lo = corners * (1 - width)
+        index = Slabs(Boxes.of(lo, lo + width, scores=rng.random(n)))
+        k = n  # nobody has enough: all bands are searched
+        work = index.best(points, k).work
+        bands, hull_words = len(index.layout.bands) - 1, int(index.layout.hull_first[-1])
+        every = events * n * 2 // 64 + 16 * hull_words
+        assert bands == 4
+        assert (work.words == every) == together
+        assert together or work.words < 0.6 * every
+        assert work.tested > 0
+    whole = Slabs(Boxes.of(np.floor(4 * corners), np.floor(4 * corners) + 1))
+    assert whole.best(np.floor(4 * points), n).work.tested == 0  # codes say all there is to say
 
 
 @pytest.mark.parametrize("name", TREES)

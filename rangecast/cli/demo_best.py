@@ -44,7 +44,7 @@ def rank_batch(
 def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
     """Sort all matches of every quote by score, and compare place by place with what was written.
 
-    That shares nothing with how they were ranked.
+    No ranking is used for that.
     """
     matcher = build(boxes)
     right, events = [], 0
@@ -59,14 +59,14 @@ def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
         right.append((places, found.rows[best], scores[best]))
         events += len(ids)
     of_row = Places(boxes.ids)
-    written = [
-        (
-            data["event"].to_numpy() * K + data["rank"].to_numpy() - 1,
-            of_row.find(data["subscription"]),
-            data["score"].to_numpy(),
-        )
-        for _, data in read_batches(result)
-    ]
+    written, beyond = [], 0
+    for _, data in read_batches(result):
+        ranks = data["rank"].to_numpy()
+        usual = (ranks >= 1) & (ranks <= K)
+        beyond += int((~usual).sum())
+        places = data["event"].to_numpy() * K + ranks - 1
+        its_rows, its_scores = of_row.find(data["subscription"]), data["score"].to_numpy()
+        written.append((places[usual], its_rows[usual], its_scores[usual]))
     places, rows, scores = (np.concatenate(column) for column in zip(*right, strict=True))
     given, given_rows, given_scores = (
         np.concatenate(column) for column in zip(*written, strict=True)
@@ -76,10 +76,10 @@ def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
     both, mine, its = np.intersect1d(places, known, assume_unique=True, return_indices=True)
     its = first[its]
     other = (rows[mine] != given_rows[its]) | (scores[mine] != given_scores[its])
-    missing, extra = len(places) - len(both), len(known) - len(both)
+    missing, extra = len(places) - len(both), len(known) - len(both) + beyond
     twice, wrong = len(given) - len(known), int(other.sum())
     holds = not (missing or extra or twice or wrong)
-    return Proof("Rank", events, len(given), missing, extra, twice, wrong, holds)
+    return Proof("Rank", events, len(given) + beyond, missing, extra, twice, wrong, holds)
 
 
 def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:

@@ -44,7 +44,7 @@ def clock_of(space: Space, given: str | None) -> int:
 def in_order(events: Path, clock: Attribute) -> bool:
     """Whether every event of a file has a time, and none is of an earlier second than one before.
 
-    Only the timestamps are read. What isn't one is left to the pass that reports it.
+    Only the timestamps are looked at. What isn't one is left to the pass that reports it.
     """
     latest = TIMELESS
     for rows, data in read_batches(events, pass_over):

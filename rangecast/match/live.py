@@ -111,21 +111,23 @@ def match_live(live: Live, points: Floats) -> Matches:
     """Return the live rows that hold each event, (events, d).
 
     They are found some events at a time, so that what a part finds is still in the cache when it
-    is sifted, and only the answer itself takes new memory.
+    is sifted, and only the answer itself takes new memory. A single event is matched without
+    counting the work.
     """
+    one = len(points) == 1
     if not live.parts:
-        return _match_others(live, points)
+        return _match_others(live, points, one)
     base = live.parts[0]
     if base.is_whole and len(live.parts) == 1 and not live.dead and not _has_recent(live):
-        return _matches(base, points)
+        return _matches(base, points, one)
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)
     work = Work()
     first, at, take = 0, 0, _FIRST
     while first < len(points):
         last = min(first + take, len(points))
-        others = _match_others(live, points[first:last])
-        found = _matches(base, points[first:last])
+        others = _match_others(live, points[first:last], one)
+        found = _matches(base, points[first:last], one)
         end = at + len(found.rows) + len(others.rows)
         if end > len(rows):
             room = end if last == len(points) else int(1.1 * end * len(points) / last)
@@ -144,21 +146,21 @@ def _has_recent(live: Live) -> bool:
     return live.recent[0] < live.recent[1]
 
 
-def _matches(part: LivePart, points: Floats) -> Matches:
-    return single(part.index.match_one(points[0])) if len(points) == 1 else part.index.match(points)
+def _matches(part: LivePart, points: Floats, one: bool) -> Matches:
+    return single(part.index.match_one(points[0])) if one else part.index.match(points)
 
 
 def _none(events: int) -> Matches:
     return Matches(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
 
 
-def _match_others(live: Live, points: Floats) -> Matches:
+def _match_others(live: Live, points: Floats, one: bool) -> Matches:
     """Return the live rows of all but the first part, which is by far the largest."""
     found = _none(len(points))
     if _has_recent(live):
-        found = match_recent(live.columns, live.edit, *live.recent, points)
+        found = match_recent(live.columns, live.edit, *live.recent, points, one=one)
     for part in reversed(live.parts[1:]):
-        found = _sifted(_matches(part, points), part, live, found)
+        found = _sifted(_matches(part, points, one), part, live, found)
     return found
 
 

@@ -1,8 +1,8 @@
 """The newest rows of a live set, too few to index: each compared with the event, compiled.
 
 Works on the sparse bounds of `model.rows` between two rows; a box costs as many comparisons as
-it mentions attributes, and stops at the first that fails. Work: rows tested. The kernels keep the
-GIL: a few thousand rows are done sooner than a busy thread would give it back.
+it mentions attributes, and stops at the first that fails. Work: rows tested. For a single event the
+GIL is kept: it is done sooner than a busy thread would give it back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _holds(bounds: Bounds, row: int, point: Floats) -> bool:
     return False
 
 
-@jit_single
+@jit
 def _scan(
     bounds: Bounds,
     died: Longs,
@@ -47,7 +47,9 @@ def _scan(
     filled = tested = 0
     while event < len(points):
         for row in range(start + cursor, end):
-            if died[row] > edit and _holds(bounds, row, points[event]):
+            if died[row] <= edit:
+                continue
+            if _holds(bounds, row, points[event]):
                 if filled == len(rows):
                     return event, row - start, filled, 0, tested
                 rows[filled] = row
@@ -86,10 +88,15 @@ def _scan_one(
     return filled
 
 
-def match_recent(columns: Columns, edit: int, start: int, end: int, points: Floats) -> Matches:
-    """Return which of the rows from `start` to before `end` live at an edit and hold each point."""
+def match_recent(
+    columns: Columns, edit: int, start: int, end: int, points: Floats, *, one: bool
+) -> Matches:
+    """Return which of the rows from `start` to before `end` live at an edit and hold each point.
+
+    one   there is one event: no work is counted
+    """
     bounds, died = columns.bounds, columns.died
-    if len(points) == 1:
+    if one:
         rows = np.empty(end - start, np.int32)
         return single(rows[: _scan_one(*bounds, died, edit, start, end, points[0], rows)])
 

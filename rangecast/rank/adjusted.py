@@ -46,7 +46,7 @@ def best_adjusted(
     least, most = between
     if not 0 <= least <= most < np.inf:
         raise UsageError(f"a factor lies between 0 and a finite most; given: {least} to {most}")
-    rows, scores, counts = new_best(events, k)
+    best: dict[int, tuple[Rows, Floats]] = {}
     todo, ask = np.arange(events), 2 * k
     work = Work()
     while len(todo):
@@ -62,10 +62,13 @@ def best_adjusted(
                 if not (len(order) == k and products[order[-1]] > limit):
                     unfinished.append(event)
                     continue
-            counts[event] = len(order)
-            rows[event, : len(order)] = some[order]
-            scores[event, : len(order)] = products[order]
+            best[event] = some[order], products[order]
         todo, ask = np.array(unfinished, np.int64), _MORE * ask
+    widest = max((len(some) for some, _ in best.values()), default=0)
+    rows, scores, counts = new_best(events, widest)
+    for event, (some, products) in best.items():
+        counts[event] = len(some)
+        rows[event, : len(some)], scores[event, : len(some)] = some, products
     return Best(rows, scores, counts, work)
 
 

@@ -27,6 +27,8 @@ from rangecast.rank.slabs import How, Slabs
 from rangecast.rank.top import insert
 
 Id = str | int
+_PIECE = 512
+"""Events that are compared with recent rows at a time."""
 
 
 class Asked(NamedTuple):
@@ -160,20 +162,11 @@ def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked
     else:
         worth = columns.weights
     above, below = (asked.lo, asked.hi) if asked.how == "contain" else (asked.hi, asked.lo)
-    _compare(
-        *columns.bounds,
-        order,
-        columns.died,
-        edit,
-        asked.relaxed,
-        worth,
-        above,
-        below,
-        places,
-        scores,
-        counts,
-        counters,
-    )
+    live = *columns.bounds, order, columns.died, edit, asked.relaxed, worth
+    for first in range(0, len(above), _PIECE):  # between pieces other threads may run
+        some = slice(first, first + _PIECE)
+        out = places[some], scores[some], counts[some], counters
+        _compare(*live, above[some], below[some], *out)
     return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
 
 
@@ -210,7 +203,7 @@ def best_live(
 ) -> Best:
     """Return the k best of a live set at an edit; `recent` rows are in no part.
 
-    dead   rows of the parts that don't live
+    dead   how many rows don't live: if none, nobody need ask
     """
     relaxed, d = asked.relaxed, asked.lo.shape[1]
     died = columns.died[: len(columns.died) if dead else 0].view()

@@ -24,6 +24,8 @@ class Named(NamedTuple):
 
 
 _SAME = frozen([], np.int32)
+_PIECE = 4096
+"""Events that are merged at a time."""
 
 
 @jit_single
@@ -80,8 +82,11 @@ def merged(parts: Sequence[Named], arrival: Longs | None, k: int) -> Best:
     for best, its_names in parts[1:]:
         room = min(k, rows.shape[1] + best.rows.shape[1])
         out = new_best(len(counts), room)
-        given = best.rows, best.scores, best.counts, its_names, order
-        _merge(rows, scores, counts, names, *given, *out)
+        for first in range(0, len(counts), _PIECE):  # between pieces other threads may run
+            some = slice(first, first + _PIECE)
+            mine = rows[some], scores[some], counts[some], names
+            other = best.rows[some], best.scores[some], best.counts[some], its_names
+            _merge(*mine, *other, order, out[0][some], out[1][some], out[2][some])
         rows, scores, counts = out
         names = _SAME
         work = work.plus(best.work)

@@ -56,6 +56,8 @@ class Budget:
         self._held: pa.Table | None = None
         self._left = 0
         """How many were left when some were dropped last."""
+        self._window = TIMELESS
+        """The last window that came."""
 
     def add(self, piece: pa.Table) -> pa.Table:
         """Take some notifications; return those that surely stay, in the order in which they came.
@@ -64,16 +66,25 @@ class Budget:
         """
         held = piece if self._held is None else pa.concat_tables([self._held, piece])
         self.most_held = max(self.most_held, len(held))
-        if not self.in_order and len(held) <= 2 * self._left:  # looking at all each time is slow
+        over = self._over(piece, len(held) - len(piece))
+        if over == 0 and len(held) <= 2 * self._left:  # looking at all each time is slow
             self._held = held
             return piece.slice(0, 0)
-        held = self._staying(held)
-        windows = held["window"].to_numpy()
-        if self.in_order and (windows[1:] < windows[:-1]).any():
+        done = self._staying(held.slice(0, over))
+        self._held = self._staying(held.slice(over))
+        self._left = len(self._held)
+        return done
+
+    def _over(self, piece: pa.Table, before: int) -> int:
+        """Return how many notifications are of windows that are over, with a piece put last."""
+        if not self.in_order or not len(piece):
+            return 0
+        windows = piece["window"].to_numpy()
+        if windows[0] < self._window or (windows[1:] < windows[:-1]).any():
             raise UsageError("events aren't in order of time, as was said; say in_order=False")
-        over = int(np.searchsorted(windows, windows[-1])) if self.in_order and len(held) else 0
-        self._held, self._left = held.slice(over), len(held) - over
-        return held.slice(0, over)
+        same = windows[-1] == self._window
+        self._window = windows[-1]
+        return 0 if same else before + int(np.searchsorted(windows, windows[-1]))
 
     def end(self) -> list[pa.Table]:
         """Return what stays of those that are held: a table, or none if there was none."""

@@ -17,7 +17,7 @@ weights are summed. Ties go by arrival, so that the boxes of one subscription fo
 The bounds themselves, for what the codes leave in doubt, are kept by box, only where something is
 mentioned.
 
-2 bytes a box and slot, 20 a box and mention, 16 a box.
+2 bytes a box and slot, 20 a box and mention, 16 a box, and 8 more unless all mention all.
 """
 
 from __future__ import annotations

@@ -62,14 +62,20 @@ class Lanes(NamedTuple):
 
 
 @jit
-def _pays(view: View, band: int, asked: Asked, members: Any, begin: int, end: int) -> bool:
-    """Whether to compare all boxes of a band with these events, by the hulls that some meet."""
+def _pays(
+    view: View, band: int, asked: Asked, members: Any, begin: int, end: int
+) -> tuple[bool, int]:
+    """Whether to compare all boxes of a band with these events, by the hulls that some meet.
+
+    Returns the words that it took as well.
+    """
     tried = met = ZERO
     for i in range(begin, end, max(1, (end - begin) // _TRIED)):
         met += bits_set(hulls_met(view, band, asked, members[i] * view.d))
         tried += 1
     blocks = view.bands[band + 1] - view.bands[band]
-    return bool(met * (end - begin) * _PAYS > tried * blocks * LANES)
+    words = tried * (view.hull_first[band + 1] - view.hull_first[band])
+    return met * (end - begin) * _PAYS > tried * blocks * LANES, words
 
 
 @jit
@@ -118,7 +124,7 @@ def _compare(
         hits = ZERO
         for i in range(filled):
             hits = list_bits(room.masks[i], room.keys[i] * 64, room.hits, hits)
-        tested += hits
+        tested += 0 if view.is_exact else hits
         for i in range(hits):
             rank = room.hits[i] // LANES
             e = members[begin + room.hits[i] % LANES]
@@ -175,7 +181,9 @@ def search_together(
             room.places[view.rank[place] - base] = place
         for begin in range(0, left, LANES):
             end = min(begin + LANES, left)
-            if _pays(view, band, asked, members, begin, end):
+            pays, compared = _pays(view, band, asked, members, begin, end)
+            visited += compared
+            if pays:
                 _tabulate(asked.above_codes, d, members, begin, end, codes, above)
                 if asked.is_span:
                     _tabulate(asked.below_codes, d, members, begin, end, codes, below)

@@ -18,6 +18,12 @@ from rangecast.rank.result import Longs
 from rangecast.rank.slabs_layout import EDGES, Layout
 
 _ARRAYS = len(Layout._fields)
+_KINDS = (
+    *(np.float64, np.int64, np.uint64, np.int64, np.int64, np.int32, np.uint8, np.int64, np.int32),
+    *(np.uint8, np.float64, np.float64, np.int64, np.int32, np.int32, np.float64, np.int32),
+    *(np.int32, np.float64, np.uint8, np.int64, np.int32, np.float64, np.float64),
+)
+"""What the arrays are of, in order; `look` has the same."""
 # Where the lengths of some arrays are.
 _D = _ARRAYS + Layout._fields.index("edge_count")
 _BANDS = _ARRAYS + Layout._fields.index("bands")
@@ -31,6 +37,7 @@ _WEIGHTS = _ARRAYS + Layout._fields.index("weights")
 
 def addresses(layout: Layout) -> Longs:
     """Return the address of each array, then the length of each; the layout must outlive it."""
+    assert [array.dtype for array in layout] == [np.dtype(kind) for kind in _KINDS]
     where = [array.ctypes.data for array in layout]
     return frozen(where + [len(array) for array in layout], np.int64)
 
