@@ -30,7 +30,7 @@ h3{font-size:1rem;margin:0 0 4px}
 p{margin:0 0 12px;max-width:72ch}
 .lead{font-size:1.08rem;color:var(--faint)}
 section{margin-top:52px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:10px;margin:0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:10px;margin:0}
 .tile,.card{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .tile{padding:12px 14px 10px}
 .tile dt{font-size:.82rem;color:var(--faint)}

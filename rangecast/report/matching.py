@@ -189,7 +189,8 @@ def _proofs(report: MatchReport) -> Html | None:
     return section(
         "Is it right?",
         "The local engine answered every event again, and the set of subscriptions of each event "
-        "was compared with the one that was written, id by id.",
+        "was compared with the one that was written, id by id"
+        + ("; ranks place by place, by sorting all matches." if report.best else "."),
         table(headings, rows, numbers="events,matches,missing,extra,twice,other"),
     )
 
