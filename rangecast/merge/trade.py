@@ -2,7 +2,7 @@
 
 A setting says which attributes a table takes, how many bits, and how its cells are cut. A summary
 that has more ranges than the budget is joined over its smallest gaps until it fits. Measured are
-the ranges, the share of the space (in cells) that they hold, and on sample events the false
+the ranges, the share of the space that they hold, and on sample events the false
 positives: events that the summary lets through and no subscription matches (paper 004, sections 5,
 6.2 and 6.3).
 """
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rangecast.errors import UsageError
 from rangecast.merge.cells import Cells
+from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.space import Space
@@ -93,7 +94,7 @@ def outcome(
     exact = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
     ranges, gap = within_budget(exact, budget)
     passed = holds(ranges, cells.places(points))
-    share = ranges.cells / (int(cells.top) + 1)
+    share = share_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
     return Outcome(setting, len(exact), len(ranges), gap, share, *counts)
 
