@@ -178,7 +178,13 @@ def merge(
     text = _sentence(best, boxes.rows)
     if redundant is not None:
         text += f"; {len(needless):,} of them add nothing to those before them"
-    summary(text + _verdict(best, len(points)), facts, as_json=as_json, quiet=quiet)
+    remedies = []
+    if any(one.all_ranges > one.ranges for one in outcomes):
+        remedies.append("a larger --budget")
+    if most < len(where):
+        remedies.append("more --attributes")
+    text += _verdict(best, len(points), remedies)
+    summary(text, facts, as_json=as_json, quiet=quiet)
 
 
 def _sentence(best: Outcome, rows: int) -> str:
@@ -205,18 +211,19 @@ def _let_through(best: Outcome, events: int) -> float:
     return best.passed / events if events else best.share
 
 
-def _verdict(best: Outcome, events: int) -> str:
-    """Say so if a summary saves hardly anything, and whether another one could."""
+def _verdict(best: Outcome, events: int, remedies: list[str]) -> str:
+    """Say so if a summary saves hardly anything, and what could make another one do better."""
     share = _let_through(best, events)
     if share < _NEARLY_ALL:
         return ""
     passing = "sample events" if events else "space"
     text = f"\nmerging isn't worth it on this data: {share:.1%} of the {passing} would pass anyway"
-    if events and best.matched / events >= _NEARLY_ALL:
-        return (
-            text + f"; subscriptions match {best.matched / events:.1%} of them, and must get them"
-        )
-    return text + "; a larger --budget or more --attributes may hold more back"
+    asked_for = best.matched / events if events else 0.0
+    if asked_for >= _NEARLY_ALL:
+        return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
+    if remedies:
+        text += f"; {' or '.join(remedies)} may hold more back"
+    return text
 
 
 def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int, events: int) -> None:
