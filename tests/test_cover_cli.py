@@ -96,6 +96,48 @@ def test_the_report_for_machines_and_the_plot(data):
     assert done.stdout == ""
 
 
+def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(data):
+    (data / "subs.csv").write_text(
+        "title,id,filter,score,seq,weight_price\n"
+        "first,2,price < 5,0.5,3,2\n"
+        '"wide, and early",1,price < 10,,1,\n'
+        "again,1,true,,9,\n"
+        "broken,3,price >,1,2,1\n"
+        "tech,4,sector = 'tech',7,2,1\n"
+    )
+    options = ("--space", "space.toml", "--ignore-unknown-columns", "--bad-rows", "bad.csv")
+    run("subs.csv", *options, "-o", "o.csv", "--kept", "kept.csv", cwd=data)
+    assert (data / "kept.csv").read_text() == (
+        "title,id,filter,score,seq,weight_price\n"
+        '"wide, and early",1,price < 10,,1,\n'
+        "tech,4,sector = 'tech',7,2,1\n"
+    )
+    for name in ("kept.csv", "kept.parquet", "kept.jsonl", "kept.arrow"):
+        done = run("subs.csv", *options, "-o", "o.csv", "--kept", name, "--json", cwd=data)
+        assert json.loads(done.stderr)["kept_file"] == name
+        again = run(name, *options[:3], "--json", cwd=data)
+        facts = json.loads(again.stderr)
+        assert (facts["subscriptions"], facts["redundant"]) == (2, 0)
+        assert again.stdout == "subscription,covered_by\n1,\n4,\n"
+
+
+def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(data):
+    (data / "subs.jsonl").write_text(
+        '{"id": "a", "price_hi": 10}\n{"id": 7, "price_hi": 3}\n{"id": "c", "sector_lo": "tech"}\n'
+    )
+    options = ("--space", "space.toml", "-o", "o.csv")
+    run("subs.jsonl", *options, "--kept", "kept.jsonl", cwd=data)
+    kept = [json.loads(line) for line in (data / "kept.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["price_hi"], row["sector_lo"]) for row in kept] == [
+        ("a", 10, None),
+        ("c", None, "tech"),
+    ]
+    assert run("kept.jsonl", *options, "--json", cwd=data).returncode == 0
+    (data / "none.csv").write_text("id,filter\n")
+    run("none.csv", *options, "--kept", "kept.csv", cwd=data)
+    assert (data / "kept.csv").read_text() == "id,filter\n"
+
+
 def test_the_generated_market_agrees_with_the_definition():
     made = generate("market", subscriptions=400, events=1)
     space = made.space
@@ -120,6 +162,9 @@ def test_mistakes_exit_with_2(data):
     space = ("--space", "space.toml")
     assert "ends in .png" in run("subs.csv", *space, "--plot", "p.pdf", cwd=data, code=2).stderr
     assert "is an input" in run("subs.csv", *space, "-o", "subs.csv", cwd=data, code=2).stderr
+    assert "unknown format" in run("subs.csv", *space, "--kept", "kept", cwd=data, code=2).stderr
+    onto = run("subs.csv", *space, "--kept", "subs.csv", cwd=data, code=2)
+    assert "is an input" in onto.stderr
     both = run("subs.csv", *space, "-o", "p.png", "--plot", "p.png", cwd=data, code=2)
     assert "can't be both" in both.stderr
     (data / "subs.csv").write_text("id,filter\na,price >\nb,price > 1\n")

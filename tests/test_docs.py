@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import rangecast.spark
 from rangecast.model.space import Space
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +54,12 @@ def test_the_shell_examples_of_the_readme_run(tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"data", "matches.parquet", "best.csv"}
+
+
+@pytest.mark.parametrize("step", ["match", "rank", "cover", "merge", "KeptLists"])
+def test_every_step_on_spark_is_listed(step):
+    assert step in rangecast.spark.__all__
+    assert f"| `{step}(" in (ROOT / "docs" / "SPARK.md").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -6,10 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from rangecast.merge import Ranges, Table
+from rangecast.merge.measure import share_of
+from rangecast.merge.trade import Setting, holds
+from rangecast.model.events import encode_events
 from rangecast.model.files import write_table
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import read_subscriptions
 from rangecast.workloads import generate
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +78,70 @@ def test_without_events_the_least_space_is_recommended(data):
     assert "false" not in done.stderr
 
 
+def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_together_are_written(data):
+    files = ("--ranges", "ranges.parquet", "--redundant", "redundant.csv", "-o", "t.csv")
+    sample = ("--events", "events.parquet", "--attributes", 2, "--budget", 30)
+    facts = json.loads(run("merge", *FILES, *sample, *files, "--json", cwd=data).stderr)
+    best = facts["recommended"]
+    space = Space.load(data / "space.toml")
+    boxes = read_subscriptions(data / "subscriptions.parquet", space)
+    points = encode_events(space, pq.read_table(data / "events.parquet")).points
+    cells = Setting(tuple(best["attributes"].split()), best["bits"], best["cells"]).made(
+        space, points
+    )
+    assert facts["cells_digest"] == cells.digest
+    table = pq.read_table(data / "ranges.parquet")
+    ranges = Ranges(table["start"].to_numpy(), table["end"].to_numpy())
+    assert len(ranges) == best["ranges"]
+    assert holds(ranges, cells.places(points)).sum() == best["passed"]
+    assert share_of(space, cells, ranges) == best["share"]
+    header, *needless = (data / "redundant.csv").read_text().split()
+    assert header == "subscription"
+    assert 0 < len(needless) == facts["redundant"] < 300
+    left = np.flatnonzero([str(one) not in needless for one in boxes.ids.to_pylist()])
+    whole, rest = (Table.of(space, some, cells=cells) for some in (boxes, boxes.take(left)))
+    for side, same in zip(whole.ranges(), rest.ranges(), strict=True):
+        np.testing.assert_array_equal(side, same)
+    growing = Table(space, cells=cells)
+    for row in range(boxes.rows):  # each of the others did add something
+        gained = growing.add_many(boxes.take(np.array([row])))
+        assert (len(gained.starts) == 0) == (str(boxes.ids[row]) in needless)
+    text = run("merge", *FILES, *sample, *files, cwd=data).stderr
+    assert f"{len(needless)} of them add nothing to those before them" in text
+    assert "worth it" not in text
+    assert facts["worth_it"]
+
+
+def test_the_whole_space_is_one_range_and_not_worth_merging(data):
+    (data / "market.toml").write_text(
+        """[[attribute]]
+name = "brand"
+type = "category"
+values = ["a", "b", "c", "d", "e", "f", "g", "h"]
+[[attribute]]
+name = "price"
+type = "number"
+min = 0
+max = 100
+"""
+    )
+    (data / "all.csv").write_text("id,filter\nsome,brand = 'a' and price < 5\nall,true\n")
+    options = ("--space", "market.toml", "--budget", 10, "-o", "t.csv")
+    text = run("merge", "all.csv", *options, "--redundant", "redundant.csv", cwd=data).stderr
+    assert "2 subscriptions sum to 1 range, 100.00% of the space; 0 of them add nothing" in text
+    assert "merging isn't worth it on this data: 100.0% of the space would pass anyway" in text
+    assert "may hold more back" not in text
+    one = run("merge", "all.csv", *options, "--attributes", 1, cwd=data).stderr
+    assert "would pass anyway; more --attributes may hold more back" in one
+    (data / "offers.csv").write_text("id,brand,price\n1,a,3\n2,b,7\n")
+    sampled = (*options, "--events", "offers.csv")
+    text = run("merge", "all.csv", *sampled, cwd=data).stderr
+    assert "isn't worth it on this data: 100.0% of the sample events would pass anyway" in text
+    assert "subscriptions match 100.0% of them" in text
+    facts = json.loads(run("merge", "all.csv", *sampled, "--json", cwd=data).stderr)
+    assert (facts["worth_it"], facts["lets_through"]) == (False, 1.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -79,6 +150,8 @@ def test_without_events_the_least_space_is_recommended(data):
         ((*FILES, "--budget", 9, "--plot", "x.pdf"), "a plot is a .png or .svg file"),
         (("none.csv", "--space", "space.toml", "--budget", 9), "none.csv"),
         ((*FILES, "--budget", 0), "budget"),
+        ((*FILES, "--budget", 9, "--ranges", "ranges"), "unknown format"),
+        ((*FILES, "--budget", 9, "-o", "x.csv", "--redundant", "x.csv"), "can't be both"),
     ],
 )
 def test_mistakes_are_named(data, arguments, said):

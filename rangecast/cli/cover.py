@@ -25,6 +25,10 @@ def cover(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     output: Output = "-",
+    kept: Annotated[
+        Path | None,
+        typer.Option("--kept", help="Write the subscriptions to keep, with all their columns."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the report: a .png or .svg file.")
     ] = None,
@@ -33,7 +37,10 @@ def cover(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write for each subscription what covers it: subscription, covered_by (empty: keep it)."""
+    """Write for each subscription what covers it: subscription, covered_by (empty: keep it).
+
+    --kept writes those to keep as a file of subscriptions, which other commands take.
+    """
     import time
 
     import pyarrow as pa
@@ -45,13 +52,16 @@ def cover(
     from rangecast.errors import UsageError
     from rangecast.kernels.jit import is_cold
     from rangecast.model.badrows import BadRows
-    from rangecast.model.files import BATCH_ROWS, TableWriter
+    from rangecast.model.files import BATCH_ROWS, TableWriter, format_of, write_table
     from rangecast.model.space import Space
     from rangecast.model.subscriptions import read_subscriptions
+    from rangecast.model.subset import rows_of
 
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot takes a file that ends in .png or .svg; given: {plot}")
-    check_outputs([output, bad_rows, plot], [subscriptions, space])
+    if kept is not None:
+        format_of(kept)  # refused before the work, not after it
+    check_outputs([output, bad_rows, plot, kept], [subscriptions, space])
     where = Space.load(space)
     began = time.perf_counter()
     with BadRows(bad_rows) as bad, progress(quiet=quiet or as_json) as bars:
@@ -75,6 +85,8 @@ def cover(
             names = boxes.ids.slice(first, BATCH_ROWS)
             by = boxes.ids.take(coverers.slice(first, BATCH_ROWS))
             writer.write(pa.record_batch([names, by], schema=schema))
+    if kept is not None:
+        write_table(rows_of(subscriptions, boxes.ids.filter(pa.array(above < 0))), kept)
     seconds = time.perf_counter() - began
     found = redundancy(where, boxes, above)
     if plot is not None:
@@ -90,6 +102,7 @@ def cover(
         "bad_rows": bad.count,
         "seconds": round(seconds, 3),
         "output": output,
+        "kept_file": None if kept is None else str(kept),
         "plot": None if plot is None else str(plot),
     }
     text = (

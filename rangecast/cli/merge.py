@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_EVENTS = 20_000
 _ENOUGH = 16
 """Finer cells are not tried once a summary has so many times the budget of ranges."""
+_NEARLY_ALL = 0.95
+"""A summary that lets through so much saves hardly anything."""
 
 
 def merge(
@@ -36,6 +38,16 @@ def merge(
         typer.Option("--events", help="Sample events: what passes falsely is measured on them."),
     ] = None,
     output: Output = "-",
+    ranges: Annotated[
+        Path | None,
+        typer.Option("--ranges", help="Write the ranges of the recommended setting: start, end."),
+    ] = None,
+    redundant: Annotated[
+        Path | None,
+        typer.Option(
+            "--redundant", help="Write the subscriptions that add nothing to those before them."
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the trade into this file: .png or .svg.")
     ] = None,
@@ -56,6 +68,9 @@ def merge(
     A summary may let too much through, never too little. One row a setting: its attributes, bits
     and cells; its ranges before and within the budget; the share of the space that they hold; how
     many sample events pass and how many of these a subscription matches; the one to take.
+
+    Of the one to take, --ranges writes the ranges, and --redundant the subscriptions that others
+    hold together: the ranges are the same without them.
     """
     import numpy as np
     import pyarrow as pa
@@ -65,15 +80,18 @@ def merge(
     from rangecast.errors import UsageError
     from rangecast.kernels.jit import is_cold
     from rangecast.match.choose import build
+    from rangecast.merge import trade
     from rangecast.merge.projection import chosen_attributes
-    from rangecast.merge.trade import outcome, recommended, settings
     from rangecast.model.badrows import BadRows
     from rangecast.model.events import EventFile
-    from rangecast.model.files import write_table
+    from rangecast.model.files import format_of, write_table
     from rangecast.model.space import Space
     from rangecast.model.subscriptions import read_subscriptions
 
-    check_outputs([output, plot, bad_rows], [subscriptions, space, events])
+    for file in (ranges, redundant):
+        if file is not None:
+            format_of(file)  # refused before the work, not after it
+    check_outputs([output, plot, bad_rows, ranges, redundant], [subscriptions, space, events])
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise UsageError(f"{plot}: a plot is a .png or .svg file")
     where = Space.load(space)
@@ -111,14 +129,17 @@ def merge(
         trying = bars.add_task("trying settings", total=None)
         outcomes: list[Outcome] = []
         done: set[tuple[tuple[str, ...], str]] = set()
-        for one in settings(order, most=most, sampled=len(points) > 0):
+        for one in trade.settings(order, most=most, sampled=len(points) > 0):
             if (one.attributes, one.cells) in done:
                 continue
-            outcomes.append(outcome(where, boxes, one, budget, points, matched, limit))
+            outcomes.append(trade.outcome(where, boxes, one, budget, points, matched, limit))
             bars.advance(trying)
             if outcomes[-1].all_ranges > _ENOUGH * budget:
                 done.add((one.attributes, one.cells))
-    best = recommended(outcomes)
+        best = trade.recommended(outcomes)
+        found = trade.summed(where, boxes, best.setting, budget, points, limit)
+        if redundant is not None:
+            needless = boxes.ids.filter(pa.array(trade.redundant(where, boxes, found.cells, limit)))
     columns: dict[str, list[Any]] = {
         "attributes": [" ".join(one.setting.attributes) for one in outcomes],
         "bits": [one.setting.bits for one in outcomes],
@@ -133,6 +154,10 @@ def merge(
         "recommended": [one is best for one in outcomes],
     }
     write_table(pa.table(columns), output)
+    if ranges is not None:
+        write_table(pa.table({"start": found.ranges.starts, "end": found.ranges.ends}), ranges)
+    if redundant is not None:
+        write_table(pa.table({"subscription": needless}), redundant)
     if plot is not None:
         draw(plot, outcomes, best, budget, len(points))
     facts = {
@@ -141,10 +166,25 @@ def merge(
         "settings": len(outcomes),
         "bad_rows": bad.count,
         "output": output,
+        "ranges_file": None if ranges is None else str(ranges),
+        "redundant_file": None if redundant is None else str(redundant),
+        "redundant": None if redundant is None else len(needless),
+        "cells_digest": found.cells.digest,
+        "lets_through": _let_through(best, len(points)),
+        "worth_it": _let_through(best, len(points)) < _NEARLY_ALL,
         "recommended": {name: column[outcomes.index(best)] for name, column in columns.items()},
         "warnings": warnings,
     }
-    summary(_sentence(best, boxes.rows), facts, as_json=as_json, quiet=quiet)
+    text = _sentence(best, boxes.rows)
+    if redundant is not None:
+        text += f"; {len(needless):,} of them add nothing to those before them"
+    remedies = []
+    if any(one.all_ranges > one.ranges for one in outcomes):
+        remedies.append("a larger --budget")
+    if most < len(where):
+        remedies.append("more --attributes")
+    text += _verdict(best, len(points), remedies)
+    summary(text, facts, as_json=as_json, quiet=quiet)
 
 
 def _sentence(best: Outcome, rows: int) -> str:
@@ -152,7 +192,8 @@ def _sentence(best: Outcome, rows: int) -> str:
     setting = best.setting
     text = (
         f"take {', '.join(setting.attributes)} with {setting.bits} bits and {setting.cells} cells: "
-        f"{rows:,} subscriptions sum to {best.ranges:,} ranges, {best.share:.2%} of the space"
+        f"{_count(rows, 'subscription')} sum{'s' if rows == 1 else ''} to "
+        f"{_count(best.ranges, 'range')}, {best.share:.2%} of the space"
     )
     if best.all_ranges > best.ranges:
         text += f" ({best.all_ranges:,} before gaps up to {best.gap:,} were closed)"
@@ -161,12 +202,33 @@ def _sentence(best: Outcome, rows: int) -> str:
     return text
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _let_through(best: Outcome, events: int) -> float:
+    """Return the share of the sample events that pass, or of the space."""
+    return best.passed / events if events else best.share
+
+
+def _verdict(best: Outcome, events: int, remedies: list[str]) -> str:
+    """Say so if a summary saves hardly anything, and what could make another one do better."""
+    share = _let_through(best, events)
+    if share < _NEARLY_ALL:
+        return ""
+    passing = "sample events" if events else "space"
+    text = f"\nmerging isn't worth it on this data: {share:.1%} of the {passing} would pass anyway"
+    asked_for = best.matched / events if events else 0.0
+    if asked_for >= _NEARLY_ALL:
+        return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
+    if remedies:
+        text += f"; {' or '.join(remedies)} may hold more back"
+    return text
+
+
 def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int, events: int) -> None:
     """Draw what each setting lets through within the budget, by the ranges that it had before."""
     from rangecast.report.plots import COLOURS, figure
-
-    def height(one: Outcome) -> float:
-        return 100 * (one.passed / events if events else one.share)
 
     lines: dict[tuple[str, int], list[Outcome]] = {}
     for one in outcomes:
@@ -176,7 +238,7 @@ def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int, ev
         for (cells, count), mine in sorted(lines.items(), reverse=True):
             axes.plot(
                 [one.all_ranges for one in mine],
-                [height(one) for one in mine],
+                [100 * _let_through(one, events) for one in mine],
                 "o-" if cells == "uniform" else "s--",
                 color=COLOURS[(count - 1) % len(COLOURS)],
                 markersize=4,
@@ -186,7 +248,13 @@ def draw(path: Path, outcomes: Sequence[Outcome], best: Outcome, budget: int, ev
         if events:
             matched = 100 * best.matched / events
             axes.axhline(matched, color="black", linewidth=1, linestyle="--", label="match")
-        axes.plot(best.all_ranges, height(best), "k*", markersize=14, label="recommended")
+        axes.plot(
+            best.all_ranges,
+            100 * _let_through(best, events),
+            "k*",
+            markersize=14,
+            label="recommended",
+        )
         axes.set_title("What a summary lets through")
         axes.set_xlabel("ranges, before they are joined to meet the budget")
         axes.set_ylabel("sample events that pass, %" if events else "share of the space, %")

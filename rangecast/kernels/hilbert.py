@@ -64,7 +64,7 @@ def _turned(word: np.uint64, by: int, width: int) -> np.uint64:
 
 
 @jit
-def _next_state(
+def next_state(
     entry: np.uint64, direction: int, corner: np.uint64, axes: int
 ) -> tuple[np.uint64, int]:
     """Return the state of the sub-cube that is visited as number `corner`.
@@ -100,7 +100,7 @@ def _fill_turns(axes: int, turns: npt.NDArray[np.uint32]) -> None:
         entry, direction = np.uint64(state) & (_ALL >> (64 - axes)), state >> axes
         for corner in range(1 << axes):
             number = _number(entry, direction, np.uint64(corner), axes)
-            inner, following = _next_state(entry, direction, number, axes)
+            inner, following = next_state(entry, direction, number, axes)
             after = (np.uint64(following) << axes) | inner
             turns[(state << axes) | corner] = (after << axes) | number
 
@@ -136,7 +136,7 @@ def index_of(cell: Words, bits: int, turns: npt.NDArray[np.uint32]) -> np.uint64
             number = after & mask
         else:
             number = _number(entry, direction, corner, axes)
-            entry, direction = _next_state(entry, direction, number, axes)
+            entry, direction = next_state(entry, direction, number, axes)
         index = number if axes == 64 else (index << axes) | number
     return index
 
@@ -160,7 +160,7 @@ def cell_at(index: np.uint64, bits: int, out: Words) -> None:
         corner = _turned(number ^ (number >> 1), shift, axes) ^ entry
         for axis in range(axes):
             out[axis] |= ((corner >> axis) & _ONE) << level
-        entry, direction = _next_state(entry, direction, number, axes)
+        entry, direction = next_state(entry, direction, number, axes)
 
 
 @jit
@@ -257,7 +257,7 @@ def ranges_of_box(
                     place -= 1
                 else:
                     number = path & (_ALL >> (64 - axes))
-                    entry, direction = _next_state(
+                    entry, direction = next_state(
                         entries[level], int(np.int64(directions[level])), number, axes
                     )
                     level -= 1

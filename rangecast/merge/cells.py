@@ -3,7 +3,9 @@
 An axis has up to 2^bits cells (a million at most), cut at edges by `kernels/grid.py`: the first and
 the last reach to the ends of the line, so a value outside the domain has a cell, and a missing
 value has one of its own. Only if a discrete attribute has exactly 2^bits values does the missing
-one share the cell of the largest: then nothing is lost, a little more is let through.
+one share the cell of the largest: then nothing is lost, a little more is let through. Cells that
+are left over go with the missing value: a box that holds it holds them, so that an attribute which
+isn't mentioned is the whole axis, and the whole space is one range.
 
 Cells of equal size need the domain of an attribute; cells at quantiles of publications are small
 where publications are many, so that the parts of boundary cells that no subscription asked for
@@ -142,6 +144,12 @@ class Cells:
         out = np.empty((len(points), len(self.axes)), np.uint64)
         cells_of_points(_fixed(points), *self._flat, np.uint64((1 << self.bits) - 1), out)
         return out
+
+    def spans(self, lo: Floats, hi: Floats) -> tuple[Words, Words]:
+        """Return the first and the last cells (n, axes) of boxes (n, d)."""
+        last = self.cells(hi)
+        last[np.isposinf(hi[:, list(self.axes)])] = np.uint64((1 << self.bits) - 1)
+        return self.cells(lo), last
 
     def places(self, points: Floats) -> Words:
         """Return the places of points (n, d) on the curve."""

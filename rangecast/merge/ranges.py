@@ -73,7 +73,7 @@ def range_sets(
     """Return the ranges of boxes (n, d) by subscription; `owner` as in `Boxes`."""
     if limit < 1:
         raise UsageError(f"a subscription has at least one range; given as the most: {limit}")
-    first, last = cells.cells(lo), cells.cells(hi)
+    first, last = cells.spans(lo, hi)
     room = ROOM * limit
     starts, ends = np.empty((2, max(2 * room, 8 * len(first))), np.uint64)
     offsets = np.zeros(len(first) + 1, np.int64)

@@ -27,6 +27,7 @@ from rangecast.errors import UsageError, near
 from rangecast.merge.bitmap import LEAST_EVENTS, WIDEST, empty_bits, mark, marked
 from rangecast.merge.cells import Cells
 from rangecast.merge.edits import DONE, NO_NODES, edit, held, missing, read_ranges
+from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, range_sets, tree_of_ranges
 from rangecast.merge.tree import STEPS
 from rangecast.merge.tree_build import empty_tree, grown
@@ -376,8 +377,8 @@ class Table:
         return Ranges(starts, ends)
 
     def share(self) -> float:
-        """Return the share of all cells that the table holds."""
-        return self.ranges().cells / (int(self.cells.top) + 1)
+        """Return the share of the values of the space that the table holds."""
+        return share_of(self.space, self.cells, self.ranges())
 
     def _points(self, events: Any) -> Floats:
         if not isinstance(events, np.ndarray):

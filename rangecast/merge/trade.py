@@ -2,7 +2,7 @@
 
 A setting says which attributes a table takes, how many bits, and how its cells are cut. A summary
 that has more ranges than the budget is joined over its smallest gaps until it fits. Measured are
-the ranges, the share of the space (in cells) that they hold, and on sample events the false
+the ranges, the share of the space that they hold, and on sample events the false
 positives: events that the summary lets through and no subscription matches (paper 004, sections 5,
 6.2 and 6.3).
 """
@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from rangecast.errors import UsageError
 from rangecast.merge.cells import Cells
+from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
+from rangecast.merge.table import Table
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.space import Space
 
@@ -79,6 +81,37 @@ def holds(ranges: Ranges, places: npt.NDArray[np.uint64]) -> Mask:
     return np.asarray((at >= 0) & (places <= ranges.ends[np.maximum(at, 0)]))
 
 
+class Summary(NamedTuple):
+    """What subscriptions sum to."""
+
+    cells: Cells
+    """Where events lie on the curve."""
+    ranges: Ranges
+    all_ranges: int
+    gap: int
+
+
+def summed(
+    space: Space,
+    boxes: Boxes,
+    setting: Setting,
+    budget: int,
+    points: Floats,
+    limit: int = LIMIT,
+) -> Summary:
+    """Sum up; `points` are sample events, which some cells are made from."""
+    cells = setting.made(space, points)
+    exact = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+    ranges, gap = within_budget(exact, budget)
+    return Summary(cells, ranges, len(exact), gap)
+
+
+def redundant(space: Space, boxes: Boxes, cells: Cells, limit: int = LIMIT) -> Mask:
+    """Return which subscriptions add nothing to those before: the sum is the same without them."""
+    added = Table(space, cells=cells, limit=limit).add_many(boxes)
+    return np.asarray(np.diff(added.offsets) == 0)
+
+
 def outcome(
     space: Space,
     boxes: Boxes,
@@ -89,13 +122,11 @@ def outcome(
     limit: int = LIMIT,
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""
-    cells = setting.made(space, points)
-    exact = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
-    ranges, gap = within_budget(exact, budget)
+    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit)
     passed = holds(ranges, cells.places(points))
-    share = ranges.cells / (int(cells.top) + 1)
+    share = share_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
-    return Outcome(setting, len(exact), len(ranges), gap, share, *counts)
+    return Outcome(setting, before, len(ranges), gap, share, *counts)
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
