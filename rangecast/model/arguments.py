@@ -18,6 +18,7 @@ from rangecast.errors import UsageError
 from rangecast.model.space import Space
 
 Floats = npt.NDArray[np.float64]
+_NUMBERS = (int, float, Decimal, np.integer, np.floating)
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
@@ -72,8 +73,7 @@ def weights_of(space: Space, given: Any, before: Floats | None) -> Floats | None
 
 def _finite(value: Any) -> float | None:
     """Return a finite number as a double, `None` if it isn't one."""
-    numbers = int | float | Decimal | np.integer | np.floating
-    if isinstance(value, bool) or not isinstance(value, numbers):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         return None
     try:
         number = float(value)

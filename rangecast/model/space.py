@@ -126,23 +126,17 @@ _OPTIONS = {
     "string": (),
     "hierarchy": ("tree",),
 }
+_REQUIRED = ("values", "tree")
 _ELSEWHERE = {
-    "date": "timestamp",
-    "datetime": "timestamp",
-    "time": "timestamp",
-    "float": "number",
-    "double": "number",
-    "decimal": "number",
-    "int": "integer",
-    "long": "integer",
+    **dict.fromkeys(("date", "datetime", "time"), "timestamp"),
+    **dict.fromkeys(("float", "double", "decimal", "real"), "number"),
+    **dict.fromkeys(("int", "long", "bigint"), "integer"),
+    **dict.fromkeys(("str", "text", "varchar"), "string"),
     "bool": "boolean",
     "enum": "category",
-    "text": "string",
-    "str": "string",
     "tree": "hierarchy",
 }
-"""What other systems call the types."""
-_REQUIRED = ("values", "tree")
+"""What other systems call our types."""
 
 
 def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:
@@ -153,8 +147,8 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
     where = f"attribute {name!r}" if name else f"attribute {place} (it has no name)"
     if kind not in KINDS:
         wrong = "has no type" if kind is None else f"has the unknown type {kind!r}"
-        meant = _ELSEWHERE.get(str(kind).casefold())
-        hint = f"use {meant!r}" if meant else near(str(kind), list(KINDS))
+        ours = _ELSEWHERE.get(str(kind).lower())
+        hint = near(str(kind), list(KINDS)) if ours is None else f"use {ours!r}"
         raise SpaceError(f"{where} {wrong}; {hint}")
     options = {key: value for key, value in table.items() if key not in ("name", "type")}
     for key in options:
