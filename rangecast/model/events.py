@@ -180,6 +180,6 @@ def encode_events(space: Space, events: Any, *, ignore_unknown: bool = False) ->
 def _unknown(space: Space, name: str) -> str:
     return (
         f"unknown attribute {name!r}: {near(str(name), space.names)}\n"
-        "  to do: correct the name, leave it out, or let unknown ones be ignored "
-        "(ignore_unknown=True, in the shell --ignore-unknown-columns)"
+        "  to do: correct the name or leave it out; an Engine passes over it with "
+        "ignore_unknown=True, a command with --ignore-unknown-columns"
     )
