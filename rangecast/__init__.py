@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rangecast.errors import SpaceError as SpaceError
     from rangecast.errors import UsageError as UsageError
     from rangecast.errors import ValueRefusedError as ValueRefusedError
+    from rangecast.liveset import Subscription as Subscription
     from rangecast.model.attributes import Boolean as Boolean
     from rangecast.model.attributes import Category as Category
     from rangecast.model.attributes import Hierarchy as Hierarchy
@@ -60,6 +61,7 @@ _HOMES = {
     "Space": "model.space",
     "SpaceError": "errors",
     "String": "model.attributes",
+    "Subscription": "liveset",
     "Timestamp": "model.attributes",
     "UsageError": "errors",
     "ValueRefusedError": "errors",

@@ -23,9 +23,12 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.liveset import Id, LiveSet, State
 from rangecast.match.live import Live, match_live
-from rangecast.match.result import Counts, Matches
+from rangecast.match.result import Counts, Matches, Rows
+from rangecast.model.arguments import whole
+from rangecast.model.attributes import Timestamp
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.model.events import encode_event, encode_events
+from rangecast.model.rows import Columns
 from rangecast.model.rows import boxes_of as boxes_of_rows
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
@@ -37,28 +40,32 @@ from rangecast.rank.slabs import How, Slabs
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Subscriptions by event; those of one event in any order."""
+    """Subscriptions by event."""
 
     matches: Matches
     event_ids: pa.Array | None
     """Of the batch; `None`: its events are numbered from 0."""
-    _ids: npt.NDArray[Any]
+    _columns: Columns
 
     def __len__(self) -> int:
         return len(self.matches.offsets) - 1
 
     def of(self, event: int) -> list[Id]:
-        """Return the subscriptions that hold an event, by its place in the batch."""
-        found: list[Id] = self._ids[self.matches.of(event)].tolist()
-        return found
+        """Return the subscriptions that hold an event, by its place, in order of arrival."""
+        return _by_arrival(self._columns, self.matches.of(event))
 
     def table(self) -> pa.Table:
-        """Return all pairs, with columns event and subscription."""
+        """Return all pairs, with columns event and subscription.
+
+        Events are in order; the subscriptions of one event are in any order, since to sort them
+        would take longer than to find them. `of` has them in order of arrival.
+        """
+        ids = self._columns.ids
         events = pa.array(self.matches.events)
         if self.event_ids is not None:
             events = self.event_ids.take(events)
-        kind = pa.int64() if self._ids.dtype == np.int64 else pa.large_string()
-        subscriptions = pa.array(self._ids[self.matches.rows], kind)
+        kind = pa.int64() if ids.dtype == np.int64 else pa.large_string()
+        subscriptions = pa.array(ids[self.matches.rows], kind)
         return pa.table({"event": events, "subscription": subscriptions})
 
 
@@ -67,21 +74,21 @@ class Engine(LiveSet):
 
     # ---- matching
 
-    def match(self, event: Mapping[str, Any]) -> list[Id]:
-        """Return the subscriptions that hold one event, in order of arrival."""
-        state = self._state  # before encoding: a string is known by then if the state needs it
-        point = encode_event(self.space, event)
-        rows = self._match(state, point[None], 1).rows
-        order = np.argsort(state.columns.arrival[rows], kind="stable")
-        found: list[Id] = state.columns.ids[rows[order]].tolist()
-        return found
+    def match(self, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> list[Id]:
+        """Return the subscriptions that hold one event, in order of arrival.
 
-    def match_many(self, events: Any, *, threads: int = 1) -> Answers:
+        ignore_unknown   an event may have values that are no attribute of the space
+        """
+        state = self._state  # before encoding: a string is known by then if the state needs it
+        point = encode_event(self.space, event, ignore_unknown=ignore_unknown)
+        return _by_arrival(state.columns, self._match(state, point[None], 1).rows)
+
+    def match_many(self, events: Any, *, ignore_unknown: bool = False, threads: int = 1) -> Answers:
         """Return the subscriptions that hold each event of a table, DataFrame or list of dicts."""
         state = self._state
-        encoded = encode_events(self.space, events)
-        matches = self._match(state, encoded.points, threads)
-        return Answers(matches, encoded.ids, state.columns.ids)
+        encoded = encode_events(self.space, events, ignore_unknown=ignore_unknown)
+        matches = self._match(state, encoded.points, whole("threads", threads))
+        return Answers(matches, encoded.ids, state.columns)
 
     def match_points(self, points: Floats, *, threads: int = 1) -> Answers:
         """Return the subscriptions that hold each point, (events, d): events already encoded."""
@@ -92,8 +99,8 @@ class Engine(LiveSet):
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {given.shape}"
             )
-        matches = self._match(state, given, threads)
-        return Answers(matches, None, state.columns.ids)
+        matches = self._match(state, given, whole("threads", threads))
+        return Answers(matches, None, state.columns)
 
     def _match(self, state: State, points: Floats, threads: int) -> Matches:
         if threads > 1 and len(points) >= 2 * threads:
@@ -114,14 +121,17 @@ class Engine(LiveSet):
         *,
         relaxed: bool = False,
         how: How | None = None,
+        ignore_unknown: bool = False,
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of one event and their scores, best first.
 
         relaxed   one attribute is enough, and the score is the sum of the weights that hold
         how       values may be spans, pairs (first, last), which a subscription must `overlap`
                   or `contain`
+
+        `ignore_unknown` is as in `match`, here and below.
         """
-        state, spans = self._state, self._spans(event, how)
+        state, spans = self._state, self._spans(event, how, ignore_unknown)
         best = self._best(state, spans, k, relaxed, how)
         return Rankings(best, None, state.columns.ids).of(0)
 
@@ -133,6 +143,7 @@ class Engine(LiveSet):
         relaxed: bool = False,
         budget: int | None = None,
         clock: str | None = None,
+        ignore_unknown: bool = False,
     ) -> Rankings:
         """Return the k best of each event of a table, DataFrame or list of dicts.
 
@@ -140,11 +151,13 @@ class Engine(LiveSet):
                   each of its seconds, the best ones
         """
         state = self._state
-        encoded = encode_events(self.space, events)
-        k = k if budget is None else min(k, budget)
+        if budget is not None:
+            k = min(whole("k", k), whole("budget", budget))
+        axis = None if clock is None else self._clock(clock, budget)
+        encoded = encode_events(self.space, events, ignore_unknown=ignore_unknown)
         best = self._best(state, (encoded.points, encoded.points), k, relaxed, None)
-        if budget is not None and clock is not None:
-            best = shed(best, seconds_of(encoded.points[:, self.space.axis(clock)]), budget)
+        if budget is not None and axis is not None:
+            best = shed(best, seconds_of(encoded.points[:, axis]), budget)
         return Rankings(best, encoded.ids, state.columns.ids)
 
     def best_adjusted(
@@ -156,13 +169,14 @@ class Engine(LiveSet):
         between: tuple[float, float] = (0.0, 1.0),
         relaxed: bool = False,
         how: How | None = None,
+        ignore_unknown: bool = False,
     ) -> list[tuple[Id, float]]:
         """Return the k best by their scores times a factor that depends on the event.
 
         factor    ids of some subscriptions -> the factor of each, for this event
         between   the least and the most that it can be: the closer, the fewer are looked at
         """
-        state, spans = self._state, self._spans(event, how)
+        state, spans = self._state, self._spans(event, how, ignore_unknown)
         best = best_adjusted(
             lambda _, ask: self._best(state, spans, ask, relaxed, how),
             1,
@@ -174,14 +188,19 @@ class Engine(LiveSet):
         return Rankings(best, None, state.columns.ids).of(0)
 
     def best_uncertain(
-        self, event: Mapping[str, Any], k: int = 10, *, chances: Mapping[str, float]
+        self,
+        event: Mapping[str, Any],
+        k: int = 10,
+        *,
+        chances: Mapping[str, float],
+        ignore_unknown: bool = False,
     ) -> list[tuple[Id, float]]:
         """Return the k best by their scores times the probability that they surely hold.
 
         event     values may be spans, pairs (first, last), which a subscription must contain
         chances   the probability that a value lies in its span, where that isn't certain
         """
-        state, (lo, hi) = self._state, self._spans(event, "contain")
+        state, (lo, hi) = self._state, self._spans(event, "contain", ignore_unknown)
         sure = np.ones((1, len(self.space)))
         for name, chance in chances.items():
             sure[0, self.space.axis(name)] = chance
@@ -198,18 +217,41 @@ class Engine(LiveSet):
         )
         return Rankings(best, None, state.columns.ids).of(0)
 
-    def _spans(self, event: Mapping[str, Any], how: How | None) -> tuple[Floats, Floats]:
+    def _clock(self, name: str, budget: int | None) -> int:
+        """Return the axis of a budget's clock."""
+        attribute = self.space[name]
+        if budget is None or not isinstance(attribute, Timestamp):
+            raise UsageError(
+                "a clock is a timestamp whose seconds have a budget each\n"
+                f"  given: {name!r}, a {attribute.type}, and budget={budget}\n"
+                "  to do: give both, such as budget=1000 and the name of a timestamp; or no clock"
+            )
+        return self.space.axis(name)
+
+    def _spans(
+        self, event: Mapping[str, Any], how: How | None, ignore_unknown: bool
+    ) -> tuple[Floats, Floats]:
         """Return the beginnings and the ends of an event's values, (1, d) each."""
         if how is None:
-            point = encode_event(self.space, event)[None]
+            point = encode_event(self.space, event, ignore_unknown=ignore_unknown)[None]
             return point, point
         if self.rank_index not in ("auto", Slabs.name):
             raise UsageError(
                 f"events with spans are ranked by the index 'slabs' alone; this set's is "
                 f"{self.rank_index!r}: make it with Engine(space, rank_index='auto')"
             )
-        first, last = split_spans(event)
-        return encode_event(self.space, first)[None], encode_event(self.space, last)[None]
+        lo, hi = (
+            encode_event(self.space, ends, ignore_unknown=ignore_unknown)[None]
+            for ends in split_spans(event)
+        )
+        for axis in np.flatnonzero(lo[0] > hi[0]).tolist():
+            name = self.space.names[axis]
+            raise UsageError(
+                "a span is a pair, (first, last), the first not above the last\n"
+                f"  given: {event[name]!r} for {name!r}\n"
+                "  to do: swap them"
+            )
+        return lo, hi
 
     def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:
         """Return the k best of each point, (events, d): events already encoded."""
@@ -230,9 +272,7 @@ class Engine(LiveSet):
     def boxes(self) -> Boxes:
         """Return the live subscriptions, in order of arrival."""
         state = self._state
-        live = np.flatnonzero(state.columns.died[: state.count] > state.edit)
-        live = live[np.argsort(state.columns.arrival[live], kind="stable")]
-        return boxes_of_rows(state.columns, live, len(self.space))
+        return boxes_of_rows(state.columns, state.live(), len(self.space))
 
     def save(self, path: str | Path) -> None:
         """Write the live subscriptions and the space as a snapshot folder."""
@@ -245,6 +285,12 @@ class Engine(LiveSet):
         engine = cls(space, index=index)
         engine.subscribe_many(boxes)
         return engine
+
+
+def _by_arrival(columns: Columns, rows: Rows) -> list[Id]:
+    order = np.argsort(columns.arrival[rows], kind="stable")
+    found: list[Id] = columns.ids[rows[order]].tolist()
+    return found
 
 
 def _concatenated(found: Sequence[Matches]) -> Matches:

@@ -15,24 +15,25 @@ Edits take a lock and follow one another.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.match.choose import Index, build, check_index
+from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
-from rangecast.model.boxes import Boxes, Rows, id_array
-from rangecast.model.filters import Filter, boxes_of, parse
-from rangecast.model.rows import Columns, Longs, RowStore
+from rangecast.model.boxes import Boxes, Rows
+from rangecast.model.filters import Filter, parse
+from rangecast.model.rows import Columns, Longs, RowStore, terms_of
 from rangecast.model.rows import boxes_of as boxes_of_rows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.wording import text_of
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
 
@@ -75,10 +76,26 @@ class State:
     dead: int
     parts: tuple[Part, ...]
 
+    def live(self) -> Longs:
+        """Return the rows that live, in order of arrival."""
+        rows = np.flatnonzero(self.columns.died[: self.count] > self.edit)
+        return rows[np.argsort(self.columns.arrival[rows], kind="stable")]
+
     @property
     def indexed(self) -> int:
         """Rows before this one are in parts; the others are recent."""
         return self.parts[-1].end if self.parts else 0
+
+
+class Subscription(NamedTuple):
+    """A subscription of a live set, for a person to read."""
+
+    id: Id
+    filter: str
+    """A text that means the same as the one that was given."""
+    score: float
+    weights: dict[str, float]
+    """By attribute; one that isn't there is 1."""
 
 
 class LiveSet:
@@ -106,6 +123,28 @@ class LiveSet:
     def __contains__(self, subscription: Id) -> bool:
         return subscription in self._row_of
 
+    def __iter__(self) -> Iterator[Id]:
+        """Go through the ids, in order of arrival, of the set as it is at the beginning."""
+        state = self._state
+        found: list[Id] = state.columns.ids[state.live()].tolist()
+        return iter(found)
+
+    def __getitem__(self, subscription: Id) -> Subscription:
+        """Return what a subscription wants, its score and its weights."""
+        with self._edits:
+            row, columns = self._row(subscription), self._store.columns
+        weights = {}
+        if columns.weights is not None:
+            given = zip(self.space.names, columns.weights[row].tolist(), strict=True)
+            weights = {name: weight for name, weight in given if weight != 1}
+        text = text_of(self.space, terms_of(columns, row))
+        return Subscription(subscription, text, float(columns.scores[row]), weights)
+
+    def __repr__(self) -> str:
+        count = len(self)
+        noun = "subscription" if count == 1 else "subscriptions"
+        return f"<{type(self).__name__}: {count:,} {noun} over {self.space}>"
+
     # ---- edits
 
     def subscribe(
@@ -116,12 +155,14 @@ class LiveSet:
         score: float = 0.0,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Add a subscription; its id must be new."""
-        add = self._prepared(subscription, filter, score, weights)
+        """Add a subscription; its id must be new. A weight not given is 1."""
+        boxes = self._checked(subscription, filter).boxes
+        score, given = score_of(score), weights_of(self.space, weights, None)
         with self._edits:
             if subscription in self._row_of:
                 raise UsageError(f"subscription {subscription!r} is there already; use replace")
-            self._row_of[subscription] = add(self._arrivals)
+            row = self._store.append_one(subscription, boxes, score, given, self._arrivals)
+            self._row_of[subscription] = row
             self._arrivals += 1
             self._publish([])
 
@@ -130,15 +171,14 @@ class LiveSet:
         subscription: Id,
         filter: str | Filter,  # noqa: A002
         *,
-        score: float = 0.0,
+        score: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Put a new filter in place of a subscription's old one; it keeps its place in ties."""
-        add = self._prepared(subscription, filter, score, weights)
-        with self._edits:
-            old = self._row(subscription)
-            self._row_of[subscription] = add(int(self._store.columns.arrival[old]))
-            self._publish([old])
+        """Put a new filter in place of a subscription's old one; it keeps its place in ties.
+
+        Its score and its weights stay, except for what is given.
+        """
+        self._change(subscription, self._checked(subscription, filter), score, weights)
 
     def rescore(
         self,
@@ -148,21 +188,25 @@ class LiveSet:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Give a subscription another score or other weights; what isn't given stays."""
+        self._change(subscription, None, score, weights)
+
+    def _change(
+        self,
+        subscription: Id,
+        filter: Filter | None,  # noqa: A002
+        score: float | None,
+        weights: Mapping[str, float] | None,
+    ) -> None:
+        """Put another row in place of a subscription's; what is `None` stays."""
         with self._edits:
-            old = self._row(subscription)
-            columns = self._store.columns
-            boxes = boxes_of_rows(columns, np.array([old]), len(self.space))
-            changed = boxes.weights
-            if weights is not None:
-                changed = np.ones((1, len(self.space))) if changed is None else changed.copy()
-                for name, weight in weights.items():
-                    changed[0, self.space.axis(name)] = weight
-            scores = boxes.scores if score is None else [score]
-            boxes = Boxes.of(
-                boxes.lo, boxes.hi, owner=boxes.owner, ids=boxes.ids, scores=scores, weights=changed
-            )
-            self._store.append(boxes, columns.arrival[[old]])
-            self._row_of[subscription] = self._store.count - 1
+            old, columns = self._row(subscription), self._store.columns
+            boxes = terms_of(columns, old) if filter is None else filter.boxes
+            number = float(columns.scores[old]) if score is None else score_of(score)
+            before = None if columns.weights is None else columns.weights[old]
+            given = weights_of(self.space, weights, before)
+            arrival = int(columns.arrival[old])
+            row = self._store.append_one(subscription, boxes, number, given, arrival)
+            self._row_of[subscription] = row
             self._publish([old])
 
     def unsubscribe(self, subscription: Id) -> None:
@@ -172,8 +216,12 @@ class LiveSet:
             del self._row_of[subscription]
             self._publish([row])
 
-    def subscribe_many(self, subscriptions: Boxes | pa.Table | str | Path) -> int:
-        """Add all of a table, a file or `Boxes`, as one edit; return how many."""
+    def subscribe_many(self, subscriptions: Any) -> int:
+        """Add all of these as one edit; return how many.
+
+        They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
+        columns, with the columns of a file (`model.subscriptions`); or `Boxes`.
+        """
         boxes = self._many(subscriptions)
         with self._edits:
             ids = boxes.ids.to_pylist()
@@ -201,14 +249,8 @@ class LiveSet:
             self._publish(rows)
         return len(ids)
 
-    def _prepared(
-        self,
-        subscription: Id,
-        given: str | Filter,
-        score: float,
-        weights: Mapping[str, float] | None,
-    ) -> Callable[[int], int]:
-        """Check a subscription; return what adds it with a place in the order, giving its row."""
+    def _checked(self, subscription: Id, given: str | Filter) -> Filter:
+        """Return a filter of this space; refuse what can't be an id."""
         one = given if isinstance(given, Filter) else parse(self.space, given)
         if one.space is not self.space and one.space != self.space:
             raise UsageError(f"the filter is of another space, {one.space}; use {self.space}")
@@ -216,24 +258,9 @@ class LiveSet:
             raise UsageError(f"an id is an integer or a text; given: {subscription!r}")
         if isinstance(subscription, int) and not INT64_MIN <= subscription <= INT64_MAX:
             raise UsageError(f"an integer id has at most 64 bits; given: {subscription}")
-        if not math.isfinite(score):
-            raise UsageError(f"a score is a finite number; given: {score!r}")
-        if weights is None:
-            return lambda arrival: self._store.append_one(subscription, one.boxes, score, arrival)
-        values = np.ones((1, len(self.space)))
-        for name, weight in weights.items():
-            values[0, self.space.axis(name)] = weight
-        lo, hi, owner = boxes_of(self.space, [one])
-        ids = id_array([subscription])
-        boxes = Boxes.of(lo, hi, owner=owner, ids=ids, scores=[score], weights=values)
+        return one
 
-        def add(arrival: int) -> int:
-            self._store.append(boxes, np.array([arrival]))
-            return self._store.count - 1
-
-        return add
-
-    def _many(self, given: Boxes | pa.Table | str | Path) -> Boxes:
+    def _many(self, given: Any) -> Boxes:
         if isinstance(given, str | Path):
             return read_subscriptions(given, self.space)
         boxes = given if isinstance(given, Boxes) else encode_subscriptions(self.space, given)

@@ -104,7 +104,7 @@ class History(RuleBasedStateMachine):
                 for name, (lo, hi) in self.model.items()
                 if ((lo <= point) & (point <= hi)).all(axis=1).any()
             ]
-            assert sorted(answers.of(event)) == sorted(expected)
+            assert answers.of(event) == expected
             values = {f"a{j}": None if v == np.inf else v for j, v in enumerate(point.tolist())}
             assert one.match(values) == expected
 
@@ -112,7 +112,7 @@ class History(RuleBasedStateMachine):
     def knows_what_lives(self):
         assert len(self.engine) == len(self.model)
         assert all(name in self.engine for name in self.model)
-        assert self.engine.boxes().ids.to_pylist() == list(self.model)
+        assert self.engine.boxes().ids.to_pylist() == list(self.engine) == list(self.model)
 
 
 @pytest.mark.parametrize("index", INDEXES)

@@ -206,8 +206,13 @@ class History(RuleBasedStateMachine):
         value = lo[None], hi[None], score, np.array([[weight, 1.0]])
         if self.model and data.draw(st.booleans()):
             name = data.draw(st.sampled_from(sorted(self.model)))
-            self.engine.replace(name, told, score=score, weights={"a0": weight})
-            self.model[name] = value
+            if data.draw(st.booleans()):
+                self.engine.replace(name, told, score=score, weights={"a0": weight})
+                kept = np.array([[weight, self.model[name][3][0, 1]]])
+                self.model[name] = *value[:3], kept
+            else:  # score and weights stay
+                self.engine.replace(name, told)
+                self.model[name] = *value[:2], *self.model[name][2:]
         else:
             name = self.add(*value)
             self.engine.subscribe(name, told, score=score, weights={"a0": weight})
@@ -273,7 +278,7 @@ def test_a_replacement_keeps_its_place_in_ties():
     assert engine.best({"a0": 3}, 1) == [("second", 2.0)]
     assert engine.best({"a0": 9}, 1) == []
     assert engine.best({"a0": 3}, 1, relaxed=True) == [("first", 1.0)]
-    with pytest.raises(UsageError, match="scores are finite"):
+    with pytest.raises(UsageError, match="a score is a finite number"):
         engine.rescore("first", INF)
 
 

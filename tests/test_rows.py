@@ -42,7 +42,7 @@ def test_one_row_at_a_time_gives_the_same_columns(some):
             tuple((int(j), some.lo[b, j], some.hi[b, j]) for j in np.flatnonzero(mentioned[b]))
             for b in np.flatnonzero(some.owner == row)
         ]
-        assert apart.append_one(some.ids[row].as_py(), terms, some.scores[row], row) == row
+        assert apart.append_one(some.ids[row].as_py(), terms, some.scores[row], None, row) == row
     assert (apart.count, apart.boxes, apart.terms) == (
         together.count,
         together.boxes,

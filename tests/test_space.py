@@ -122,3 +122,17 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SpaceError, match=r"binary\.toml"):
         Space.load(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"), [("date", "timestamp"), ("Float", "number"), ("text", "string")]
+)
+def test_a_type_that_others_call_so_is_named_as_here(kind, meant):
+    with pytest.raises(SpaceError, match=f"the unknown type '{kind}'; use '{meant}'"):
+        Space.from_toml(f'[[attribute]]\nname = "x"\ntype = "{kind}"')
+
+
+def test_a_timestamp_begins_at_a_time_a_date_or_a_text():
+    table = '[[attribute]]\nname = "at"\ntype = "timestamp"\nmin = '
+    given = ("2020-01-01T00:00:00Z", "2020-01-01", '"2020-01-01T00:00:00Z"', '"2020-01-01"')
+    assert len({Space.from_toml(table + one)["at"].domain for one in given}) == 1

@@ -206,6 +206,20 @@ def test_edits_make_versions(tmp_path):
     assert versions.refused(2) == []
 
 
+def test_a_replacement_keeps_its_score_unless_the_edit_has_one(tmp_path):
+    versions = Versions(tmp_path / "v")
+    edits = Edits(tmp_path / "e", versions, SPACE)
+    added = [subscribe(one, "price < 5", score=7) for one in "abc"]
+    changed = [
+        {"id": "a", "op": "replace", "filter": "price < 6"},
+        {"id": "b", "op": "replace", "filter": "price < 6", "score": 0},
+        {"id": "c", "op": "replace", "filter": "price < 6", "score": 9},
+    ]
+    edit_file(tmp_path / "e", "1.jsonl", [*added, *changed])
+    assert edits.apply() == 1
+    assert versions.load(1)[0].scores.tolist() == [7, 0, 9]
+
+
 def test_a_version_published_by_hand_keeps_the_count_of_edits(tmp_path):
     versions = Versions(tmp_path / "v")
     edits = Edits(tmp_path / "e", versions, SPACE)

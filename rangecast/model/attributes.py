@@ -40,6 +40,8 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _FRACTION_TEXT = re.compile(r"[.,]([0-9]{7,})")
 
+_EMPTY = "this is an empty text; a missing value is null or None"
+
 Interval = tuple[float, float]
 
 
@@ -330,7 +332,7 @@ class Category(_Named):
         try:
             return self.codes[self._text(value)]
         except KeyError:
-            hint = near(value, self.values)
+            hint = _EMPTY if value == "" else near(value, self.values)
             raise self._refuse(value, f"takes one of its listed values ({hint})") from None
 
     def value(self, coordinate: float) -> str:
@@ -421,7 +423,8 @@ class Hierarchy(_Named):
             return self.codes[text]
         if text in self.ranges:
             raise self._refuse(value, "takes a leaf of its tree; this is a concept above leaves")
-        raise self._refuse(value, f"takes a leaf of its tree ({near(text, self.leaves)})")
+        hint = _EMPTY if text == "" else near(text, self.leaves)
+        raise self._refuse(value, f"takes a leaf of its tree ({hint})")
 
     def value(self, coordinate: float) -> str:
         return self.leaves[int(coordinate)]

@@ -71,14 +71,19 @@ class Boxes:
             raise UsageError("owner takes one row a box, ascending from 0, none left out")
         ids = id_array(np.arange(rows) if ids is None else ids)
         scores = frozen(np.zeros(rows) if scores is None else scores, np.float64)
+        if len(ids) != rows or scores.shape != (rows,):
+            raise UsageError(f"{rows} subscriptions, {len(ids)} ids, {len(scores)} scores")
         if weights is not None:
             weights = frozen(weights, np.float64)
             if weights.shape != (rows, lo.shape[1]):
                 raise UsageError(f"weights take the shape {(rows, lo.shape[1])}")
-            if not (np.isfinite(weights) & (weights >= 0)).all():
-                raise UsageError("weights are finite and not negative")
-        if len(ids) != rows or scores.shape != (rows,):
-            raise UsageError(f"{rows} subscriptions, {len(ids)} ids, {len(scores)} scores")
+            good = np.isfinite(weights) & (weights >= 0)
+            if not good.all():
+                row, axis = np.argwhere(~good)[0].tolist()
+                raise UsageError(
+                    f"weights are finite and not negative; given for attribute {axis} of "
+                    f"subscription {ids[row]}: {weights[row, axis]}"
+                )
         if not np.isfinite(scores).all():
             raise UsageError("scores are finite")
         return cls(lo, hi, owner, ids, scores, weights)

@@ -6,7 +6,7 @@ what a Python program holds. Both end in `Events`: ids and an array of coordinat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from rangecast.model.columns import encode, explain
 from rangecast.model.files import Batch, format_of, read_batches
 from rangecast.model.ids import Duplicates, id_type
 from rangecast.model.space import Space
+from rangecast.model.tables import batch_of, shown
 
 Floats = npt.NDArray[np.float64]
 REMEDY = "correct the value, or set bad rows aside with --bad-rows FILE"
@@ -136,48 +137,49 @@ def pass_over(row: int, text: str, why: str) -> None:
     """Leave a broken row to the pass that reports it."""
 
 
-def encode_event(space: Space, event: Mapping[str, Any]) -> Floats:
+def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Return the attributes of one event and their values."""
+    try:
+        return event.items()
+    except AttributeError:
+        raise UsageError(
+            "an event is a dict from attributes to values\n"
+            f"  given: {shown(event)}\n"
+            "  to do: give a single dict; lists and tables go to match_many and best_many"
+        ) from None
+
+
+def encode_event(space: Space, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> Floats:
     """Return the coordinates of one event, (d,); what it has no value for is missing."""
     point = np.full(len(space), np.inf)
-    for name, value in event.items():
-        if name != "id":
-            axis = space.axis(name)
+    for name, value in values_of(event):
+        axis = space.axes.get(name)
+        if axis is not None:
             point[axis] = space.attributes[axis].coordinate(value)
+        elif name != "id" and not ignore_unknown:
+            raise UsageError(_unknown(space, name))
     return point
 
 
-def encode_events(space: Space, events: Any) -> Events:
+def encode_events(space: Space, events: Any, *, ignore_unknown: bool = False) -> Events:
     """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
 
     A key that is absent, `None` or null is a missing value. The first event that can't be used
     raises a `BadRowError`.
     """
-    data = _as_batch(events)
+    data = batch_of(events, "events")
     for name in data.schema.names:
-        if name != "id" and name not in space.names:
-            raise UsageError(f"unknown attribute {name!r}: {near(name, space.names)}")
+        if name != "id" and name not in space.axes and not ignore_unknown:
+            raise UsageError(_unknown(space, name))
     rows = np.arange(data.num_rows)
     good = np.ones(len(rows), np.bool_)
     points = points_of(space, Batch(rows, data), "events", BadRows(), good, nan_is_missing=False)
     return Events(data.column("id") if "id" in data.schema.names else pa.array(rows), points)
 
 
-def _as_batch(events: Any) -> pa.RecordBatch:
-    try:
-        if isinstance(events, pa.RecordBatch):
-            return events
-        if isinstance(events, Mapping):
-            table = pa.table(dict(events))
-        elif hasattr(events, "__arrow_c_stream__"):
-            table = pa.table(events)
-        else:
-            rows = list(events)
-            names = dict.fromkeys(name for row in rows for name in row)
-            if not names:
-                return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-            table = pa.table({name: [row.get(name) for row in rows] for name in names})
-        return pa.record_batch([c.combine_chunks() for c in table.columns], table.schema.names)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"events are an Arrow table, a dict of columns or a list of dicts: {error}"
-        ) from None
+def _unknown(space: Space, name: str) -> str:
+    return (
+        f"unknown attribute {name!r}: {near(str(name), space.names)}\n"
+        "  to do: correct the name or leave it out; an Engine passes over it with "
+        "ignore_unknown=True, a command with --ignore-unknown-columns"
+    )

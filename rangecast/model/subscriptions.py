@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from rangecast.model.files import Batch, format_of, read_batches
 from rangecast.model.filters import boxes_of, parse
 from rangecast.model.ids import Duplicates, id_type
 from rangecast.model.space import Space
+from rangecast.model.tables import table_of
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -65,9 +66,12 @@ def read_subscriptions(
     return _joined(parts, len(space))
 
 
-def encode_subscriptions(space: Space, table: pa.Table) -> Boxes:
-    """Return the subscriptions of an Arrow table with the columns that a file would have."""
-    batches = _table_batches(table)
+def encode_subscriptions(space: Space, given: Any) -> Boxes:
+    """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
+
+    Their columns are those that a file would have.
+    """
+    batches = _table_batches(table_of(given, "subscriptions"))
     reader = _Reader("subscriptions", space, BadRows(), ignore_unknown=False)
     kind = id_type(iter(batches), columnar=True)
     duplicates = Duplicates("subscriptions", reader.bad, lambda: iter(batches))

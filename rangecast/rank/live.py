@@ -18,6 +18,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import Floats, Rows, frozen
+from rangecast.model.events import values_of
 from rangecast.model.rows import Axes, Columns, Longs, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
@@ -61,7 +62,7 @@ def split_spans(event: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     """Return the beginnings and the ends of an event whose values may be pairs."""
     pairs = {
         name: value if isinstance(value, tuple | list) else (value, value)
-        for name, value in event.items()
+        for name, value in values_of(event)
     }
     for name, pair in pairs.items():
         if len(pair) != 2:

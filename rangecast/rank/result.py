@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.model.arguments import whole
 from rangecast.model.boxes import Floats, Rows
 
 Longs = npt.NDArray[np.int64]
@@ -89,9 +90,9 @@ def new_best(events: int, k: int) -> tuple[Rows, Floats, Longs]:
 
 
 def check_k(k: int) -> None:
-    """Refuse to look for none."""
-    if k < 1:
-        raise UsageError(f"k is how many subscriptions an event gets, at least 1; given: {k}")
+    """Refuse to look for none, and what is no whole number."""
+    if type(k) is not int or k < 1:  # most are plain integers: no more is asked of them
+        whole("k", k)
 
 
 def checked(points: Floats, dimensions: int, k: int) -> Floats:

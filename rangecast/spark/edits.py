@@ -1,10 +1,11 @@
 """A table of edits as the source of versions: each file that arrives makes the next version.
 
 The files lie in one folder, in any format of `model.files`, with the columns `id`, `op`
-(subscribe, replace or unsubscribe), `filter` and `score`. Those that are new are applied in the
-order of their names, row by row, to the newest version; a version knows the files that went into
-it, so none is applied twice, whatever crashes. Names that start with `.` or `_` are passed over:
-write a file under such a name and rename it when it is complete.
+(subscribe, replace or unsubscribe), `filter` and `score`. Without a score a new subscription has
+0, and one that is replaced keeps its own. Files that are new are applied in the order of their
+names, row by row, to the newest version; a version knows the files that went into it, so none is
+applied twice, whatever crashes. Names that start with `.` or `_` are passed over: write a file
+under such a name and rename it when it is complete.
 
 An edit that can't be applied (a filter that can't be read, an id that isn't there) is refused and
 kept with its reason beside the version; the others go on.
@@ -117,7 +118,7 @@ def _rows(batch: Batch, kind: pa.DataType) -> Iterator[tuple[int, dict[str, Any]
         batch.rows.tolist(),
         ids.to_pylist(),
         *(given[name].to_pylist() for name in ("op", "filter")),
-        np.where(np.isposinf(scores), 0.0, scores).tolist(),
+        (None if np.isposinf(score) else score for score in scores.tolist()),
         strict=True,
     )
     for place, (row, one, op, text, score) in enumerate(edits):
@@ -142,6 +143,6 @@ def _apply(engine: Engine, edit: dict[str, Any]) -> None:
     elif not isinstance(text, str):
         raise UsageError(f"to {op} takes a filter; given: {text!r}")
     elif op == "subscribe":
-        engine.subscribe(one, text, score=edit["score"])
+        engine.subscribe(one, text, score=edit["score"] or 0.0)
     else:
         engine.replace(one, text, score=edit["score"])
