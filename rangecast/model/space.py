@@ -127,6 +127,16 @@ _OPTIONS = {
     "hierarchy": ("tree",),
 }
 _REQUIRED = ("values", "tree")
+_ELSEWHERE = {
+    **dict.fromkeys(("date", "datetime", "time"), "timestamp"),
+    **dict.fromkeys(("float", "double", "decimal", "real"), "number"),
+    **dict.fromkeys(("int", "long", "bigint"), "integer"),
+    **dict.fromkeys(("str", "text", "varchar"), "string"),
+    "bool": "boolean",
+    "enum": "category",
+    "tree": "hierarchy",
+}
+"""What other systems call our types."""
 
 
 def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) -> Attribute:
@@ -137,7 +147,9 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
     where = f"attribute {name!r}" if name else f"attribute {place} (it has no name)"
     if kind not in KINDS:
         wrong = "has no type" if kind is None else f"has the unknown type {kind!r}"
-        raise SpaceError(f"{where} {wrong}; {near(str(kind), list(KINDS))}")
+        ours = _ELSEWHERE.get(str(kind).lower())
+        hint = near(str(kind), list(KINDS)) if ours is None else f"use {ours!r}"
+        raise SpaceError(f"{where} {wrong}; {hint}")
     options = {key: value for key, value in table.items() if key not in ("name", "type")}
     for key in options:
         if key not in _OPTIONS[kind]:
