@@ -84,7 +84,7 @@ def test_the_report_for_machines_and_the_plot(data):
         "--json",
         cwd=data,
     )
-    facts = json.loads(done.stderr)
+    facts = json.loads(done.stdout)
     assert (facts["kept"], facts["redundant"], facts["equal"]) == (4, 2, 1)
     assert facts["coverers"] == [{"subscription": "wide", "covers": 2, "filter": "price < 10"}]
     assert facts["by_attributes"] == [

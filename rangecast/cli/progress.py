@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.status import Status
 
-from rangecast.cli.output import console, per_second
+from rangecast.cli.output import console, counted, per_second, print_json
 
 if TYPE_CHECKING:
     from rangecast.spark.answering import Done
@@ -61,21 +60,22 @@ class StreamProgress:
         self.totals["batches"] += 1
         self.totals["version"] = done.version
         if self._json:
-            print(json.dumps(done.facts()), file=sys.stderr, flush=True)
+            print_json(done.facts())
         elif self._live:
             self._status.update(self._line(done))
         else:
             self.tell(self._line(done))
 
     def _line(self, done: Done) -> str:
+        rate = per_second(done.events, done.seconds)
         line = (
-            f"batch {done.batch}, version {done.version}: {done.events:,} events in, "
-            f"{done.matches:,} matches out, {per_second(done.events, done.seconds)}"
+            f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "
+            f"{counted(done.matches, 'match', 'matches')} out, {rate}"
         )
         if done.bad_rows:
-            line += f", {done.bad_rows:,} bad rows"
+            line += f", {counted(done.bad_rows, 'bad row')}"
         if done.refused_edits:
-            line += f", {done.refused_edits:,} edits refused"
+            line += f", {counted(done.refused_edits, 'edit')} refused"
         return line
 
     def __enter__(self) -> StreamProgress:
