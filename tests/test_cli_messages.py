@@ -10,6 +10,7 @@ import pytest
 
 from rangecast.cli.main import app, main
 from rangecast.cli.output import counted, progress, taken
+from rangecast.cli.progress import StreamProgress
 from rangecast.errors import BadRow, BadRowError, SpaceError
 from rangecast.kernels.jit import noticing
 from rangecast.model.badrows import BadRows, KeptRows
@@ -219,6 +220,20 @@ def test_compiling_is_told_once_and_timed():
     assert compiled.seconds > once > 0
     double("text")
     assert compiled.seconds < 1000
+
+
+@pytest.mark.parametrize("output", [None, "-"])
+def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
+    class Done:
+        events = matches = bad_rows = refused_edits = version = 1
+        seconds = 0.5
+
+        def facts(self):
+            return {"events": 1}
+
+    StreamProgress(as_json=True, quiet=False, output=output).batch(Done())
+    line = '{"events": 1}\n'
+    assert tuple(capsys.readouterr()) == (("", line) if output else (line, ""))
 
 
 def test_words_for_numbers():

@@ -29,7 +29,15 @@ def working(text: str, *, quiet: bool) -> Iterator[None]:
 class StreamProgress:
     """Is told of each batch; shows rows in, matches out, rate and version."""
 
-    def __init__(self, *, as_json: bool, quiet: bool, doing: str = "waiting for the first batch"):
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        quiet: bool,
+        doing: str = "waiting for the first batch",
+        output: str | None = None,
+    ):
+        """Say in `output` that results go to stdout, by `-`: JSON goes to stderr then."""
         self.totals: dict[str, Any] = {
             "batches": 0,
             "events": 0,
@@ -40,6 +48,7 @@ class StreamProgress:
             "version": None,
         }
         self._json = as_json
+        self._output = output
         self._silent = quiet or as_json
         self._live = sys.stderr.isatty() and not self._silent
         self._status = Status(doing, console=console)
@@ -60,7 +69,7 @@ class StreamProgress:
         self.totals["batches"] += 1
         self.totals["version"] = done.version
         if self._json:
-            print_json(done.facts())
+            print_json(done.facts(), output=self._output)
         elif self._live:
             self._status.update(self._line(done))
         else:
