@@ -25,9 +25,19 @@ class SpaceError(RangecastError):
 class ValueRefusedError(RangecastError):
     """A value can't be a coordinate of its attribute."""
 
+    def __init__(self, reason: str, given: str | None = None):
+        super().__init__(reason if given is None else f"{reason}, given: {given}")
+        self.reason = reason
+        """Why, without what was given: for who shows that anyway."""
+
 
 class FilterError(RangecastError):
     """A filter text can't be read, or can never hold. Shows the text with a caret."""
+
+    def __init__(self, reason: str, to_do: str = ""):
+        super().__init__(f"{reason}\nto do: {to_do}" if to_do else reason)
+        self.reason = reason
+        self.to_do = to_do
 
 
 class FileError(RangecastError):
@@ -53,13 +63,21 @@ class BadRow:
     value: str
     reason: str
     remedy: str
+    line: tuple[str, int] | None = None
+    """The file and its line, counted from 1, where that is known."""
+    more: int = 0
+    """Rows read together with it that have the same column at fault, as far as that is known."""
 
     def __str__(self) -> str:
-        row = "" if self.row is None else f", row {self.row} (counted from 0)"
-        return (
-            f"{self.source}{row}, column {self.column!r}: "
-            f"{self.reason}\n  given: {self.value}\n  to do: {self.remedy}"
-        )
+        where = self.source
+        if self.line is not None:
+            where = f"{self.line[0]}, line {self.line[1]} (row {self.row}, counted from 0)"
+        elif self.row is not None:
+            where += f", row {self.row} (counted from 0)"
+        text = f"{where}, column {self.column!r}: {self.reason}\n  given: {self.value}"
+        if self.more:
+            text += f"\n  also: {self.more:,} more bad {self.column!r} among the rows read so far"
+        return f"{text}\n  to do: {self.remedy}"
 
 
 class BadRowError(RangecastError):
@@ -84,3 +102,9 @@ def near(name: str, known: Sequence[str]) -> str:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     shown = ", ".join(repr(k) for k in known[:10]) + (", ..." if len(known) > 10 else "")
     return f"known: {shown}" if known else "none is defined"
+
+
+def one_of(name: str, known: Sequence[str]) -> str:
+    """Return a hint that names what was probably meant, and all that there is to choose from."""
+    hint = near(name, known)
+    return f"{hint} There is: {', '.join(known)}" if hint.startswith("did") else hint

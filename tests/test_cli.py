@@ -103,10 +103,13 @@ def test_rank_exact_and_relaxed(data):
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
 def test_formats_go_by_suffix_and_json_is_for_machines(data, suffix):
     done = run("match", *FILES, "-o", f"m.{suffix}", "--json", cwd=data)
-    facts = json.loads(done.stderr)
+    facts = json.loads(done.stdout)
     assert (facts["events"], facts["subscriptions"], facts["rows"]) == (3, 4, 8)
     assert (data / f"m.{suffix}").exists()
-    assert done.stdout == ""
+    assert done.stderr == ""
+    done = run("match", *FILES, "--json", cwd=data)
+    assert done.stdout.startswith("event,subscription\n")
+    assert json.loads(done.stderr)["rows"] == 8
 
 
 def test_the_market_example_end_to_end(tmp_path):
@@ -200,7 +203,7 @@ def test_a_bad_row_stops_the_run_or_is_set_aside(data):
     assert not (data / "m.csv").exists()
     assert not list(data.glob(".*partial"))
     done = run("match", *FILES, "-o", "m.csv", "--bad-rows", "bad.csv", cwd=data)
-    assert "1 events against 4 subscriptions" in done.stderr
+    assert "1 event against 4 subscriptions" in done.stderr
     assert "2 bad rows set aside in bad.csv" in done.stderr
     assert [row["row"] for row in rows_of(data / "bad.csv")] == ["1", "2"]
 

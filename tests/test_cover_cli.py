@@ -84,7 +84,7 @@ def test_the_report_for_machines_and_the_plot(data):
         "--json",
         cwd=data,
     )
-    facts = json.loads(done.stderr)
+    facts = json.loads(done.stdout)
     assert (facts["kept"], facts["redundant"], facts["equal"]) == (4, 2, 1)
     assert facts["coverers"] == [{"subscription": "wide", "covers": 2, "filter": "price < 10"}]
     assert facts["by_attributes"] == [
@@ -93,7 +93,7 @@ def test_the_report_for_machines_and_the_plot(data):
     ]
     assert (data / "p.png").read_bytes().startswith(b"\x89PNG")
     assert pq.read_table(data / "o.parquet")["covered_by"].null_count == 4
-    assert done.stdout == ""
+    assert done.stderr == ""
 
 
 def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(data):
@@ -171,4 +171,4 @@ def test_mistakes_exit_with_2(data):
     run("subs.csv", *space, cwd=data, code=2)
     done = run("subs.csv", *space, "--bad-rows", "bad.csv", cwd=data)
     assert done.stdout == "subscription,covered_by\nb,\n"
-    assert "1 bad rows set aside" in done.stderr
+    assert "1 bad row set aside" in done.stderr

@@ -107,7 +107,7 @@ def test_a_folder_of_files_is_one_table(tmp_path, suffix):
 def test_rows_of_a_folder_are_counted_over_its_files(tmp_path):
     (tmp_path / "part-0.csv").write_text("price\n1\n2,3\n")
     (tmp_path / "part-1.csv").write_text("price\n4\nx\n")
-    with pytest.raises(BadRowError, match=r"row 1 .*has 2 columns"):
+    with pytest.raises(BadRowError, match=r"part-0.csv, line 3 \(row 1, .*has 2 columns"):
         read(tmp_path)
     with BadRows(tmp_path.with_name("bad.csv")) as bad:
         assert read(tmp_path, bad)[0] == [0, 2]
@@ -193,7 +193,7 @@ def test_an_unknown_column_is_refused_unless_told(tmp_path, suffix):
 def test_rows_that_cannot_be_split_keep_the_count_right(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text('price,n\n1,1\n2\n3,3,3\n"4",4\n5,x\n')
-    with pytest.raises(BadRowError, match=r"row 1 .*has 1 columns, the header has 2"):
+    with pytest.raises(BadRowError, match=r"line 3 \(row 1, .*has 1 columns, the header has 2"):
         read(path)
     with BadRows(tmp_path / "bad.csv") as bad:
         ids, points = read(path, bad)
@@ -210,7 +210,11 @@ def test_rows_that_cannot_be_split_keep_the_count_right(tmp_path):
     [
         ("e.csv", b"", "is empty"),
         ("e.csv", b"price,price\n1,2\n", "'price' stands twice"),
-        ("e.csv", b"price\n\xff\xfe\n", "can't be read"),
+        (
+            "e.csv",
+            b"price\n1\n\xff\xfe\n",
+            r"line 3: is not UTF-8 \(the byte 0xff\)\n  to do",
+        ),
         ("e.parquet", b"PAR1nonsense", "can't be read"),
         ("e.arrow", b"nonsense", "can't be read"),
         ("e.txt", b"price\n1\n", "unknown format; the name must end in one of .csv"),

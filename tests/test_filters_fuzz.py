@@ -145,15 +145,15 @@ no attribute 'precent' (line 1, column 1)
   ^^^^^^^
 to do: did you mean 'percent'?""",
     "x = 'five'": """
-'x' takes a number, given: 'five' (line 1, column 5)
+'x' takes a number (line 1, column 5)
   x = 'five'
       ^^^^^^""",
     "c = 5": """
-'c' takes a text, given: 5 (line 1, column 5)
+'c' takes a text (line 1, column 5)
   c = 5
       ^""",
     "c in ('red', 'blu')": """
-'c' takes one of its listed values (did you mean 'blue'?), given: 'blu' (line 1, column 14)
+'c' takes one of its listed values (did you mean 'blue'?) (line 1, column 14)
   c in ('red', 'blu')
                ^^^^^""",
     "n = 1 and c >= 'red'": """

@@ -54,7 +54,7 @@ def test_the_trade_is_written_and_drawn_and_one_setting_recommended(data):
     done = run(
         "merge", *FILES, *arguments, "-o", "trade.parquet", "--plot", "p.png", "--json", cwd=data
     )
-    facts = json.loads(done.stderr)
+    facts = json.loads(done.stdout)
     rows = pq.read_table(data / "trade.parquet").to_pylist()
     assert facts["settings"] == len(rows) > 10
     assert facts["subscriptions"] == 300

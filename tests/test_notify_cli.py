@@ -122,15 +122,19 @@ def test_every_format_holds_the_same(data):
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [
-        ("objects.csv", "id,x,y\na,1,5\nb,,3\n", "row 1 (counted from 0), column 'x'"),
-        ("objects.csv", "id,x,y\na,1,5\na,2,3\n", "row 1 (counted from 0), column 'id'"),
-        ("objects.csv", "id,x,y\na,1,no\n", "row 0 (counted from 0), column 'y'"),
-        ("updates.csv", "id,y\nb,9\nzz,2\n", "row 1 (counted from 0), column 'id'"),
-        ("updates.csv", "id,y\nd,\nd,\n", "row 1 (counted from 0), column 'id'"),
-        ("updates.csv", "id,y\nb,inf\n", "row 0 (counted from 0), column 'y'"),
-        ("updates.csv", "id,y,x\nb,1,x\n", "row 0 (counted from 0), column 'x'"),
-        ("interests.csv", "id,x_lo,x_hi\n0,5,1\n", "row 0 (counted from 0), column 'x_hi'"),
-        ("interests.csv", "id,x_lo,x_hi,k\n0,1,2,0\n", "row 0 (counted from 0), column 'k'"),
+        ("objects.csv", "id,x,y\na,1,5\nb,,3\n", "line 3 (row 1, counted from 0), column 'x'"),
+        ("objects.csv", "id,x,y\na,1,5\na,2,3\n", "line 3 (row 1, counted from 0), column 'id'"),
+        ("objects.csv", "id,x,y\na,1,no\n", "line 2 (row 0, counted from 0), column 'y'"),
+        ("updates.csv", "id,y\nb,9\nzz,2\n", "line 3 (row 1, counted from 0), column 'id'"),
+        ("updates.csv", "id,y\nd,\nd,\n", "line 3 (row 1, counted from 0), column 'id'"),
+        ("updates.csv", "id,y\nb,inf\n", "line 2 (row 0, counted from 0), column 'y'"),
+        ("updates.csv", "id,y,x\nb,1,x\n", "line 2 (row 0, counted from 0), column 'x'"),
+        ("interests.csv", "id,x_lo,x_hi\n0,5,1\n", "line 2 (row 0, counted from 0), column 'x_hi'"),
+        (
+            "interests.csv",
+            "id,x_lo,x_hi,k\n0,1,2,0\n",
+            "line 2 (row 0, counted from 0), column 'k'",
+        ),
     ],
 )
 def test_bad_rows_are_named_and_can_be_set_aside(data, name, text, place):

@@ -237,7 +237,7 @@ def test_the_shell_runs_the_examples(spark, tmp_path):
     file = f"{tmp_path}/examples/market-stream.toml"
     done = CliRunner().invoke(app, ["pipeline", "run", "--json", file])
     assert done.exit_code == 0, done.output
-    batch, total = map(json.loads, done.stderr.splitlines())
+    batch, total = map(json.loads, done.stdout.splitlines())
     assert batch["events"] == total["events"] == 300
     assert (batch["batch"], batch["version"], total["batches"]) == (0, 1, 1)
     assert batch["matches"] == len(pairs)
@@ -267,7 +267,7 @@ def test_backfill_counts_by_day_with_samples(spark, folder):
     assert "3 of 5 events match (60%), on 3 of 3 days" in done.stderr
     table = folder / "days.parquet"
     done = ask(folder / "events.csv", "--filter", "price > 99", "--json", "-o", table, *known)
-    assert json.loads(done.stderr).items() >= {"matches": 0, "events": 5, "samples": []}.items()
+    assert json.loads(done.stdout).items() >= {"matches": 0, "events": 5, "samples": []}.items()
     assert pq.read_table(table).column("matches").to_pylist() == [0, 0, 0]
 
 

@@ -248,7 +248,7 @@ def shell(monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(sys, "argv", ["rangecast", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr().err
+        said = "".join(capsys.readouterr())
         assert end.value.code == code, said
         return said
 

@@ -46,11 +46,10 @@ def cover(
     import pyarrow as pa
 
     from rangecast.cli.job import check_outputs, until_closed
-    from rangecast.cli.output import console, per_second, progress, summary
+    from rangecast.cli.output import compiling, counted, progress, summary, taken
     from rangecast.cover.batch import covered_by
     from rangecast.cover.report import draw, redundancy
     from rangecast.errors import UsageError
-    from rangecast.kernels.jit import is_cold
     from rangecast.model.badrows import BadRows
     from rangecast.model.files import BATCH_ROWS, TableWriter, format_of, write_table
     from rangecast.model.space import Space
@@ -64,7 +63,12 @@ def cover(
     check_outputs([output, bad_rows, plot, kept], [subscriptions, space])
     where = Space.load(space)
     began = time.perf_counter()
-    with BadRows(bad_rows) as bad, progress(quiet=quiet or as_json) as bars:
+    silent = quiet or as_json
+    with (
+        BadRows(bad_rows) as bad,
+        progress(quiet=silent) as bars,
+        compiling(quiet=silent) as compiled,
+    ):
         reading = bars.add_task("reading subscriptions", total=None)
         boxes = read_subscriptions(
             subscriptions,
@@ -74,8 +78,6 @@ def cover(
             progress=lambda rows: bars.advance(reading, rows),
         )
         bars.remove_task(reading)
-        if is_cold("cover") and not (quiet or as_json):
-            console.print("compiling kernels: only the first time, for some seconds")
         bars.add_task("comparing", total=None)
         above = covered_by(boxes)
     coverers = pa.array(above, mask=above < 0)
@@ -101,16 +103,17 @@ def cover(
         "by_attributes": [one._asdict() for one in found.by_attributes],
         "bad_rows": bad.count,
         "seconds": round(seconds, 3),
+        "compiling": round(compiled.seconds, 3),
         "output": output,
         "kept_file": None if kept is None else str(kept),
         "plot": None if plot is None else str(plot),
     }
     text = (
-        f"{found.subscriptions:,} subscriptions in {seconds:.2f} s "
-        f"({per_second(found.subscriptions, seconds)}); {_sentence(found)}"
+        f"{counted(found.subscriptions, 'subscription')} "
+        f"{taken(found.subscriptions, seconds, compiled.seconds)}; {_sentence(found)}"
     )
     if bad_rows is not None:
-        text += f"; {bad.count:,} bad rows set aside in {bad_rows}"
+        text += f"; {counted(bad.count, 'bad row')} set aside in {bad_rows}"
     if found.redundant and not (quiet or as_json):
         _show(found)
     summary(text, facts, as_json=as_json, quiet=quiet)

@@ -131,12 +131,13 @@ class _Run:
     @contextmanager
     def step(self, name: str, doing: str = "", *, events: int = 0) -> Iterator[None]:
         """Say what is being done, and note how long it takes."""
-        from rangecast.cli.output import console
+        from rangecast.cli.output import compiling, console
         from rangecast.report.matching import Stage
 
         console.print(f"{len(self.stages) + 1}. {name}{': ' * bool(doing)}{doing}", markup=False)
         began = time.perf_counter()
-        yield
+        with compiling(quiet=False, indent="   "):
+            yield
         self.stages.append(Stage(name, time.perf_counter() - began, events))
         console.print(f"   {self.stages[-1].seconds:.1f} s", markup=False)
 
@@ -202,12 +203,8 @@ class _Run:
 
     def prepare(self, session: SparkSession, boxes: Boxes, space: Space) -> Prepared:
         """Build the index."""
-        from rangecast.cli.output import console
-        from rangecast.kernels.jit import is_cold
         from rangecast.spark import prepare
 
-        if is_cold("match"):
-            console.print("   compiling kernels: only the first time, for some seconds")
         prepared = prepare(session, boxes, space)
         megabytes = prepared.memory / 1e6
         self.facts["Index"] = f"{prepared.plan.name}: {prepared.plan.why}"

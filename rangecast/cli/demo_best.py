@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rangecast.cli.output import console
 from rangecast.cli.tally import Tally
-from rangecast.kernels.jit import is_cold
 from rangecast.match.choose import build
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile
@@ -34,8 +32,6 @@ def rank_batch(
     """Write the best searches of every quote: event, rank, subscription, score."""
     from rangecast.spark import prepare_ranking, rank
 
-    if is_cold("rank"):
-        console.print("   compiling kernels: only the first time, for some seconds")
     prepared = prepare_ranking(session, boxes, space)
     events = session.read.parquet(str(quotes))
     rank(events, prepared, space, K).write.parquet(str(result))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.cli.output import per_second, progress, summary
+from rangecast.cli.output import compiling, counted, progress, summary, taken
 from rangecast.errors import FileError
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes, Floats
@@ -69,7 +69,12 @@ class Job:
         space = Space.load(self.space)
         began = time.perf_counter()
         count = 0
-        with BadRows(self.bad_rows) as bad, progress(quiet=self.quiet or self.as_json) as bars:
+        silent = self.quiet or self.as_json
+        with (
+            BadRows(self.bad_rows) as bad,
+            progress(quiet=silent, output=self.output) as bars,
+            compiling(quiet=silent) as compiled,
+        ):
             events = EventFile(
                 self.events,
                 space,
@@ -77,6 +82,7 @@ class Job:
                 nan_is_missing=self.nan_is_missing,
                 ignore_unknown=self.ignore_unknown,
             )
+            events.check()  # before all subscriptions are read and indexed
             id_type = events.id_type or pa.int64()
             reading = bars.add_task("reading subscriptions", total=None)
             boxes = read_subscriptions(
@@ -97,7 +103,7 @@ class Job:
             schema = pa.schema([(name, types[name]) for name in columns])
             task = bars.add_task("answering events", total=None)
 
-            def counted() -> Iterator[Events]:
+            def batches() -> Iterator[Events]:
                 nonlocal count
                 for batch in events:
                     count += len(batch.points)
@@ -105,7 +111,7 @@ class Job:
                     bars.advance(task, len(batch.points))
 
             with TableWriter(self.output, schema) as writer:
-                for piece in answer(counted()):
+                for piece in answer(batches()):
                     named = dict(zip(columns, piece, strict=True))
                     named["subscription"] = boxes.ids.take(named["subscription"])
                     writer.write(pa.record_batch(list(named.values()), schema=schema))
@@ -116,16 +122,17 @@ class Job:
             "rows": writer.rows,
             "bad_rows": bad.count,
             "seconds": round(seconds, 3),
+            "compiling": round(compiled.seconds, 3),
             "output": self.output,
             **self.facts,
             "warnings": events.warnings,
         }
         text = (
-            f"{count:,} events against {boxes.rows:,} subscriptions: {writer.rows:,} rows "
-            f"in {seconds:.2f} s ({per_second(count, seconds)})"
+            f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}: "
+            f"{counted(writer.rows, 'row')} {taken(count, seconds, compiled.seconds)}"
         )
         if self.bad_rows is not None:
-            text += f"; {bad.count:,} bad rows set aside in {self.bad_rows}"
+            text += f"; {counted(bad.count, 'bad row')} set aside in {self.bad_rows}"
         summary(text, facts, as_json=self.as_json, quiet=self.quiet)
 
 

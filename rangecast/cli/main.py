@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -22,7 +23,7 @@ from rangecast.cli import (
     verify,
     why,
 )
-from rangecast.errors import RangecastError
+from rangecast.errors import BadRowError, RangecastError
 
 app = typer.Typer(
     name="rangecast",
@@ -50,17 +51,28 @@ def _root(
     pass
 
 
-app.command("generate")(generate.generate)
-app.command("match")(match.match)
-app.command("rank")(rank.rank)
-app.command("merge")(merge.merge)
-app.command("notify")(notify.notify)
-app.command("cover")(cover.cover)
-app.command("why")(why.why)
-app.command("verify")(verify.verify)
-app.command("report")(report.report)
-app.command("demo")(demo.demo)
+# What `--help` lists has a line of 80 characters; the docstrings say more.
+app.command("generate", short_help="Make data to try: events, subscriptions, their space.")(
+    generate.generate
+)
+app.command("match", short_help="Find the subscriptions that hold each event.")(match.match)
+app.command("rank", short_help="Find the k best subscriptions of each event.")(rank.rank)
+app.command("merge", short_help="Sum subscriptions up into a few ranges.")(merge.merge)
+app.command("notify", short_help="Keep top-k lists up to date with the fewest messages.")(
+    notify.notify
+)
+app.command("cover", short_help="Find the subscriptions that others make redundant.")(cover.cover)
+app.command("why", short_help="Explain why a subscription holds an event, or doesn't.")(why.why)
+app.command("verify", short_help="Prove that a result of matching is right.")(verify.verify)
+app.command("report", short_help="Make a page of a result of matching.")(report.report)
+app.command("demo", short_help="Run the market example on Spark, from data to a page.")(demo.demo)
 app.add_typer(pipeline.app, name="pipeline")
+
+
+def _takes(option: str) -> bool:
+    """Whether the command that was called has this option: it is no remedy elsewhere."""
+    called = [one.callback for one in app.registered_commands if one.name in sys.argv[1:2]]
+    return any(option in inspect.signature(one).parameters for one in called if one is not None)
 
 
 def main() -> None:
@@ -68,10 +80,13 @@ def main() -> None:
     try:
         app()
     except RangecastError as error:
+        text = str(error)
+        if isinstance(error, BadRowError) and _takes("bad_rows"):
+            text += ", or set bad rows aside with --bad-rows FILE"
         if "--json" in sys.argv:
-            print(json.dumps({"error": str(error)}), file=sys.stderr)
+            print(json.dumps({"error": text}), file=sys.stderr)
         else:
-            print(f"rangecast: {error}", file=sys.stderr)
+            print(f"rangecast: {text}", file=sys.stderr)
         sys.exit(2)
     except MemoryError:
         print("rangecast: not enough memory for this; use a smaller set", file=sys.stderr)

@@ -17,6 +17,7 @@ from rangecast.cli.options import (
     Quiet,
     SpaceFile,
     SubscriptionsFile,
+    at_least,
 )
 
 
@@ -30,8 +31,13 @@ def match(
         typer.Option("--index", help="auto, scan, vcr, hilbert, rtree, slabs or cells."),
     ] = "auto",
     threads: Annotated[
-        int, typer.Option("--threads", min=0, help="Threads that match; 0 is one a core.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--threads",
+            callback=at_least(0),
+            help="Threads that match, by default 1; 0 is one a core.",
+        ),
+    ] = None,
     engine: Annotated[
         str, typer.Option("--engine", help="local, or spark: the workers of --master match.")
     ] = "local",
@@ -56,15 +62,17 @@ def match(
     from rangecast.cli.output import console
     from rangecast.cli.progress import working
     from rangecast.cli.spark import check_engine, spark_session
-    from rangecast.kernels.jit import is_cold
+    from rangecast.errors import UsageError
     from rangecast.match.choose import Plan, build, check_index, choose
     from rangecast.match.ordered import stream_ordered
     from rangecast.model.boxes import Boxes, Floats
     from rangecast.model.space import Space
 
-    check_engine(engine)
+    check_engine(engine, master)
     check_index(index)
-    workers = threads or os.cpu_count() or 1
+    if threads is not None and engine == "spark":
+        raise UsageError("--threads is for --engine local; Spark's are said by --master local[N]")
+    workers = 1 if threads is None else threads or os.cpu_count() or 1
     facts: dict[str, object] = {"threads": workers}
 
     def tell(plan: Plan) -> None:
@@ -75,8 +83,6 @@ def match(
     def start(boxes: Boxes) -> Answer:
         plan = choose(boxes, index)
         tell(plan)
-        if is_cold("match") and not (quiet or as_json):
-            console.print("compiling kernels: only the first time, for some seconds")
         built = build(boxes, plan.name)
 
         def answer(points: Floats) -> Iterator[list[pa.Array]]:

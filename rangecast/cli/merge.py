@@ -17,6 +17,7 @@ from rangecast.cli.options import (
     Quiet,
     SpaceFile,
     SubscriptionsFile,
+    at_least,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ _NEARLY_ALL = 0.95
 def merge(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
-    budget: Annotated[int, typer.Option("--budget", min=1, help="Ranges that a summary may have.")],
+    budget: Annotated[
+        int,
+        typer.Option("--budget", callback=at_least(1), help="Ranges that a summary may have."),
+    ],
     events: Annotated[
         Path | None,
         typer.Option("--events", help="Sample events: what passes falsely is measured on them."),
@@ -76,9 +80,8 @@ def merge(
     import pyarrow as pa
 
     from rangecast.cli.job import check_outputs
-    from rangecast.cli.output import console, progress, summary
+    from rangecast.cli.output import compiling, progress, summary
     from rangecast.errors import UsageError
-    from rangecast.kernels.jit import is_cold
     from rangecast.match.choose import build
     from rangecast.merge import trade
     from rangecast.merge.projection import chosen_attributes
@@ -97,7 +100,8 @@ def merge(
     where = Space.load(space)
     points = np.zeros((0, len(where)))
     warnings: list[str] = []
-    with BadRows(bad_rows) as bad, progress(quiet=quiet or as_json) as bars:
+    silent = quiet or as_json
+    with BadRows(bad_rows) as bad, progress(quiet=silent) as bars, compiling(quiet=silent):
         reading = bars.add_task("reading", total=None)
         boxes = read_subscriptions(
             subscriptions,
@@ -118,8 +122,6 @@ def merge(
             warnings = sample.warnings
             if len(points) > _MOST_EVENTS:
                 points = points[:: -(-len(points) // _MOST_EVENTS)]
-        if is_cold("merge") and not (quiet or as_json):
-            console.print("compiling kernels: only the first time, for some seconds")
         matched = np.zeros(len(points), np.bool_)
         if len(points):
             for first, piece in build(boxes).stream(points):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.options import BadRowsFile, Json, Output, Quiet
+from rangecast.cli.options import BadRowsFile, Json, Output, Quiet, at_least
 
 
 def notify(
@@ -23,7 +23,10 @@ def notify(
         Path, typer.Argument(help="Interests: id, x_lo, x_hi and perhaps k; null is unbounded.")
     ],
     k: Annotated[
-        int, typer.Option("-k", min=1, max=1 << 16, help="Objects in a list, where none is given.")
+        int,
+        typer.Option(
+            "-k", callback=at_least(1, 1 << 16), help="Objects in a list, where none is given."
+        ),
     ] = 10,
     algorithm: Annotated[
         str,
@@ -38,11 +41,20 @@ def notify(
         typer.Option("--epsilon", help="1/k to 1: fewer messages, some of them in vain."),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Updates in a batch, for --algorithm batch.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--batch-size",
+            callback=at_least(1),
+            help="Updates in a batch, for --algorithm batch; by default 1000.",
+        ),
+    ] = None,
     sketch: Annotated[
         int | None,
-        typer.Option("--sketch", min=1, help="Know the interests only as so many rectangles."),
+        typer.Option(
+            "--sketch",
+            callback=at_least(1),
+            help="Know the interests only as so many rectangles.",
+        ),
     ] = None,
     check: Annotated[
         bool,
@@ -64,9 +76,8 @@ def notify(
     import numpy as np
 
     from rangecast.cli.job import check_outputs
-    from rangecast.cli.output import console, per_second, progress, summary
-    from rangecast.errors import UsageError, near
-    from rangecast.kernels.jit import is_cold
+    from rangecast.cli.output import compiling, counted, progress, summary, taken
+    from rangecast.errors import UsageError, one_of
     from rangecast.model.badrows import BadRows
     from rangecast.model.files import TableWriter
     from rangecast.notify import tables
@@ -77,11 +88,22 @@ def notify(
 
     known = (*ALGORITHMS, "batch")
     if algorithm not in known:
-        raise UsageError(f"no algorithm {algorithm!r}: {near(algorithm, known)}")
+        raise UsageError(f"no algorithm {algorithm!r}: {one_of(algorithm, known)}")
+    if batch_size is not None and algorithm != "batch":
+        raise UsageError(
+            f"--batch-size is for --algorithm batch, and the algorithm is {algorithm}\n"
+            "  to do: pass --algorithm batch, or leave out --batch-size"
+        )
+    size = batch_size or _BATCH
     check_outputs([output, bad_rows], [objects, updates, interests])
     began = time.perf_counter()
     count = batches = 0
-    with BadRows(bad_rows) as bad, progress(quiet=quiet or as_json) as bars:
+    silent = quiet or as_json
+    with (
+        BadRows(bad_rows) as bad,
+        progress(quiet=silent, output=output) as bars,
+        compiling(quiet=silent) as compiled,
+    ):
         kind = tables.common_id_type(objects, updates)
         things = tables.read_objects(objects, kind, bad)
         reading = bars.add_task("reading interests", total=None)
@@ -89,8 +111,6 @@ def notify(
             interests, bad, lambda rows: bars.advance(reading, rows)
         )
         bars.remove_task(reading)
-        if is_cold("notify") and not (quiet or as_json):
-            console.print("compiling kernels: only the first time, for some seconds")
         board = Board(
             max(k, largest),
             things,
@@ -115,8 +135,8 @@ def notify(
                 count += len(changes)
                 if algorithm == "batch":
                     waiting += changes
-                    while len(waiting) >= batch_size:
-                        batch, waiting = waiting[:batch_size], waiting[batch_size:]
+                    while len(waiting) >= size:
+                        batch, waiting = waiting[:size], waiting[size:]
                         messages = board.apply(batch)
                         send(messages, messages.seq)
                         batches += 1
@@ -145,17 +165,23 @@ def notify(
         "checked": check,
         "wrong_lists": wrong,
         "seconds": round(seconds, 3),
+        "compiling": round(compiled.seconds, 3),
         "output": output,
         "calls": board.work._asdict(),
     }
     text = (
-        f"{count:,} updates of {board.objects.count:,} objects for {board.interests.count:,} "
-        f"interests: {writer.rows:,} messages in {seconds:.2f} s ({per_second(count, seconds)})"
+        f"{counted(count, 'update')} of {counted(board.objects.count, 'object')} for "
+        f"{counted(board.interests.count, 'interest')}: {counted(writer.rows, 'message')} "
+        f"{taken(count, seconds, compiled.seconds)}"
     )
     if check and not wrong:
         text += "; all lists equal a recomputation"
     if bad_rows is not None:
-        text += f"; {bad.count:,} bad rows set aside in {bad_rows}"
+        text += f"; {counted(bad.count, 'bad row')} set aside in {bad_rows}"
     summary(text, facts, as_json=as_json, quiet=quiet)
     if wrong:
         raise RuntimeError(f"{wrong:,} lists differ from a recomputation")
+
+
+_BATCH = 1000
+"""Updates in a batch, if nothing else is said."""

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+def at_least(least: int, most: int | None = None) -> Callable[[int | None], int | None]:
+    """Return the check of a number that an option takes; it says what was given."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and (value < least or (most is not None and value > most)):
+            limits = f"at least {least}" if most is None else f"{least} to {most}"
+            raise typer.BadParameter(f"takes a number, {limits}; given: {value}")
+        return value
+
+    return check
+
 
 EventsFile = Annotated[
     Path, typer.Argument(help="Events: .csv, .jsonl, .parquet or .arrow, a column an attribute.")
@@ -30,7 +44,13 @@ IgnoreUnknown = Annotated[
 NanIsMissing = Annotated[
     bool, typer.Option("--nan-is-missing", help="Read NaN in events as a missing value.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Give the summary as JSON, for machines.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Give the summary as JSON: on stdout, or on stderr where the result is on stdout.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
 Master = Annotated[
     str | None,

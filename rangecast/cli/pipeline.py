@@ -29,8 +29,11 @@ def run(
 
     pipeline = Pipeline.load(file)
     settings = pipeline.spark
+    output = "-" if any(sink.name == "console" for sink in pipeline.sinks) else None
     with (
-        StreamProgress(as_json=as_json, quiet=quiet, doing="starting Spark") as progress,
+        StreamProgress(
+            as_json=as_json, quiet=quiet, doing="starting Spark", output=output
+        ) as progress,
         spark_session(master or settings.master, settings.conf) as session,
     ):
         for sink in pipeline.sinks:
@@ -44,7 +47,8 @@ def run(
         f"{totals['matches']:,} matches out, {totals['bad_rows']:,} bad rows "
         f"({per_second(totals['events'], totals['seconds'])})"
     )
-    summary(text, {**totals, "pipeline": file}, as_json=as_json, quiet=quiet)
+    facts = {**totals, "pipeline": file, "output": output}
+    summary(text, facts, as_json=as_json, quiet=quiet)
 
 
 @app.command("backfill")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.status import Status
 
-from rangecast.cli.output import console, per_second
+from rangecast.cli.output import console, counted, per_second, print_json
 
 if TYPE_CHECKING:
     from rangecast.spark.answering import Done
@@ -30,7 +29,15 @@ def working(text: str, *, quiet: bool) -> Iterator[None]:
 class StreamProgress:
     """Is told of each batch; shows rows in, matches out, rate and version."""
 
-    def __init__(self, *, as_json: bool, quiet: bool, doing: str = "waiting for the first batch"):
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        quiet: bool,
+        doing: str = "waiting for the first batch",
+        output: str | None = None,
+    ):
+        """Say in `output` that results go to stdout, by `-`: JSON goes to stderr then."""
         self.totals: dict[str, Any] = {
             "batches": 0,
             "events": 0,
@@ -41,6 +48,7 @@ class StreamProgress:
             "version": None,
         }
         self._json = as_json
+        self._output = output
         self._silent = quiet or as_json
         self._live = sys.stderr.isatty() and not self._silent
         self._status = Status(doing, console=console)
@@ -61,21 +69,22 @@ class StreamProgress:
         self.totals["batches"] += 1
         self.totals["version"] = done.version
         if self._json:
-            print(json.dumps(done.facts()), file=sys.stderr, flush=True)
+            print_json(done.facts(), output=self._output)
         elif self._live:
             self._status.update(self._line(done))
         else:
             self.tell(self._line(done))
 
     def _line(self, done: Done) -> str:
+        rate = per_second(done.events, done.seconds)
         line = (
-            f"batch {done.batch}, version {done.version}: {done.events:,} events in, "
-            f"{done.matches:,} matches out, {per_second(done.events, done.seconds)}"
+            f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "
+            f"{counted(done.matches, 'match', 'matches')} out, {rate}"
         )
         if done.bad_rows:
-            line += f", {done.bad_rows:,} bad rows"
+            line += f", {counted(done.bad_rows, 'bad row')}"
         if done.refused_edits:
-            line += f", {done.refused_edits:,} edits refused"
+            line += f", {counted(done.refused_edits, 'edit')} refused"
         return line
 
     def __enter__(self) -> StreamProgress:

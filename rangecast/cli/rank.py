@@ -17,6 +17,7 @@ from rangecast.cli.options import (
     Quiet,
     SpaceFile,
     SubscriptionsFile,
+    at_least,
 )
 
 
@@ -24,7 +25,10 @@ def rank(
     events: EventsFile,
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many subscriptions an event gets.")] = 10,
+    k: Annotated[
+        int,
+        typer.Option("-k", callback=at_least(1), help="How many subscriptions an event gets."),
+    ] = 10,
     relaxed: Annotated[
         bool,
         typer.Option("--relaxed", help="One attribute is enough; rank by the weights that hold."),
@@ -74,16 +78,15 @@ def rank(
     from rangecast.cli.progress import working
     from rangecast.cli.shedding import clock_of, in_order, per_second, read_budget
     from rangecast.cli.spark import check_engine, spark_session
-    from rangecast.kernels.jit import is_cold
     from rangecast.model.boxes import Boxes
     from rangecast.model.events import Events
     from rangecast.model.space import Space
     from rangecast.rank.choose import build, check_index, choose
     from rangecast.rank.shed import Budget, seconds_of
 
-    check_engine(engine)
+    check_engine(engine, master)
     check_index(index)
-    limit, by_second = read_budget(budget)
+    limit, by_second = read_budget(budget, clock)
     k = k if limit is None else min(k, limit)
     facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
     telling = not (quiet or as_json)
@@ -115,8 +118,6 @@ def rank(
         facts["index"], facts["plan"] = plan.name, plan.why
         if explain_plan and not as_json:
             console.print(f"plan: {plan.name}: {plan.why}", markup=False)
-        if is_cold("rank") and telling:
-            console.print("compiling kernels: only the first time, for some seconds")
         known = Space.load(space)
         axis = clock_of(known, clock) if by_second else None
         answers = (local if engine == "local" else on_spark)(boxes, plan.name, axis)

@@ -55,8 +55,9 @@ def report(
 
     known = Space.load(space)
     shown = _two(known, map_of)
-    boxes = read_subscriptions(subscriptions, known, ignore_unknown=ignore_unknown)
     read = EventFile(events, known, nan_is_missing=nan_is_missing, ignore_unknown=ignore_unknown)
+    read.check()
+    boxes = read_subscriptions(subscriptions, known, ignore_unknown=ignore_unknown)
     found = (data for _, data in read_batches(result))
     counted = tally(read, boxes, known, found, map_of=shown)
     page = match_page(

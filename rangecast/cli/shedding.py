@@ -17,13 +17,23 @@ from rangecast.model.space import Space
 from rangecast.rank.shed import TIMELESS, Budget, seconds_of
 
 
-def read_budget(given: str | None) -> tuple[int | None, bool]:
-    """Return how many notifications, and whether that is for a second instead of an event."""
+def read_budget(given: str | None, clock: str | None = None) -> tuple[int | None, bool]:
+    """Return how many notifications, and whether that is for a second instead of an event.
+
+    A clock without a budget per second is refused: it would mean nothing.
+    """
     if given is None:
+        if clock is not None:
+            raise UsageError(f"--clock {clock} needs a budget per second, such as --budget 5000/s")
         return None, False
     number, slash, unit = given.partition("/")
     if not number.strip().isdigit() or int(number) < 1 or (slash and unit.strip() != "s"):
         raise UsageError(f"--budget takes a number such as 5, or 5000/s; given: {given}")
+    if clock is not None and not slash:
+        raise UsageError(
+            f"--clock {clock} is for a budget per second, and --budget {given} is one per event\n"
+            f"  to do: write --budget {given}/s, or leave out --clock"
+        )
     return int(number), bool(slash)
 
 

@@ -23,7 +23,10 @@ def why(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
 ) -> None:
-    """Show, attribute by attribute, what a subscription wants and an event has, and its rank."""
+    """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
+
+    Of several alternatives, the one that holds or lacks least is shown, and what fails in others.
+    """
     import json
     from dataclasses import asdict
 
@@ -31,7 +34,7 @@ def why(
     from rangecast.model.events import encode_events
     from rangecast.model.space import Space
     from rangecast.model.subscriptions import read_subscriptions
-    from rangecast.model.why import explain_match
+    from rangecast.model.why import explain_match, failures
     from rangecast.rank.explain import explain_rank
 
     where = Space.load(space)
@@ -43,7 +46,8 @@ def why(
         raise UsageError(f"--event takes a JSON object; given: {event}")
     boxes = read_subscriptions(subscriptions, where, ignore_unknown=ignore_unknown)
     row = _row_of(boxes.ids, subscription)
-    values = {name: value for name, value in values.items() if name != "id"}
+    passed_over = {"id"} | ({*values} - {*where.names} if ignore_unknown else set())
+    values = {name: value for name, value in values.items() if name not in passed_over}
     points = encode_events(where, [values]).points
     explanation = explain_match(where, boxes, row, points[0], values)
     place = explain_rank(boxes, row, points[0], relaxed=relaxed)
@@ -58,20 +62,33 @@ def why(
         print(json.dumps(answer, ensure_ascii=False, default=str))
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
-    for number, box in enumerate(explanation.boxes, 1):
-        title = f"alternative {number} of {len(explanation.boxes)}"
-        table = Table(title=title if len(explanation.boxes) > 1 else None)
-        for heading in ("attribute", "wanted", "value", "", "distance"):
-            table.add_column(heading)
-        for line in box:
-            mark = ("in" if line.holds else "OUT") if line.mentioned else ""
-            table.add_row(line.attribute, line.wanted, line.value, mark, line.distance)
-        console.print(table)
+    boxes_of_it, nearest = explanation.boxes, explanation.nearest
+    several = len(boxes_of_it) > 1
+    title = f"alternative {nearest + 1} of {len(boxes_of_it)}" if several else None
+    table = Table(title=title, title_justify="left")
+    for heading in ("attribute", "wanted", "value", "", "distance"):
+        table.add_column(heading, overflow="fold")  # all of a value, on several lines if need be
+    for line in boxes_of_it[nearest]:
+        mark = ("in" if line.holds else "OUT") if line.mentioned else ""
+        cells = (line.attribute, line.wanted, line.value, mark, line.distance)
+        table.add_row(*map(escape, cells))
+    console.print(table)
+    others = [number for number in range(len(boxes_of_it)) if number != nearest]
+    for number in others[:_ALTERNATIVES]:
+        told = failures(boxes_of_it[number]) or "holds as well"
+        console.print(f"alternative {number + 1}: {told}", markup=False, soft_wrap=True)
+    if len(others) > _ALTERNATIVES:
+        console.print(f"... and {len(others) - _ALTERNATIVES:,} more alternatives: see --json")
     console.print(explanation.verdict, markup=False, soft_wrap=True)
     console.print(f"rank: {place.verdict}", markup=False, soft_wrap=True)
+
+
+_ALTERNATIVES = 5
+"""Other alternatives that are told of, a line each."""
 
 
 def _row_of(ids: object, wanted: str) -> int:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config, event
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -49,10 +51,39 @@ def _compile(function: Function, *, nogil: bool) -> Function:
     return compiled
 
 
-def is_cold(verb: str) -> bool:
-    """Whether no kernel of this verb was compiled yet: its first calls will take seconds."""
-    folder = cache_folder(verb)
-    return folder is None or not any(folder.rglob("*.nbi"))
+class Compiling(event.Listener):  # type: ignore[misc]
+    """Notices kernels that are compiled because they aren't kept on disk, and for how long."""
+
+    def __init__(self, tell: Callable[[], None]):
+        """Take whom to call when the first one begins."""
+        self.seconds = 0.0
+        self._tell = tell
+        self._told = False
+        self._depth = 0
+        self._began = 0.0
+
+    def on_start(self, _event: event.Event) -> None:
+        """Begin a kernel, perhaps within another one: numba compiles one at a time."""
+        if not self._depth:
+            self._began = time.perf_counter()
+        self._depth += 1
+        if not self._told:
+            self._told = True
+            self._tell()
+
+    def on_end(self, _event: event.Event) -> None:
+        """End a kernel."""
+        self._depth -= 1
+        if not self._depth:
+            self.seconds += time.perf_counter() - self._began
+
+
+@contextmanager
+def noticing(tell: Callable[[], None]) -> Iterator[Compiling]:
+    """Call `tell` when a kernel must be compiled, once, and add up how long it takes."""
+    listener = Compiling(tell)
+    with event.install_listener("numba:compile", listener):
+        yield listener
 
 
 @cache

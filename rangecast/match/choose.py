@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, one_of
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.match.candidates import Sample, stand_alone
 from rangecast.match.cells import Cells
@@ -64,7 +64,7 @@ def check_index(index: str) -> None:
     """Refuse a name that is no structure's."""
     known = ["auto", *INDEXES]
     if index not in known:
-        raise UsageError(f"no index {index!r}: {near(index, known)}")
+        raise UsageError(f"no index {index!r}: {one_of(index, known)}")
 
 
 _FEW = 1000

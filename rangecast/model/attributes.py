@@ -104,7 +104,7 @@ class Attribute:
         return f"{self.name!r} is a {self.type}, which has no order: use =, !=, in or not in"
 
     def _refuse(self, value: Any, why: str) -> ValueRefusedError:
-        return ValueRefusedError(f"{self.name!r} {why}, given: {_shown(value)}")
+        return ValueRefusedError(f"{self.name!r} {why}", _shown(value))
 
     def clip(self, lo: float, hi: float) -> Interval | None:
         """Return the part of a range that lies in the domain, `None` if there is none."""
@@ -378,6 +378,11 @@ class Hierarchy(_Named):
 
     def __init__(self, name: str, tree: Mapping[str, Any] | Sequence[Any]):
         super().__init__(name)
+        if isinstance(tree, str):
+            raise SpaceError(
+                f"attribute {name!r}: a tree is written out as tables and lists, such as "
+                f"{{ EU = ['de', 'fr'] }}, not the name of a file; given: {tree!r}"
+            )
         self.tree = tree
         self.leaves: list[str] = []
         self.ranges: dict[str, Interval] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from rangecast.errors import BadRow, BadRowError
 from rangecast.model.files import TableWriter
+from rangecast.model.lines import line_of
 
 SCHEMA = pa.schema(
     [
@@ -37,7 +39,7 @@ class BadRows:
     def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
         """Raise the bad row, or set it aside with its reason and all of its data."""
         if self._writer is None:
-            raise BadRowError(bad)
+            raise BadRowError(replace(bad, line=line_of(bad.source, bad.row)))
         self.count += 1
         self._waiting.append(
             {

@@ -147,7 +147,7 @@ def explain(attribute: Attribute, array: pa.Array, row: int) -> str:
     try:
         coordinate(attribute, _scalar(array, row))
     except ValueRefusedError as error:
-        return str(error)
+        return error.reason
     return f"{attribute.name!r} takes whole microseconds"  # all that a Python value can't show
 
 
@@ -163,12 +163,12 @@ def explain_bounds(
             if parsed is not None:
                 _end(attribute, parsed, upper=end == "hi")
         except ValueRefusedError as error:
-            return f"{attribute.name}_{end}", str(error)
+            return f"{attribute.name}_{end}", error.reason
     blamed = "hi" if values["hi"] is not None else "lo"
     try:
         bounds(attribute, values["lo"], values["hi"])
     except ValueRefusedError as error:
-        return f"{attribute.name}_{blamed}", str(error)
+        return f"{attribute.name}_{blamed}", error.reason
     raise AssertionError(f"{attribute!r}: {values} is refused by the column but not by the value")
 
 

@@ -24,7 +24,7 @@ from rangecast.model.space import Space
 from rangecast.model.tables import batch_of, shown
 
 Floats = npt.NDArray[np.float64]
-REMEDY = "correct the value, or set bad rows aside with --bad-rows FILE"
+REMEDY = "correct the value"
 
 
 class Events(NamedTuple):
@@ -58,6 +58,12 @@ class EventFile:
     def id_type(self) -> pa.DataType | None:
         """The type of the ids, `None` if the file has none."""
         return id_type(self._rows(), columnar=format_of(self.path) in ("parquet", "arrow"))
+
+    def check(self) -> None:
+        """Refuse a file that can't be read, or has an unknown column where it begins."""
+        for batch in self._rows():
+            self._check_columns(batch.data.schema.names)
+            break
 
     def __iter__(self) -> Iterator[Events]:
         """Yield events batch by batch; bad rows go where bad rows go."""
@@ -108,7 +114,8 @@ def points_of(
             continue
         column = batch.data.column(attribute.name)
         points[:, axis], refused = encode(attribute, column, nan_is_missing=nan_is_missing)
-        for place in np.flatnonzero(refused & good).tolist():
+        places = np.flatnonzero(refused & good).tolist()
+        for place in places:
             bad = BadRow(
                 source=source,
                 row=int(batch.rows[place]),
@@ -116,6 +123,7 @@ def points_of(
                 value=str(column[place]),
                 reason=explain(attribute, column, place),
                 remedy=REMEDY,
+                more=len(places) - 1,
             )
             bad_rows.add(bad, row_data(batch.data, place))
         good &= ~refused

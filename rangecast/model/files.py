@@ -31,7 +31,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from rangecast.errors import FileError
+from rangecast.errors import FileError, near
 
 BATCH_ROWS = 1 << 16
 _JSON_BYTES = 1 << 23
@@ -70,6 +70,8 @@ def format_of(path: str | Path) -> str:
             return formats.pop()
         listed = " and ".join(sorted(formats)) or "no table"
         raise FileError(f"{path}: is a folder with {listed} in it; expected files of one format")
+    if str(path) == "-":
+        raise FileError("-: tables aren't read from stdin; write it to a file and give its name")
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
         suffixes.pop()
@@ -107,8 +109,35 @@ def read_batches(path: str | Path, broken: Broken | None = None) -> Iterator[Bat
                 count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
                 yield Batch(batch.rows + first, batch.data)
             first, count = first + count, 0
-    except (OSError, pa.ArrowException, UnicodeDecodeError, EOFError) as error:
+    except UnicodeDecodeError as error:
+        raise FileError(_not_utf8(part, error)) from None
+    except FileNotFoundError:
+        raise FileError(f"{path}: there is no such file or folder; {_beside(Path(path))}") from None
+    except (OSError, pa.ArrowException, EOFError) as error:
         raise FileError(f"{path}: can't be read: {_first_line(error)}") from None
+
+
+def _beside(path: Path) -> str:
+    """Return what there is instead of a file that isn't there."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"nor is there a folder {folder}"
+    names = sorted(one.name for one in folder.iterdir() if one.name[0] not in "._")
+    return f"in {folder.resolve()}: {near(path.name, names)}" if names else f"{folder} is empty"
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> str:
+    """Return what is said of a file in another encoding, with the line where that shows."""
+    where = ""
+    with pa.input_stream(path, compression="detect") as raw:
+        for number, line in enumerate(io.BufferedReader(raw), 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as first:
+                where, error = f", line {number}", first
+                break
+    byte = error.object[error.start]
+    return f"{path}{where}: is not UTF-8 (the byte {byte:#04x})\n  to do: save it as UTF-8"
 
 
 def _first_line(error: Exception) -> str:
@@ -201,6 +230,12 @@ def _check_header(path: Path, header: list[str]) -> None:
     twice = {name for name in header if header.count(name) > 1}
     if twice:
         raise FileError(f"{path}: the column {sorted(twice)[0]!r} stands twice in the header")
+    for mark in (";", "\t", "|"):
+        if len(header) == 1 and mark in header[0]:
+            raise FileError(
+                f"{path}: has one column only, {header[0]!r}: its columns are separated by "
+                f"{mark!r}\n  to do: save it with commas between columns"
+            )
 
 
 def _no_rows(header: list[str]) -> pa.RecordBatch:
@@ -331,19 +366,29 @@ class TableWriter:
             self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
             try:
                 self._sink = self._partial.open("wb")
+            except FileNotFoundError:
+                folder = self._path.parent
+                raise FileError(
+                    f"{path}: can't be written: there is no folder {folder}\n"
+                    f"  to do: create it first: mkdir -p {folder}"
+                ) from None
             except OSError as error:
                 raise FileError(f"{path}: can't be written: {error.strerror}") from None
+        self._header = b""
+        """Of a CSV file, until it is written: with the first row, or at a good end."""
         self._columnar: pq.ParquetWriter | pa.ipc.RecordBatchFileWriter | None = None
         if self._format == "parquet":
             self._columnar = pq.ParquetWriter(self._sink, schema)
         elif self._format == "arrow":
             self._columnar = pa.ipc.new_file(self._sink, schema)
         elif self._format == "csv":
-            self._sink.write(_csv_line(schema.names))
+            self._header = _csv_line(schema.names)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         self.rows += batch.num_rows
+        if batch.num_rows:
+            self._begin()
         if self._columnar is not None:
             self._columnar.write_batch(batch)
         elif self._format == "csv":
@@ -351,6 +396,11 @@ class TableWriter:
         else:
             lines = (json.dumps(row, default=str, ensure_ascii=False) for row in batch.to_pylist())
             self._sink.write("".join(line + "\n" for line in lines).encode())
+
+    def _begin(self) -> None:
+        if self._header:
+            self._sink.write(self._header)
+            self._header = b""
 
     def __enter__(self) -> TableWriter:
         return self
@@ -363,6 +413,8 @@ class TableWriter:
     ) -> None:
         if self._columnar is not None:
             self._columnar.close()
+        if kind is None:
+            self._begin()
         if self._path is None:
             self._sink.flush()
             return

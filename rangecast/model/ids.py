@@ -129,7 +129,7 @@ class Duplicates:
 
     def _refuse(self, batch: Batch, place: int, reason: str) -> None:
         data = {name: str(batch.data.column(name)[place]) for name in batch.data.schema.names}
-        remedy = "give each row an id of its own, or leave the column out to use row numbers"
+        remedy = "give each row an id of its own"
         row = int(batch.rows[place])
         self._bad.add(BadRow(self._source, row, "id", data["id"], reason, remedy), data)
 

@@ -148,7 +148,7 @@ class _Reading:
                 else:
                     hi = min(hi, attribute.at_most(_value(word), strict=sign == "<"))
             except ValueRefusedError as error:
-                raise fault(self.text, word.start, word.end, str(error)) from None
+                raise fault(self.text, word.start, word.end, error.reason) from None
         if len(node.terms) == 2 and node.terms[0][0][0] == node.terms[1][0][0]:
             word = node.terms[1][1]
             problem = "the two signs of a chain must point the same way, as in 20 <= age < 35"
@@ -159,7 +159,7 @@ class _Reading:
         try:
             return attribute.equal(_value(word))
         except ValueRefusedError as error:
-            raise fault(self.text, word.start, word.end, str(error)) from None
+            raise fault(self.text, word.start, word.end, error.reason) from None
 
     def all_of(self, node: Group, negated: bool) -> Region:
         sets: dict[int, list[Ranges]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lark import UnexpectedToken
 
 from rangecast.errors import FilterError, near
@@ -22,6 +24,11 @@ _PHRASES = {
     "ORDER": "<, <=, >, >=",
     "SAME": "=, !=",
 }
+
+
+_DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9:.]+(?:Z|[+-][0-9:]+)?)?")
+"""A moment without quotes, which is cut into several numbers."""
+_GROUPED = re.compile(r"(?<![\w.,(])[0-9]{1,3}(?:,[0-9]{3})+\b")
 
 
 def _expected(accepted: set[str], unclosed: bool) -> str:
@@ -47,8 +54,8 @@ def misplaced(text: str, error: UnexpectedToken, names: tuple[str, ...]) -> Filt
     words = list(Words(None).lex(text if at_end else text[: error.token.start_pos]))
     if at_end and not words:
         return FilterError(
-            "the filter is empty; expected a condition such as x > 5\n"
-            "to do: write true if it shall hold always"
+            "the filter is empty; expected a condition such as x > 5",
+            "write true if it shall hold always",
         )
     found = Word("END", "", words[-1].end) if at_end else error.token
     assert isinstance(found, Word)
@@ -68,6 +75,11 @@ def misplaced(text: str, error: UnexpectedToken, names: tuple[str, ...]) -> Filt
 def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) -> str:
     """Return what to do about a misplaced word, where the mistake can be guessed."""
     word = clipped(str(found))
+    for pattern, advice in ((_DATE, "put a date in quotes"), (_GROUPED, "leave out the comma")):
+        for split in pattern.finditer(text):
+            if split.start() < found.start < split.end():
+                shown = quoted(split[0]) if pattern is _DATE else split[0].replace(",", "")
+                return f"{advice}: {shown}"
     if "VALUE" in accepted and "NAME" not in accepted:
         if found in names:
             return "compare an attribute with a value; two attributes can't be compared"

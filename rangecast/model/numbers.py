@@ -13,6 +13,8 @@ MAX = sys.float_info.max
 """Where a one-sided bound stops: the largest finite double."""
 
 _NUMBER_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\Z")
+_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+\Z")
 _LONGEST_NUMBER = 400
 
 
@@ -20,7 +22,7 @@ def read_number(text: str) -> int | Decimal:
     """Return the exact value of a number's text; refuse what isn't one."""
     stripped = text.strip()
     if len(stripped) > _LONGEST_NUMBER or not _NUMBER_TEXT.match(stripped):
-        raise ValueRefusedError(f"{text[:60]!r} is not a number")
+        raise ValueRefusedError(f"{text[:60]!r} is not a number{_comma(stripped)}")
     try:
         return int(stripped)
     except ValueError:
@@ -29,6 +31,13 @@ def read_number(text: str) -> int | Decimal:
     if value and value.adjusted() > 400:
         raise ValueRefusedError(f"{text[:60]} is beyond the largest double, {MAX}")
     return value
+
+
+def _comma(text: str) -> str:
+    """Return what to do about a number that is written with commas."""
+    if _GROUPED.match(text):
+        return ": leave out the commas"
+    return ": write a point instead of the comma" if _COMMA.match(text) else ""
 
 
 def largest_carried(value: int) -> float:

@@ -155,12 +155,21 @@ class _Reader:
                 f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
             )
 
-    def _refuse(self, batch: Batch, good: Mask, place: int, column: str, reason: str) -> None:
+    def _refuse(
+        self,
+        batch: Batch,
+        good: Mask,
+        place: int,
+        column: str,
+        reason: str,
+        remedy: str = REMEDY,
+        more: int = 0,
+    ) -> None:
         good[place] = False
         data = row_data(batch.data, place)
         row = int(batch.rows[place])
         given = str(data.get(column))
-        self.bad.add(BadRow(self.source, row, column, given, reason, REMEDY), data)
+        self.bad.add(BadRow(self.source, row, column, given, reason, remedy, more=more), data)
 
     def _values(
         self, batch: Batch, attribute: Attribute, good: Mask, default: float | None
@@ -171,8 +180,10 @@ class _Reader:
         column = batch.data.column(attribute.name)
         values, refused = encode(attribute, column)
         missing = np.isposinf(values) & ~refused
-        for place in np.flatnonzero(refused & good).tolist():
-            self._refuse(batch, good, place, attribute.name, explain(attribute, column, place))
+        places = np.flatnonzero(refused & good).tolist()
+        for place in places:
+            reason = explain(attribute, column, place)
+            self._refuse(batch, good, place, attribute.name, reason, more=len(places) - 1)
         if default is None:
             for place in np.flatnonzero(missing & good).tolist():
                 self._refuse(batch, good, place, attribute.name, "an order of arrival is missing")
@@ -187,10 +198,11 @@ class _Reader:
             text = texts[place]
             try:
                 if not isinstance(text, str):
-                    raise FilterError("a filter is a text; write true for one that always holds")
+                    raise FilterError("a filter is a text", "write true for one that always holds")
                 filters.append(parse(self.space, text))
             except FilterError as error:
-                self._refuse(batch, good, place, "filter", str(error))
+                to_do = error.to_do or REMEDY
+                self._refuse(batch, good, place, "filter", error.reason, to_do)
         lo, hi, owner = boxes_of(self.space, filters)
         return lo, hi, np.bincount(owner, minlength=len(filters)).astype(np.int64)
 

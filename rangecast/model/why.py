@@ -50,10 +50,19 @@ class Explanation:
         name = self.subscription
         if self.matches:
             return f"{name} matches: every attribute that it mentions holds."
-        nearest = min(self.boxes, key=lambda box: sum(not line.holds for line in box))
-        broken = [f"{line.wanted} fails at {line.value}" for line in nearest if not line.holds]
         which = " (nearest of its alternatives)" if len(self.boxes) > 1 else ""
-        return f"{name} does not match{which}: {'; '.join(broken)}."
+        return f"{name} does not match{which}: {failures(self.boxes[self.nearest])}."
+
+    @property
+    def nearest(self) -> int:
+        """The place of the box that holds the event, or lacks least to hold it."""
+        broken = [sum(not line.holds for line in box) for box in self.boxes]
+        return broken.index(min(broken))
+
+
+def failures(box: list[Line]) -> str:
+    """Return what of a box an event fails, in words; nothing if it holds."""
+    return "; ".join(f"{line.wanted} fails at {line.value}" for line in box if not line.holds)
 
 
 def explain_match(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, one_of
 from rangecast.model.boxes import Boxes, Floats
 from rangecast.rank.interval import interval
 from rangecast.rank.ir import IrTrees
@@ -68,7 +68,7 @@ def check_index(index: str) -> None:
     """Refuse a name that is no structure's."""
     known = ["auto", *INDEXES]
     if index not in known:
-        raise UsageError(f"no index {index!r} for ranking: {near(index, known)}")
+        raise UsageError(f"no index {index!r} for ranking: {one_of(index, known)}")
 
 
 def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Plan:

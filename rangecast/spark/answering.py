@@ -204,7 +204,7 @@ class Answering:
                     first["column"],
                     str(first["value"]),
                     first["reason"],
-                    f"{REMEDY.split(',')[0]}, or give a folder for bad rows",
+                    f"{REMEDY}, or give a folder for bad rows",
                 )
             )
         return self.quarantine.write(bad, batch)

@@ -16,6 +16,9 @@ from rangecast.model.files import Batch
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
 
+TO_DO = "\n  to do: "
+"""Stands in a reason before a remedy, where that is more than to correct the value."""
+
 
 class Encoded(NamedTuple):
     """A batch of events: the points of the good ones, and what is wrong with the others."""
@@ -70,7 +73,12 @@ def error_array(bad: KeptRows) -> pa.Array:
     """Return what is wrong with each bad row, in the order of the rows."""
     ordered = sorted(bad.kept, key=lambda one: one[0].row or 0)
     errors = [
-        {"column": one.column, "value": one.value, "reason": one.reason, "row": data}
+        {"column": one.column, "value": one.value, "reason": _reason(one), "row": data}
         for one, data in ordered
     ]
     return pa.array(errors, ERROR_TYPE)
+
+
+def _reason(bad: BadRow) -> str:
+    """Return why a row can't be used, and what to do if there is more to say than to correct it."""
+    return bad.reason if bad.remedy == REMEDY else f"{bad.reason}{TO_DO}{bad.remedy}"

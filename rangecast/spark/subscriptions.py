@@ -38,7 +38,7 @@ from rangecast.model.ids import as_ids
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import Part, check_columns, encode_part
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
-from rangecast.spark.events import error_array
+from rangecast.spark.events import TO_DO, error_array
 from rangecast.spark.shipped import ship
 
 _SLICE = 8192
@@ -104,7 +104,8 @@ def report_errors(table: pa.Table, bad: BadRows) -> None:
     wrong = table.filter(pc.is_valid(table.column("error")))
     for one, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
         source = f"subscription {one!r}"
-        row = BadRow(source, None, error["column"], error["value"], error["reason"], REMEDY)
+        reason, _, to_do = error["reason"].partition(TO_DO)
+        row = BadRow(source, None, error["column"], error["value"], reason, to_do or REMEDY)
         bad.add(row, error["row"])
 
 

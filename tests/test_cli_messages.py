@@ -1,0 +1,302 @@
+"""What the shell says: mistakes are told with what to do, and nothing given is ignored."""
+
+import json
+import subprocess
+import sys
+
+import numba
+import pyarrow as pa
+import pytest
+
+from rangecast.cli.main import app, main
+from rangecast.cli.output import counted, progress, taken
+from rangecast.cli.progress import StreamProgress
+from rangecast.errors import BadRow, BadRowError, SpaceError
+from rangecast.kernels.jit import noticing
+from rangecast.model.badrows import BadRows, KeptRows
+from rangecast.model.files import TableWriter
+from rangecast.model.lines import line_of
+from rangecast.model.space import Space
+
+SPACE = """
+[[attribute]]
+name = "price"
+type = "number"
+[[attribute]]
+name = "at"
+type = "timestamp"
+[[attribute]]
+name = "kind"
+type = "category"
+values = ["x", "y", "z"]
+"""
+SUBSCRIPTIONS = "id,filter\nlow,price < 10\ntwo,\"kind in ('x', 'z') and price < 5\"\n"
+MATCH = ("match", "events.csv", "subs.csv", "--space", "space.toml", "--index", "scan")
+RANK = ("rank", *MATCH[1:])
+WHY = ("why", "--space", "space.toml", "--subscriptions", "subs.csv", "--subscription")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "subs.csv").write_text(SUBSCRIPTIONS)
+    (tmp_path / "events.csv").write_text("id,price,at,kind\na,1,2026-01-31,x\nb,20,,\n")
+    return tmp_path
+
+
+@pytest.fixture
+def shell(monkeypatch, folder, capsys):
+    """Runs a command in a folder with files, and gives back its stdout and stderr."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["rangecast", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        assert end.value.code == code, said
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((*RANK, "--budget", "5", "--clock", "at"), "write --budget 5/s, or leave out --clock"),
+        ((*RANK, "--clock", "at"), "--clock at needs a budget per second"),
+        ((*RANK, "--master", "local[2]"), "pass --engine spark, or leave out --master"),
+        ((*MATCH, "--master", "local[2]"), "pass --engine spark, or leave out --master"),
+        ((*MATCH, "--engine", "spark", "--threads", "2"), "--threads is for --engine local"),
+        (("notify", "o", "u", "i", "--batch-size", "4"), "pass --algorithm batch, or leave out"),
+        ((*RANK, "-k", "0"), "takes a number, at least 1; given: 0"),
+        (("notify", "o", "u", "i", "-k", "65537"), "1 to 65536; given: 65537"),
+        (("merge", "subs.csv", "--space", "space.toml", "--budget", "0"), "at least 1; given: 0"),
+        ((*MATCH, "--index", "btree"), "did you mean 'rtree'? There is: auto, scan, vcr"),
+        ((*RANK, "--index", "slab"), "There is: auto, scan, segment"),
+        ((*MATCH, "-o", "no/m.csv"), "there is no folder no\n  to do: create it first"),
+        (("match", "evants.csv", *MATCH[2:]), "did you mean 'events.csv'?"),
+        (("match", "no/e.csv", *MATCH[2:]), "nor is there a folder no"),
+        (("match", "-", *MATCH[2:]), "aren't read from stdin"),
+    ],
+)
+def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(shell, arguments, told):
+    assert told in shell(*arguments, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"id;price\n1;5\n", "separated by ';'\n  to do: save it with commas"),
+        (
+            b"id,kind\n1,x\n2,\xfc\n",
+            "line 3: is not UTF-8 (the byte 0xfc)\n  to do: save it as UTF-8",
+        ),
+        (b'id,price\n1,"12,000"\n', "is not a number: leave out the commas\n  given: 12,000\n"),
+        (b'id,price\n1,"12,5"\n', "is not a number: write a point instead of the comma"),
+        (b"id,kind\n1,w\n", "takes one of its listed values (known: 'x', 'y', 'z')\n  given: w\n"),
+        (
+            b"id,price\n\n1,1\n2,u\n3,v\n4,w\n",
+            (
+                "events.csv, line 4 (row 1, counted from 0), column 'price': 'u' is not a number\n"
+                "  given: u\n"
+                "  also: 2 more bad 'price' among the rows read so far\n"
+                "  to do: correct the value, or set bad rows aside with --bad-rows FILE\n"
+            ),
+        ),
+        (b"id,price\n1,1\n1,2\n", "an id of its own, or set bad rows aside with --bad-rows FILE"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_where_and_what_to_do(shell, folder, content, told):
+    (folder / "events.csv").write_bytes(content)
+    said = shell(*MATCH, code=2)
+    assert told in said.err
+    assert said.err.count("given:") <= 1
+    assert said.out == ""  # not even a header
+
+
+@pytest.mark.parametrize(
+    ("text", "to_do"),
+    [
+        ("at >= 2010-04-01", "put a date in quotes: '2010-04-01'"),
+        ("at < 2010-04-01T10:00:00Z", "put a date in quotes: '2010-04-01T10:00:00Z'"),
+        ("price > 12,000", "leave out the comma: 12000"),
+        ("kind = x", "put a text in quotes: 'x'"),
+        ("price = 'x'", "correct the value"),
+        ("", "write true if it shall hold always"),
+    ],
+)
+def test_a_bad_filter_has_one_remedy_and_no_option_that_is_not_there(shell, folder, text, to_do):
+    (folder / "subs.csv").write_text(f'id,filter\nlow,price < 1\nbad,"{text}"\n')
+    said = shell(*WHY, "low", "--event", "{}", code=2).err
+    assert said.startswith("rangecast: subs.csv, line 3 (row 1, counted from 0), column 'filter'")
+    assert said.endswith(f"\n  to do: {to_do}\n")
+    assert said.count("to do:") == 1
+    assert shell(*MATCH, code=2).err.endswith(", or set bad rows aside with --bad-rows FILE\n")
+
+
+def test_the_file_of_bad_rows_gives_no_advice_that_was_followed(shell, folder):
+    (folder / "events.csv").write_text("id,price\n1,x\n")
+    said = shell(*MATCH, "--bad-rows", "bad.jsonl", "-o", "m.csv").err
+    assert "0 events against 2 subscriptions: 0 rows in" in said
+    assert "; 1 bad row set aside in bad.jsonl" in said
+    (bad,) = map(json.loads, (folder / "bad.jsonl").read_text().splitlines())
+    assert (bad["reason"], bad["remedy"]) == ("'x' is not a number", "correct the value")
+
+
+def test_the_header_of_events_is_read_before_subscriptions(shell, folder):
+    (folder / "events.csv").write_text("id,prise\n1,1\n")
+    (folder / "subs.csv").write_text("nonsense")
+    assert "unknown column 'prise': did you mean 'price'?" in shell(*MATCH, code=2).err
+    (folder / "m.csv").write_text("event,subscription\n")
+    said = shell("report", "events.csv", "subs.csv", "m.csv", "--space", "space.toml", code=2)
+    assert "unknown column 'prise'" in said.err
+
+
+def test_generate_keeps_what_is_not_its_own(shell, folder):
+    make = ("generate", "market", "--subscriptions", 3, "--events", 1, "-o", ".")
+    assert "space.toml: is there already, and wasn't generated" in shell(*make, code=2).err
+    assert (folder / "space.toml").read_text() == SPACE
+    assert not (folder / "events.parquet").exists()
+    said = shell(*make, "--overwrite").err
+    for part in ("subscriptions.parquet (3 rows)", "events.parquet (1 row)", "space.toml"):
+        assert part in said
+    shell(*make, "--seed", 2)  # its own files it replaces
+    (folder / "space.toml").write_text(SPACE)
+    assert "was changed since it was generated" in shell(*make, code=2).err
+    facts = json.loads(shell(*make, "--overwrite", "--json").out)
+    assert (facts["files"], facts["space"]) == (
+        {"subscriptions.parquet": 3, "events.parquet": 1},
+        "space.toml",
+    )
+
+
+def test_why_shows_one_alternative_whole_and_the_others_in_a_line(shell):
+    event = {"price": 1, "kind": "z", "at": "2026-01-31T09:30:00.123456+00:00", "title": "?"}
+    given = (*WHY, "two", "--event", json.dumps(event))
+    assert "no attribute 'title'" in shell(*given, code=2).err.replace("unknown", "no")
+    said = shell(*given, "--ignore-unknown-columns").out
+    assert "alternative 2 of 2" in said
+    assert "alternative 1: kind = 'x' fails at z\n" in said
+    assert "two matches" in said
+    assert "…" not in said  # a value too long for the column goes on below
+    assert said.count("┃ attribute ┃") == 1
+
+
+def test_no_progress_where_data_is_written_to_the_terminal(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for on_terminal, output, hidden in (
+        (True, "-", True),
+        (True, "m.csv", False),
+        (False, "-", False),
+    ):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda on=on_terminal: on)
+        with progress(quiet=False, output=output) as bars:
+            assert bars.disable == hidden
+
+
+def test_a_csv_has_its_header_with_the_first_row_or_at_a_good_end(tmp_path):
+    schema = pa.schema([("a", pa.int64())])
+    with TableWriter(tmp_path / "none.csv", schema):
+        pass
+    assert (tmp_path / "none.csv").read_text() == "a\n"
+    with TableWriter(tmp_path / "some.csv", schema) as writer:
+        writer.write(pa.record_batch({"a": [1]}))
+        writer.write(pa.record_batch({"a": [2]}))
+    assert (tmp_path / "some.csv").read_text() == "a\n1\n2\n"
+
+
+def test_compiling_is_told_once_and_timed():
+    told = []
+    double = numba.njit(lambda x: 2 * x)
+    with noticing(lambda: told.append(1)) as compiled:
+        assert double(2) == 4
+        once = compiled.seconds
+        assert double(3) == 6
+        assert (told, compiled.seconds) == ([1], once)
+        assert double(2.5) == 5.0
+    assert told == [1]
+    assert compiled.seconds > once > 0
+    double("text")
+    assert compiled.seconds < 1000
+
+
+@pytest.mark.parametrize("output", [None, "-"])
+def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
+    class Done:
+        events = matches = bad_rows = refused_edits = version = 1
+        seconds = 0.5
+
+        def facts(self):
+            return {"events": 1}
+
+    StreamProgress(as_json=True, quiet=False, output=output).batch(Done())
+    line = '{"events": 1}\n'
+    assert tuple(capsys.readouterr()) == (("", line) if output else (line, ""))
+
+
+def test_words_for_numbers():
+    assert (counted(1, "row"), counted(2000, "row")) == ("1 row", "2,000 rows")
+    assert counted(0, "match", "matches") == "0 matches"
+    assert taken(10, 3.0, 2.0) == "in 3.00 s, 2.00 s of it compiling (10/s)"
+    assert taken(10, 2.0) == "in 2.00 s (5/s)"
+
+
+def test_help_shows_every_command_in_a_whole_line(shell):
+    listed = shell("--help").out.partition("Commands:\n")[2].splitlines()
+    assert len(listed) == len(app.registered_commands) + 1
+    assert not [line for line in listed if line.endswith("...")]
+
+
+def test_python_m_rangecast_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "rangecast", "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip() != "") == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ('type = "date"', "unknown type 'date'; use 'timestamp'"),
+        ('type = "float"', "use 'number'"),
+        ('type = "hierarchy"\ntree = "cities.csv"', "not the name of a file; given: 'cities.csv'"),
+    ],
+)
+def test_a_space_says_what_to_write_instead(given, told):
+    with pytest.raises(SpaceError, match=told):
+        Space.from_toml(f'[[attribute]]\nname = "a"\n{given}\n')
+
+
+def test_the_line_of_a_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = tmp_path / "t.csv"
+    table.write_text('a,b\n1,"two\nlines"\n\n2,x\n')
+    assert [line_of(str(table), row) for row in (0, 1, 2)] == [
+        (str(table), 2),
+        (str(table), 5),
+        None,
+    ]
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n')
+    assert line_of("t.jsonl", 1) == ("t.jsonl", 3)
+    parts = tmp_path / "events"
+    parts.mkdir()
+    for number in range(2):
+        (parts / f"{number}.csv").write_text("a\n1\n2\n")
+    assert line_of(str(parts), 3) == (str(parts / "1.csv"), 3)
+    assert line_of("events", 3) is None  # that is what a table of Python is called
+    assert line_of(str(table), None) is None
+
+
+def test_a_remedy_comes_whole_from_spark():
+    events = pytest.importorskip("rangecast.spark.events")
+    from rangecast.spark.subscriptions import report_errors
+
+    kept = KeptRows()
+    for remedy in ("put a text in quotes: 'x'", "correct the value"):
+        kept.add(BadRow("subscriptions", 0, "filter", "k = x", "expected a value", remedy), "")
+        table = pa.table({"id": ["s"], "error": events.error_array(kept).slice(len(kept.kept) - 1)})
+        with pytest.raises(BadRowError) as error:
+            report_errors(table, BadRows())
+        assert str(error.value).endswith(f"expected a value\n  given: k = x\n  to do: {remedy}")
