@@ -58,7 +58,8 @@ class Part:
     start: int
     end: int
     rankings: dict[bool, RankedPart] = field(default_factory=dict)
-    """Structures that rank its rows, relaxed or not: built when they are first asked."""
+    """Structures that rank its rows, relaxed or not: built when first asked, by readers, without a
+    lock. So whoever goes through them takes a copy first."""
 
     @property
     def is_whole(self) -> bool:
@@ -341,7 +342,7 @@ class LiveSet:
             store.append(boxes, begun.columns.arrival[live])
             names = np.arange(len(live), dtype=np.int32)
             base = Part(build(boxes, self.index), names, 0, len(live))
-            for relaxed in {kind for part in begun.parts for kind in part.rankings}:
+            for relaxed in {kind for part in begun.parts for kind in tuple(part.rankings)}:
                 base.rankings[relaxed] = ranked_part(
                     store.columns, names, len(self.space), self.rank_index, relaxed=relaxed
                 )
@@ -380,7 +381,7 @@ class LiveSet:
                 p.names + np.int32(shift),
                 p.start + shift,
                 p.end + shift,
-                {relaxed: one.shifted(shift) for relaxed, one in p.rankings.items()},
+                {relaxed: one.shifted(shift) for relaxed, one in list(p.rankings.items())},
             )
             for p in now.parts
             if p.start >= begun.count
@@ -404,5 +405,5 @@ class LiveSet:
         """Bytes of the columns and of all structures."""
         state = self._state
         parts = sum(p.index.memory + p.names.nbytes for p in state.parts)
-        ranking = sum(r.structure.memory for p in state.parts for r in p.rankings.values())
+        ranking = sum(r.structure.memory for p in state.parts for r in list(p.rankings.values()))
         return self._store.memory + parts + ranking
