@@ -114,7 +114,7 @@ def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(data):
     )
     for name in ("kept.csv", "kept.parquet", "kept.jsonl", "kept.arrow"):
         done = run("subs.csv", *options, "-o", "o.csv", "--kept", name, "--json", cwd=data)
-        assert json.loads(done.stderr)["kept_file"] == name
+        assert json.loads(done.stdout)["kept_file"] == name
         again = run(name, *options[:3], "--json", cwd=data)
         facts = json.loads(again.stderr)
         assert (facts["subscriptions"], facts["redundant"]) == (2, 0)

@@ -81,7 +81,7 @@ def test_without_events_the_least_space_is_recommended(data):
 def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_together_are_written(data):
     files = ("--ranges", "ranges.parquet", "--redundant", "redundant.csv", "-o", "t.csv")
     sample = ("--events", "events.parquet", "--attributes", 2, "--budget", 30)
-    facts = json.loads(run("merge", *FILES, *sample, *files, "--json", cwd=data).stderr)
+    facts = json.loads(run("merge", *FILES, *sample, *files, "--json", cwd=data).stdout)
     best = facts["recommended"]
     space = Space.load(data / "space.toml")
     boxes = read_subscriptions(data / "subscriptions.parquet", space)
@@ -138,7 +138,7 @@ max = 100
     text = run("merge", "all.csv", *sampled, cwd=data).stderr
     assert "isn't worth it on this data: 100.0% of the sample events would pass anyway" in text
     assert "subscriptions match 100.0% of them" in text
-    facts = json.loads(run("merge", "all.csv", *sampled, "--json", cwd=data).stderr)
+    facts = json.loads(run("merge", "all.csv", *sampled, "--json", cwd=data).stdout)
     assert (facts["worth_it"], facts["lets_through"]) == (False, 1.0)
 
 
