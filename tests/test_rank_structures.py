@@ -183,22 +183,22 @@ def test_slabs_rank_many_events_of_large_sets(n, d, several, dead):
     ]
 
 
-def test_slabs_search_for_many_events_together_only_where_hulls_exclude_little():
-    """Of wide boxes all are compared with all events; of narrow ones, not in every band."""
+def test_slabs_search_for_many_events_together_where_it_pays():
+    """Not where hulls exclude most boxes, nor where most hold: by the words that it takes."""
     rng = np.random.default_rng(0)
-    n, events = 4_096, 512
-    corners, points = rng.random((n, 2)), rng.random((events, 2))
-    for width, together in ((0.9, True), (0.001, False)):
+    n, d, events = 4_096, 6, 512
+    corners, points = rng.random((n, d)), rng.random((events, d))
+    words = {}
+    for width in (0.001, 0.4, 0.95):
         lo = corners * (1 - width)
         index = Slabs(Boxes.of(lo, lo + width, scores=rng.random(n)))
-        k = n  # nobody has enough: all bands are searched
-        work = index.best(points, k).work
-        bands, hull_words = len(index.layout.bands) - 1, int(index.layout.hull_first[-1])
-        every = events * n * 2 // 64 + 16 * hull_words
-        assert bands == 4
-        assert (work.words == every) == together
-        assert together or work.words < 0.6 * every
-        assert work.tested > 0
+        words[width] = index.best(points, n).work.words  # nobody has n: all bands are searched
+    hulls = len(index.layout.hull_attributes)
+    assert len(index.layout.bands) - 1 == 4
+    together = events * n * d // 64 + 16 * hulls  # the hulls of some events are tried
+    assert words[0.001] < 0.6 * together
+    assert words[0.4] == together
+    assert words[0.95] < together  # what few blocks the hulls exclude
     whole = Slabs(Boxes.of(np.floor(4 * corners), np.floor(4 * corners) + 1))
     assert whole.best(np.floor(4 * points), n).work.tested == 0  # codes say all there is to say
 

@@ -33,8 +33,10 @@ MOST_AXES = 32
 """With more attributes the tables are too large to stay near the processor."""
 _TRIED = 16
 """Events of LANES whose hulls are looked at."""
-_PAYS = 32
-"""Comparing a box with LANES events takes as long as 1 / _PAYS of them with one block each."""
+_TABLE = 16
+"""Comparing LANES events with the boxes of a block takes as long as so many of them one by one."""
+_HITS = 4
+"""Matches whose writing takes so much longer together as comparing an event with a block."""
 _PIECE = 64
 """Boxes that are compared before what was found is read."""
 TOGETHER = 16 * LANES
@@ -63,19 +65,27 @@ class Lanes(NamedTuple):
 
 @jit
 def _pays(
-    view: View, band: int, asked: Asked, members: Any, begin: int, end: int
+    view: View, band: int, asked: Asked, members: Any, begin: int, end: int, counts: Any
 ) -> tuple[bool, int]:
     """Whether to compare all boxes of a band with these events, by the hulls that some meet.
 
+    Where many boxes hold an event, they are written faster one event at a time. Of the first band
+    that isn't known; if its bounds are there as they are, comparing these is fastest.
+
     Returns the words that it took as well.
     """
-    tried = met = ZERO
+    if band == 0 and view.has_head:
+        return False, ZERO
+    tried = met = found = ZERO
     for i in range(begin, end, max(1, (end - begin) // _TRIED)):
         met += bits_set(hulls_met(view, band, asked, members[i] * view.d))
+        found += counts[members[i]]
         tried += 1
-    blocks = view.bands[band + 1] - view.bands[band]
     words = tried * (view.hull_first[band + 1] - view.hull_first[band])
-    return met * (end - begin) * _PAYS > tried * blocks * LANES, words
+    blocks = view.bands[band + 1] - view.bands[band]
+    hits = found * blocks // max(1, view.bands[band])  # as many more as there were so far
+    events = end - begin
+    return (_HITS * met - hits) * events > _HITS * _TABLE * blocks * tried, words
 
 
 @jit
@@ -181,7 +191,7 @@ def search_together(
             room.places[view.rank[place] - base] = place
         for begin in range(0, left, LANES):
             end = min(begin + LANES, left)
-            pays, compared = _pays(view, band, asked, members, begin, end)
+            pays, compared = _pays(view, band, asked, members, begin, end, out.counts)
             visited += compared
             if pays:
                 _tabulate(asked.above_codes, d, members, begin, end, codes, above)
