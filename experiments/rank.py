@@ -320,8 +320,8 @@ def overlap(size: Size) -> list[str]:
         "",
         "Here: the holes of the R-tree grow with the skew as the paper says, those of SOPT-R to",
         "a quarter of that and less, and the IR-tree has hardly any. The R-tree becomes the",
-        "slowest of the five; the others stay as they are, for the reason of experiment 3. Slabs",
-        "have to look further the shorter intervals are, and stay the fastest.",
+        "slowest of the five; of the others none becomes clearly faster, for the reason of",
+        "experiment 3. Slabs have to look further the shorter intervals are, and stay the fastest.",
         "",
     ]
 

@@ -2,7 +2,7 @@
 
 See `kernels.lanes`. The boxes of a band are taken best first. Events that have their k drop out
 after each band, so that the others move together. Where the hulls of blocks leave hardly anything
-to compare, one event at a time is faster: some events of each band are tried.
+to compare, or most boxes hold, one event at a time is faster: some events of each band are tried.
 """
 
 from __future__ import annotations
