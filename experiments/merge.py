@@ -416,12 +416,14 @@ def main() -> None:
     """Run all and write the page."""
     parser = argparse.ArgumentParser(prog="python -m experiments.merge", description=__doc__)
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
-    sizes = FULL if parser.parse_args().full else QUICK
+    full = parser.parse_args().full
+    sizes = FULL if full else QUICK
     page = Page()
     page.lines += [
         "# Section 7 of paper 004: merging on the Hilbert curve",
         "",
-        "Made by `python -m experiments.merge --full`. 256 values an attribute, 8 bits.",
+        f"Made by `python -m experiments.merge{' --full' if full else ''}`. 256 values an attribute,"
+        " 8 bits.",
         "",
         "![Figures 7 to 12](merge.png)",
         "",

@@ -360,12 +360,14 @@ def main() -> None:
     """Run all four and write the page."""
     parser = argparse.ArgumentParser(description="Section 4 of paper 003.")
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
-    size = FULL if parser.parse_args().full else QUICK
+    full = parser.parse_args().full
+    size = FULL if full else QUICK
     FOLDER.mkdir(parents=True, exist_ok=True)
     lines = [
         "# The experiments of the ranking paper",
         "",
-        "Made by `python -m experiments.rank --full`. What is measured and how: see its docstring.",
+        f"Made by `python -m experiments.rank{' --full' if full else ''}`. What is measured and how:"
+        " see its docstring.",
         "*Examined* counts intervals looked at, *pages* nodes opened, *holes* leaves opened in",
         "vain, *calls* calls of getnext, *tested* subscriptions looked up whole; all an event.",
         "`slabs` is ours and not one of the paper's.",

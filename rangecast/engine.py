@@ -57,8 +57,8 @@ class Answers:
     def table(self) -> pa.Table:
         """Return all pairs, with columns event and subscription.
 
-        Events are in order; the subscriptions of one event are in any order, since to sort them
-        would take longer than to find them. `of` has them in order of arrival.
+        Events are in order; the subscriptions of one event are in any order, which saves sorting
+        them. `of` has them in order of arrival.
         """
         ids = self._columns.ids
         events = pa.array(self.matches.events)
