@@ -418,12 +418,12 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
     full = parser.parse_args().full
     sizes = FULL if full else QUICK
+    command = "python -m experiments.merge" + (" --full" if full else "")
     page = Page()
     page.lines += [
         "# Section 7 of paper 004: merging on the Hilbert curve",
         "",
-        f"Made by `python -m experiments.merge{' --full' if full else ''}`. 256 values an attribute,"
-        " 8 bits.",
+        f"Made by `{command}`. 256 values an attribute, 8 bits.",
         "",
         "![Figures 7 to 12](merge.png)",
         "",

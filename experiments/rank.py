@@ -362,12 +362,12 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
     full = parser.parse_args().full
     size = FULL if full else QUICK
+    command = "python -m experiments.rank" + (" --full" if full else "")
     FOLDER.mkdir(parents=True, exist_ok=True)
     lines = [
         "# The experiments of the ranking paper",
         "",
-        f"Made by `python -m experiments.rank{' --full' if full else ''}`. What is measured and how:"
-        " see its docstring.",
+        f"Made by `{command}`. What is measured and how: see its docstring.",
         "*Examined* counts intervals looked at, *pages* nodes opened, *holes* leaves opened in",
         "vain, *calls* calls of getnext, *tested* subscriptions looked up whole; all an event.",
         "`slabs` is ours and not one of the paper's.",
