@@ -12,8 +12,9 @@ from time import process_time
 import numpy as np
 
 from benchmarks.measure import best_of, show
+from rangecast.kernels.arrays import F64
 from rangecast.match.choose import INDEXES, choose
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 
 CONTESTANTS = [name for name in INDEXES if name not in ("scan", "vcr")]
 """The scan and VCR are far behind on most shapes and would take most of the time."""
@@ -44,7 +45,7 @@ def run(*, quick: bool) -> None:
     show("Regret", [f"at most {REGRET}", "median", "largest"], line)
 
 
-def _shape(rng: np.random.Generator, quick: bool) -> tuple[str, Boxes, Floats]:
+def _shape(rng: np.random.Generator, quick: bool) -> tuple[str, Boxes, F64]:
     """Return a random kind of set: its size, attributes, grid, widths and what is mentioned."""
     n = int(10 ** rng.uniform(3, 3.5 if quick else 5.2))
     d = int(rng.choice([1, 2, 2, 3, 4, 6, 10, 16]))

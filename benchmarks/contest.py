@@ -23,7 +23,6 @@ from benchmarks.measure import console
 from benchmarks.peers import (
     Duckdb,
     Geoindex,
-    Ints,
     NumpyScan,
     Peer,
     Polars,
@@ -34,10 +33,11 @@ from benchmarks.peers import (
 )
 from benchmarks.postgres import Postgres, Unavailable, server
 from rangecast.engine import Engine
+from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.match.choose import INDEXES, Index, build
 from rangecast.match.result import Matches, Work
 from rangecast.match.scan import Scan
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 
 PEERS: tuple[type[Peer], ...] = (
@@ -82,12 +82,12 @@ class Contestant:
     name: str
     kind: str
     """peer, structure or engine."""
-    match: Callable[[Floats], Any]
-    match_one: Callable[[Floats], Any]
-    ids: Callable[[Any, Sequence[int]], list[Ints]]
+    match: Callable[[F64], Any]
+    match_one: Callable[[F64], Any]
+    ids: Callable[[Any, Sequence[int]], list[AnyArray]]
     """(what `match` gave, some events) -> the ids of each of these."""
-    ids_of_one: Callable[[Any], Ints]
-    match_threads: Callable[[Floats, int], object] | None = None
+    ids_of_one: Callable[[Any], AnyArray]
+    match_threads: Callable[[F64, int], object] | None = None
     clock: Callable[[], float] = time.process_time
     close: Callable[[], None] = lambda: None
     build: float = 0.0
@@ -166,7 +166,7 @@ def _peer(peer: type[Peer], boxes: Boxes, tenth: Boxes, space: Space) -> Iterato
         return
     made, seconds = _timed(lambda: peer(*finite(boxes, space)), time.perf_counter)
 
-    def ids(found: Any, places: Sequence[int]) -> list[Ints]:
+    def ids(found: Any, places: Sequence[int]) -> list[AnyArray]:
         events, rows = made.pairs(found)
         return [rows[events == place] for place in places]
 
@@ -245,7 +245,7 @@ def _engine(name: str, boxes: Boxes, space: Space, *, edited: int) -> Contestant
 
 
 def contest(
-    boxes: Boxes, space: Space, points: Floats, *, rounds: int, seconds: float
+    boxes: Boxes, space: Space, points: F64, *, rounds: int, seconds: float
 ) -> list[Contestant]:
     """Let everything that can match do so, and return what was measured."""
     places = np.unique(np.linspace(0, len(points) - 1, 24).astype(int)[8:])
@@ -262,8 +262,8 @@ def contest(
 
 def _race(
     everyone: list[Contestant],
-    points: Floats,
-    truth: dict[int, Ints],
+    points: F64,
+    truth: dict[int, AnyArray],
     rounds: int,
     seconds: float,
 ) -> None:
@@ -287,12 +287,12 @@ def _race(
     _all_threads(everyone, points, rounds)
 
 
-def _truth(boxes: Boxes, points: Floats) -> list[Ints]:
+def _truth(boxes: Boxes, points: F64) -> list[AnyArray]:
     found = Scan(boxes).match(points)
     return [found.of(place) for place in range(len(points))]
 
 
-def _check(one: Contestant, answer: Any, truth: dict[int, Ints]) -> None:
+def _check(one: Contestant, answer: Any, truth: dict[int, AnyArray]) -> None:
     places = [place for place in truth if place < one.events]
     for place, found in zip(places, one.ids(answer, places), strict=True):
         _compare(one, place, found, truth[place])
@@ -302,7 +302,7 @@ def _check(one: Contestant, answer: Any, truth: dict[int, Ints]) -> None:
         one.work = answer.matches.work
 
 
-def _compare(one: Contestant, place: int, found: Ints, right: Ints) -> None:
+def _compare(one: Contestant, place: int, found: AnyArray, right: AnyArray) -> None:
     if not np.array_equal(np.sort(found), np.sort(right)):
         raise DisagreementError(
             f"{one.name} gives {len(found)} ids for event {place}, the oracle {len(right)}: "
@@ -311,7 +311,7 @@ def _compare(one: Contestant, place: int, found: Ints, right: Ints) -> None:
         )
 
 
-def _events_in(one: Contestant, points: Floats, seconds: float) -> int:
+def _events_in(one: Contestant, points: F64, seconds: float) -> int:
     """Return how many events it can do in this time; what it does meanwhile warms it up."""
     events = min(8, len(points))
     one.match(points[:events])
@@ -323,7 +323,7 @@ def _events_in(one: Contestant, points: Floats, seconds: float) -> int:
     return max(4, min(events, int(events * seconds / max(took, 1e-9))))
 
 
-def _calls_in(one: Contestant, points: Floats, seconds: float) -> int:
+def _calls_in(one: Contestant, points: F64, seconds: float) -> int:
     one.match_one(points[0])
     calls = min(4, len(points))
     while True:
@@ -339,23 +339,23 @@ def _least(work: Callable[[], Any], clock: Callable[[], float], most: float) -> 
     return took if took < most else min(took, _timed(work, clock)[1])
 
 
-def _each(one: Contestant, points: Floats) -> None:
+def _each(one: Contestant, points: F64) -> None:
     for point in points:
         one.match_one(point)
 
 
-def _batch(one: Contestant, points: Floats) -> Any:
+def _batch(one: Contestant, points: F64) -> Any:
     answer, took = _timed(lambda: one.match(points[: one.events]), one.clock)
     one.batch.runs.append(took / one.events)
     return answer
 
 
-def _single(one: Contestant, points: Floats, calls: int) -> None:
+def _single(one: Contestant, points: F64, calls: int) -> None:
     _, took = _timed(lambda: _each(one, points[:calls]), one.clock)
     one.single.runs.append(took / calls)
 
 
-def _all_threads(everyone: list[Contestant], points: Floats, rounds: int) -> None:
+def _all_threads(everyone: list[Contestant], points: F64, rounds: int) -> None:
     """Time all cores at once, by the wall: the live set and the three best peers that can."""
     able = [one for one in everyone if one.match_threads is not None and one.kind == "peer"]
     able = sorted(able, key=lambda one: one.batch.least)[:3]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numba
-import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from rangecast.kernels.arrays import F64, Bool
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def covered(lo: Floats, hi: Floats, new_lo: Floats, new_hi: Floats, out: Mask) -> None:
+def covered(lo: F64, hi: F64, new_lo: F64, new_hi: F64, out: Bool) -> None:
     """Write whether each new box lies inside a single one of the boxes (n, d)."""
     for new in range(len(new_lo)):
         out[new] = False
@@ -27,7 +24,7 @@ def covered(lo: Floats, hi: Floats, new_lo: Floats, new_hi: Floats, out: Mask) -
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def matched(lo: Floats, hi: Floats, points: Floats, out: Mask) -> None:
+def matched(lo: F64, hi: F64, points: F64, out: Bool) -> None:
     """Write whether each point lies in one of the boxes (n, d)."""
     for point in range(len(points)):
         out[point] = False

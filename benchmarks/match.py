@@ -17,7 +17,8 @@ from benchmarks import match_live
 from benchmarks.contest import THREADS, Contestant, best, contest
 from benchmarks.match_report import write_page, write_plot
 from benchmarks.measure import Table, console, show
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -48,7 +49,7 @@ class Case:
     dimensions: int = 0
     everyone: list[Contestant] = field(default_factory=list)
 
-    def made(self, seed: int = 11) -> tuple[Boxes, Space, Floats]:
+    def made(self, seed: int = 11) -> tuple[Boxes, Space, F64]:
         """Return the boxes, the space and the points."""
         sizes = {"subscriptions": self.n, "events": self.events}
         made = generate(self.workload, seed=seed, **sizes, **self.settings)
@@ -179,7 +180,7 @@ def _show_case(case: Case) -> None:
     show(title, headings, rows)
 
 
-def _matches(case: Case, points: Floats) -> float:
+def _matches(case: Case, points: F64) -> float:
     found = case.chosen.match(points[: case.chosen.events])
     return len(found.rows) / case.chosen.events
 

@@ -19,10 +19,11 @@ from benchmarks.contest import PEERS, DisagreementError, live_set
 from benchmarks.measure import Table, best_of
 from benchmarks.peers import finite
 from rangecast.engine import Engine
+from rangecast.kernels.arrays import F64
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
-from rangecast.model.boxes import Boxes, Floats
-from rangecast.model.filters import Filter
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 
 BATCH = 256
@@ -31,7 +32,7 @@ MANY_ROWS = 1_000
 REBUILDS = 3
 
 
-def check(engine: Engine, truth: Boxes, points: Floats, what: str) -> None:
+def check(engine: Engine, truth: Boxes, points: F64, what: str) -> None:
     """Compare a live set with the oracle on the boxes that it should hold."""
     right, found = Scan(truth).match(points), engine.match_points(points)
     ids = truth.ids.to_numpy()
@@ -44,7 +45,7 @@ def check(engine: Engine, truth: Boxes, points: Floats, what: str) -> None:
 
 
 def replaced(
-    name: str, boxes: Boxes, other: Boxes, space: Space, points: Floats, peers: list[str]
+    name: str, boxes: Boxes, other: Boxes, space: Space, points: F64, peers: list[str]
 ) -> list[list[str]]:
     """Replace 1% of the set between batches; return a row for the live set and some peers."""
     rng = np.random.default_rng(5)
@@ -70,7 +71,7 @@ def replaced(
 Edits = list[tuple[np.ndarray, Boxes]]
 
 
-def _replaced_live(boxes: Boxes, space: Space, points: Floats, edits: Edits) -> tuple[float, float]:
+def _replaced_live(boxes: Boxes, space: Space, points: F64, edits: Edits) -> tuple[float, float]:
     """Return seconds an event of matching, and of everything else, rebuilds included."""
     engine = live_set(boxes, space)
     engine.match_points(points)
@@ -92,7 +93,7 @@ def _replaced_live(boxes: Boxes, space: Space, points: Floats, edits: Edits) -> 
 
 
 def _replaced_peer(
-    name: str, boxes: Boxes, space: Space, points: Floats, edits: Edits
+    name: str, boxes: Boxes, space: Space, points: F64, edits: Edits
 ) -> tuple[float, float]:
     peer = next(one for one in PEERS if one.name == name)(*finite(boxes, space))
     began = peer.clock()
@@ -145,7 +146,7 @@ class _Updates:
         return Boxes.of(lo, hi, ids=pa.array(np.arange(count, count + len(lo))))
 
 
-def updates(boxes: Boxes, fresh: Boxes, space: Space, points: Floats) -> Iterator[Table]:
+def updates(boxes: Boxes, fresh: Boxes, space: Space, points: F64) -> Iterator[Table]:
     """Yield tables of updates a second and of matching during a rebuild."""
     engine = Engine(space)
     engine.subscribe_many(boxes)
@@ -194,7 +195,7 @@ def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> list[str]:
     return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
 
 
-def _latencies(engine: Engine, prepared: _Updates, points: Floats) -> Table:
+def _latencies(engine: Engine, prepared: _Updates, points: F64) -> Table:
     """Time batches by the wall: on a set just rebuilt, on a loose one, and during a rebuild."""
     batches = [points[i : i + BATCH] for i in range(0, len(points) - BATCH + 1, BATCH)]
     batches = batches or [points]

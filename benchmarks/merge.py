@@ -17,10 +17,11 @@ import numpy as np
 from benchmarks import linear
 from benchmarks.measure import Table as Shown
 from benchmarks.measure import best_of, console, show
+from rangecast.kernels.arrays import F64
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Table
 from rangecast.merge.ranges import range_sets
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -53,7 +54,7 @@ class Measured(NamedTuple):
     linear_matching: float
 
 
-def made(n: int, size: int, distribution: str, events: int) -> tuple[Space, Boxes, Floats]:
+def made(n: int, size: int, distribution: str, events: int) -> tuple[Space, Boxes, F64]:
     """Return the space, boxes and publications; both follow the distribution."""
     workload = generate(
         "mics",

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import Table, console, show
-from rangecast.notify.baselines import unicast
+from experiments.notify_baselines import unicast
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.notify.subscriber import Lists

@@ -16,17 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.kernels.arrays import F64, AnyArray
+from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-
-Ints = npt.NDArray[Any]
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # it reads this once, when it is loaded
 
 
-def finite(boxes: Boxes, space: Space) -> tuple[Floats, Floats]:
+def finite(boxes: Boxes, space: Space) -> tuple[F64, F64]:
     """Return the bounds with the domain's where a box has none: what a peer can be given."""
     low, high = np.array([a.domain for a in space]).T
     lo = np.where(np.isinf(boxes.lo), low, boxes.lo)
@@ -45,32 +43,32 @@ class Peer:
     splits: ClassVar[bool] = False
     """Whether several threads can match at once, each a share of the events."""
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         self.lo, self.hi = lo, hi
 
-    def match(self, points: Floats) -> Any:
+    def match(self, points: F64) -> Any:
         """Return all matches of all events, as the peer gives them."""
         raise NotImplementedError
 
-    def match_one(self, point: Floats) -> Any:
+    def match_one(self, point: F64) -> Any:
         """Return the rows of one event, as the peer gives them."""
         raise NotImplementedError
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         """Return what `match` gave as events and rows."""
         events, rows = found
         return events, rows
 
-    def rows(self, found: Any) -> Ints:
+    def rows(self, found: Any) -> AnyArray:
         """Return what `match_one` gave as rows."""
         return np.asarray(found)
 
-    def match_threads(self, points: Floats, threads: int) -> object:
+    def match_threads(self, points: F64, threads: int) -> object:
         """Match with so many threads; only the time counts."""
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(self.match, np.array_split(points, threads)))
 
-    def replace(self, rows: Ints, lo: Floats, hi: Floats) -> None:
+    def replace(self, rows: AnyArray, lo: F64, hi: F64) -> None:
         """Put other boxes in the place of some; by building anew unless there is a better way."""
         self.lo[rows], self.hi[rows] = lo, hi
         self.close()
@@ -91,11 +89,11 @@ class NumpyScan(Peer):
     splits = True
     _EVENTS, _BOXES = 32, 4096
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         super().__init__(lo, hi)
         self.low, self.high = np.ascontiguousarray(lo.T), np.ascontiguousarray(hi.T)
 
-    def match(self, points: Floats) -> tuple[Ints, Ints]:
+    def match(self, points: F64) -> tuple[AnyArray, AnyArray]:
         held = np.empty((self._EVENTS, self._BOXES), np.bool_)
         also = np.empty_like(held)
         events, rows = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
@@ -116,7 +114,7 @@ class NumpyScan(Peer):
                 rows.append(r + row)
         return np.concatenate(events), np.concatenate(rows)
 
-    def match_one(self, point: Floats) -> Ints:
+    def match_one(self, point: F64) -> AnyArray:
         found = self.low[0] <= point[0]
         found &= self.high[0] >= point[0]
         axis = 1
@@ -130,7 +128,7 @@ class NumpyScan(Peer):
             rows = rows[(low <= point[rest]) & (high >= point[rest])]
         return rows
 
-    def replace(self, rows: Ints, lo: Floats, hi: Floats) -> None:
+    def replace(self, rows: AnyArray, lo: F64, hi: F64) -> None:
         self.low[:, rows], self.high[:, rows] = lo.T, hi.T
 
 
@@ -146,17 +144,17 @@ class Shapely(Peer):
     dimensions = (2,)
     splits = True
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         import shapely
 
         super().__init__(lo, hi)
         self.points = shapely.points
         self.tree = shapely.STRtree(shapely.box(lo[:, 0], lo[:, 1], hi[:, 0], hi[:, 1]))
 
-    def match(self, points: Floats) -> Any:
+    def match(self, points: F64) -> Any:
         return self.tree.query(self.points(points))
 
-    def match_one(self, point: Floats) -> Any:
+    def match_one(self, point: F64) -> Any:
         return self.tree.query(self.points(point))
 
 
@@ -167,26 +165,26 @@ class Geoindex(Peer):
     package = "geoindex_rs"
     dimensions = (2,)
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         from geoindex_rs import rtree
 
         super().__init__(lo, hi)
         self.rtree = rtree
         self.tree = self._tree(lo, hi)
 
-    def _tree(self, lo: Floats, hi: Floats) -> Any:
+    def _tree(self, lo: F64, hi: F64) -> Any:
         builder = self.rtree.RTreeBuilder(len(lo))
         builder.add(np.hstack([lo, hi]))
         return builder.finish()
 
-    def match(self, points: Floats) -> Any:
+    def match(self, points: F64) -> Any:
         return self.rtree.tree_join(self._tree(points, points), self.tree)
 
-    def match_one(self, point: Floats) -> Any:
+    def match_one(self, point: F64) -> Any:
         x, y = point
         return self.rtree.search(self.tree, x, y, x, y)
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         return np.asarray(found["left"]), np.asarray(found["right"])
 
 
@@ -199,7 +197,7 @@ class Rtree(Peer):
     name = "libspatialindex"
     package = "rtree"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         from rtree import index
 
         super().__init__(lo, hi)
@@ -208,18 +206,18 @@ class Rtree(Peer):
         )
         self.tree = index.Index((np.arange(len(lo)), lo, hi), properties=settings)
 
-    def match(self, points: Floats) -> Any:
+    def match(self, points: F64) -> Any:
         return self.tree.intersection_v(points, points)
 
-    def match_one(self, point: Floats) -> list[int]:
+    def match_one(self, point: F64) -> list[int]:
         value = point.tolist()
         return list(self.tree.intersection(value + value))
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         rows, counts = found
         return np.repeat(np.arange(len(counts)), counts.astype(np.int64)), rows
 
-    def replace(self, rows: Ints, lo: Floats, hi: Floats) -> None:
+    def replace(self, rows: AnyArray, lo: F64, hi: F64) -> None:
         for row, low, high in zip(rows.tolist(), lo.tolist(), hi.tolist(), strict=True):
             self.tree.delete(row, [*self.lo[row], *self.hi[row]])
             self.tree.insert(row, low + high)
@@ -238,7 +236,7 @@ class Sqlite(Peer):
     name = "SQLite R*Tree"
     dimensions = range(1, 6)
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         super().__init__(lo, hi)
         axes = range(lo.shape[1])
         exact = all((ends == ends.astype(np.float32)).all() for ends in (lo, hi))
@@ -262,14 +260,14 @@ class Sqlite(Peer):
         self._one = f"select id from (select {one}) cross join boxes where {condition}"
         self.replace(np.arange(len(lo)), lo, hi)
 
-    def replace(self, rows: Ints, lo: Floats, hi: Floats) -> None:
+    def replace(self, rows: AnyArray, lo: F64, hi: F64) -> None:
         values = np.tile(np.stack([lo, hi], axis=2).reshape(len(lo), -1), self.times)
         self.database.execute("begin")
         numbered = zip(rows.tolist(), values.tolist(), strict=True)
         self.database.executemany(self._put, ([row, *ends] for row, ends in numbered))
         self.database.execute("commit")
 
-    def match(self, points: Floats) -> list[tuple[int, int]]:
+    def match(self, points: F64) -> list[tuple[int, int]]:
         self.database.execute("begin")
         numbered = enumerate(points.tolist())
         self.database.executemany(self._put_events, ([event, *x] for event, x in numbered))
@@ -277,14 +275,14 @@ class Sqlite(Peer):
         self.database.execute("rollback")
         return found
 
-    def match_one(self, point: Floats) -> list[tuple[int]]:
+    def match_one(self, point: F64) -> list[tuple[int]]:
         return self.database.execute(self._one, point.tolist()).fetchall()
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         events, rows = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return events, rows
 
-    def rows(self, found: Any) -> Ints:
+    def rows(self, found: Any) -> AnyArray:
         return np.array(found, dtype=np.int64).reshape(-1)
 
     def close(self) -> None:
@@ -297,7 +295,7 @@ class Duckdb(Peer):
     name = "DuckDB"
     package = "duckdb"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         import duckdb
         import pyarrow as pa
 
@@ -315,26 +313,26 @@ class Duckdb(Peer):
         here = " and ".join(f"lo{j} <= ${j + 1} and hi{j} >= ${j + 1}" for j in axes)
         self._one = f"select id from boxes where {here}"
 
-    def match(self, points: Floats) -> Any:
-        columns: dict[str, Ints] = {"event": np.arange(len(points), dtype=np.int32)}
+    def match(self, points: F64) -> Any:
+        columns: dict[str, AnyArray] = {"event": np.arange(len(points), dtype=np.int32)}
         columns |= {f"x{j}": points[:, j] for j in range(points.shape[1])}
         self.database.register("events", self.arrow(columns))
         return self.database.execute(self._join).fetchnumpy()
 
-    def match_one(self, point: Floats) -> Any:
+    def match_one(self, point: F64) -> Any:
         return self.database.execute(self._one, point.tolist()).fetchnumpy()
 
-    def match_threads(self, points: Floats, threads: int) -> object:
+    def match_threads(self, points: F64, threads: int) -> object:
         self.database.execute(f"set threads = {threads}")
         try:
             return self.match(points)
         finally:
             self.database.execute("set threads = 1")
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         return found["event"], found["id"]
 
-    def rows(self, found: Any) -> Ints:
+    def rows(self, found: Any) -> AnyArray:
         return np.asarray(found["id"])
 
     def close(self) -> None:
@@ -347,13 +345,13 @@ class Polars(Peer):
     name = "Polars join_where"
     package = "polars"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         import polars as pl
 
         super().__init__(lo, hi)
         self.pl = pl
         self.axes = range(lo.shape[1])
-        columns: dict[str, Ints] = {"id": np.arange(len(lo), dtype=np.int32)}
+        columns: dict[str, AnyArray] = {"id": np.arange(len(lo), dtype=np.int32)}
         columns |= {f"lo{j}": lo[:, j] for j in self.axes} | {f"hi{j}": hi[:, j] for j in self.axes}
         self.boxes = pl.DataFrame(columns)
 
@@ -362,18 +360,18 @@ class Polars(Peer):
         ends = [(col(f"lo{j}") <= x, col(f"hi{j}") >= x) for j, x in enumerate(values)]
         return [end for both in ends for end in both]
 
-    def match(self, points: Floats) -> Any:
-        columns: dict[str, Ints] = {"event": np.arange(len(points), dtype=np.int32)}
+    def match(self, points: F64) -> Any:
+        columns: dict[str, AnyArray] = {"event": np.arange(len(points), dtype=np.int32)}
         events = self.pl.DataFrame(columns | {f"x{j}": points[:, j] for j in self.axes})
         held = self._held([self.pl.col(f"x{j}") for j in self.axes])
         joined = events.lazy().join_where(self.boxes.lazy(), *held)
         return joined.select("event", "id").collect(engine="streaming")
 
-    def match_one(self, point: Floats) -> Any:
+    def match_one(self, point: F64) -> Any:
         return self.boxes.lazy().filter(*self._held(point.tolist())).select("id").collect()
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         return found["event"].to_numpy(), found["id"].to_numpy()
 
-    def rows(self, found: Any) -> Ints:
+    def rows(self, found: Any) -> AnyArray:
         return np.asarray(found["id"].to_numpy())

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Ints, Peer
-from rangecast.model.boxes import Floats
+from benchmarks.peers import Peer
+from rangecast.kernels.arrays import F64, AnyArray
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 _TRAILER = struct.pack(">h", -1)
@@ -185,7 +185,7 @@ class Postgres(Peer):
 
     name = "PostgreSQL GiST"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         super().__init__(lo, hi)
         self.server = server()
         self.session = self.server.session()
@@ -219,7 +219,7 @@ class Postgres(Peer):
         one = re.sub(r"\bx(\d+)", lambda found: f"${int(found[1]) + 1}::float8", held)
         self.session.run(f"prepare one as select id from boxes where {one}")
 
-    def _write(self, values: Floats, ids: Ints) -> None:
+    def _write(self, values: F64, ids: AnyArray) -> None:
         """Write a file of COPY's binary format: an id and some numbers a row."""
         fields = 1 + values.shape[1]
         kinds = [("fields", ">i2"), ("size", ">i4"), ("id", ">i4")]
@@ -230,7 +230,7 @@ class Postgres(Peer):
             records[f"size{j}"], records[f"x{j}"] = 8, values[:, j]
         self.file.write_bytes(_HEADER + records.tobytes() + _TRAILER)
 
-    def match(self, points: Floats) -> Any:
+    def match(self, points: F64) -> Any:
         self._write(points, np.arange(len(points)))
         self.session.run(
             "truncate events",
@@ -240,19 +240,19 @@ class Postgres(Peer):
         )
         return self.answer.read_bytes()
 
-    def match_one(self, point: Floats) -> list[str]:
+    def match_one(self, point: F64) -> list[str]:
         return self.session.run(f"execute one({', '.join(map(repr, point.tolist()))})")
 
-    def pairs(self, found: Any) -> tuple[Ints, Ints]:
+    def pairs(self, found: Any) -> tuple[AnyArray, AnyArray]:
         kinds = [("fields", ">i2"), ("a", ">i4"), ("event", ">i4"), ("b", ">i4"), ("row", ">i4")]
         inside = found[len(_HEADER) : len(found) - len(_TRAILER)]
         records = np.frombuffer(inside, dtype=kinds)
         return records["event"].astype(np.int64), records["row"].astype(np.int64)
 
-    def rows(self, found: Any) -> Ints:
+    def rows(self, found: Any) -> AnyArray:
         return np.array(found, dtype=np.int64)
 
-    def replace(self, rows: Ints, lo: Floats, hi: Floats) -> None:
+    def replace(self, rows: AnyArray, lo: F64, hi: F64) -> None:
         self._write(np.hstack([lo, hi]), rows)
         self.session.run(
             "truncate given",

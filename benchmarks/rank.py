@@ -19,11 +19,12 @@ import numpy as np
 
 from benchmarks.contest import DisagreementError, Seconds
 from benchmarks.measure import Table, console, show
-from benchmarks.peers import Ints, finite
+from benchmarks.peers import finite
 from benchmarks.postgres import Unavailable, server
 from benchmarks.rank_peers import PEERS, PostgresRanked, RankPeer
 from rangecast.engine import Engine
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.kernels.arrays import F64, AnyArray
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -50,8 +51,8 @@ class Contestant:
     name: str
     kind: str
     """peer, structure or engine."""
-    best: Callable[[Floats], Any]
-    rows: Callable[[Any, int], Ints]
+    best: Callable[[F64], Any]
+    rows: Callable[[Any, int], AnyArray]
     """(what `best` gave, event) -> the rows of that event, best first."""
     clock: Callable[[], float] = time.process_time
     close: Callable[[], None] = lambda: None
@@ -76,7 +77,7 @@ class Case:
     relaxed: bool = False
     everyone: list[Contestant] = field(default_factory=list)
 
-    def made(self, events: int) -> tuple[Boxes, Space, Floats]:
+    def made(self, events: int) -> tuple[Boxes, Space, F64]:
         """Return the boxes, the space and the points."""
         made = generate(
             "ranked", seed=11, subscriptions=self.n, events=events, attributes=self.attributes
@@ -212,12 +213,12 @@ def contestants(case: Case, boxes: Boxes, space: Space) -> list[Contestant]:
     return made
 
 
-def engine_rows(found: Any, event: int) -> Ints:
+def engine_rows(found: Any, event: int) -> AnyArray:
     """Return the ids, which are rows here."""
     return np.array([one for one, _ in found.of(event)], np.int64)
 
 
-def _peer(peer: type[RankPeer], lo: Floats, hi: Floats, order: Ints) -> Contestant:
+def _peer(peer: type[RankPeer], lo: F64, hi: F64, order: AnyArray) -> Contestant:
     began = time.perf_counter()
     made = peer(lo, hi)
     return Contestant(
@@ -237,7 +238,7 @@ def _numpy_relaxed(boxes: Boxes) -> Contestant:
     weights = np.ones((boxes.rows, boxes.dimensions)) if boxes.weights is None else boxes.weights
     by_axis = np.ascontiguousarray(weights.T)
 
-    def one(point: Floats) -> Ints:
+    def one(point: F64) -> AnyArray:
         total = np.zeros(low.shape[1])
         some = np.zeros(low.shape[1], np.bool_)
         for axis, value in enumerate(point):
@@ -260,7 +261,7 @@ def _numpy_relaxed(boxes: Boxes) -> Contestant:
 # ---- the race
 
 
-def race(case: Case, boxes: Boxes, points: Floats, *, rounds: int, seconds: float) -> None:
+def race(case: Case, boxes: Boxes, points: F64, *, rounds: int, seconds: float) -> None:
     """Time everybody on the same events, turn by turn; compare some answers with the oracle."""
     truth = [one.rows for one in Scan(boxes).rank(points[:6], K, relaxed=case.relaxed)]
     for one in case.everyone:
@@ -280,7 +281,7 @@ def race(case: Case, boxes: Boxes, points: Floats, *, rounds: int, seconds: floa
         one.close()
 
 
-def _one_by_one(one: Contestant, events: list[Floats]) -> None:
+def _one_by_one(one: Contestant, events: list[F64]) -> None:
     for event in events:
         one.best(event)
 
@@ -295,7 +296,7 @@ def _seconds(one: Contestant, call: Callable[[], object]) -> float:
     return (one.clock() - began) / calls
 
 
-def _events_in(one: Contestant, points: Floats, seconds: float) -> int:
+def _events_in(one: Contestant, points: F64, seconds: float) -> int:
     """Return how many events it can do in this time; what it does meanwhile warms it up."""
     events = 6
     one.best(points[:events])
@@ -309,7 +310,7 @@ def _events_in(one: Contestant, points: Floats, seconds: float) -> int:
     return events
 
 
-def _check(one: Contestant, answer: Any, truth: list[Ints]) -> None:
+def _check(one: Contestant, answer: Any, truth: list[AnyArray]) -> None:
     for event, right in enumerate(truth):
         found = one.rows(answer, event)
         # An edited set has the first row at its end: of equal scores it comes last there.

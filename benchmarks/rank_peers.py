@@ -14,9 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.peers import Ints
 from benchmarks.postgres import Postgres, server
-from rangecast.model.boxes import Floats
+from rangecast.kernels.arrays import F64, AnyArray
 
 
 class RankPeer:
@@ -28,14 +27,14 @@ class RankPeer:
     most: ClassVar[int] = 1 << 62
     """Boxes beyond which it takes too long to build."""
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         self.low, self.high = np.ascontiguousarray(lo.T), np.ascontiguousarray(hi.T)
 
-    def best_one(self, point: Floats, k: int) -> Ints:
+    def best_one(self, point: F64, k: int) -> AnyArray:
         """Return the ranks of the k best of one event."""
         raise NotImplementedError
 
-    def best(self, points: Floats, k: int) -> list[Ints]:
+    def best(self, points: F64, k: int) -> list[AnyArray]:
         """Return the ranks of the k best of each event."""
         return [self.best_one(point, k) for point in points]
 
@@ -53,8 +52,8 @@ class NumpyOne(RankPeer):
     name = "NumPy, early stop"
     first = 1024
 
-    def best_one(self, point: Floats, k: int) -> Ints:
-        found: list[Ints] = []
+    def best_one(self, point: F64, k: int) -> AnyArray:
+        found: list[AnyArray] = []
         have, start, size = 0, 0, self.first
         while have < k and start < self.low.shape[1]:
             piece = slice(start, start + size)
@@ -84,8 +83,8 @@ class NumpyBatch(RankPeer):
     name = "NumPy, early stop, batches"
     _EVENTS, _BOXES = 32, 1024
 
-    def best(self, points: Floats, k: int) -> list[Ints]:
-        answers: list[Ints] = []
+    def best(self, points: F64, k: int) -> list[AnyArray]:
+        answers: list[AnyArray] = []
         for begin in range(0, len(points), self._EVENTS):
             some = points[begin : begin + self._EVENTS]
             active = np.arange(len(some))
@@ -121,7 +120,7 @@ class Ncls(RankPeer):
     package = "ncls"
     dimensions = (1,)
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         from ncls import FNCLS
 
         super().__init__(lo, hi)
@@ -129,7 +128,7 @@ class Ncls(RankPeer):
         ends = np.nextafter(hi[:, 0], np.inf)
         self.lists = FNCLS(np.ascontiguousarray(lo[:, 0]), ends, np.arange(len(lo)))
 
-    def best_one(self, point: Floats, k: int) -> Ints:
+    def best_one(self, point: F64, k: int) -> AnyArray:
         begin = np.array([point[0]])
         end = np.nextafter(begin, np.inf)
         _, ranks = self.lists.all_overlaps_both(begin, end, np.zeros(1, np.int64))
@@ -146,7 +145,7 @@ class Intervals(RankPeer):
     dimensions = (1,)
     most = 20_000
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         from intervaltree import Interval, IntervalTree
 
         super().__init__(lo, hi)
@@ -155,7 +154,7 @@ class Intervals(RankPeer):
             Interval(a, b, i) for i, (a, b) in enumerate(zip(lo[:, 0].tolist(), ends, strict=True))
         )
 
-    def best_one(self, point: Floats, k: int) -> Ints:
+    def best_one(self, point: F64, k: int) -> AnyArray:
         return np.array(sorted(one.data for one in self.tree[float(point[0])])[:k], np.int64)
 
 
@@ -164,7 +163,7 @@ class Sqlite(RankPeer):
 
     name = "SQLite, order by and limit"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         super().__init__(lo, hi)
         axes = range(lo.shape[1])
         names = ", ".join(f"lo{j}, hi{j}" for j in axes)
@@ -180,7 +179,7 @@ class Sqlite(RankPeer):
         limit = f"?{lo.shape[1] + 1}"
         self._one = f"select rank from boxes where {held} order by rank limit {limit}"
 
-    def best_one(self, point: Floats, k: int) -> Ints:
+    def best_one(self, point: F64, k: int) -> AnyArray:
         rows = self.database.execute(self._one, (*point.tolist(), k)).fetchall()
         return np.array(rows, np.int64).reshape(-1)
 
@@ -194,7 +193,7 @@ class Duckdb(RankPeer):
     name = "DuckDB, order by and limit"
     package = "duckdb"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         import duckdb
         import pyarrow as pa
 
@@ -208,7 +207,7 @@ class Duckdb(RankPeer):
         here = " and ".join(f"lo{j} <= ${j + 1} and hi{j} >= ${j + 1}" for j in axes)
         self._one = f"select rank from boxes where {here} order by rank limit "
 
-    def best_one(self, point: Floats, k: int) -> Ints:
+    def best_one(self, point: F64, k: int) -> AnyArray:
         found = self.database.execute(f"{self._one}{k}", point.tolist()).fetchnumpy()
         return np.asarray(found["rank"])
 
@@ -221,7 +220,7 @@ class PostgresRanked(RankPeer):
 
     name = "PostgreSQL, order by and limit"
 
-    def __init__(self, lo: Floats, hi: Floats):
+    def __init__(self, lo: F64, hi: F64):
         super().__init__(lo, hi)
         self.peer = Postgres.__new__(Postgres)
         self.peer.server = server()
@@ -247,7 +246,7 @@ class PostgresRanked(RankPeer):
             f"prepare one as select rank from boxes where {held} order by rank limit {limit}",
         )
 
-    def best_one(self, point: Floats, k: int) -> Ints:
+    def best_one(self, point: F64, k: int) -> AnyArray:
         given = ", ".join([*map(repr, point.tolist()), str(k)])
         return np.array(self.peer.session.run(f"execute one({given})"), np.int64)
 

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import linear
+from rangecast.kernels.arrays import F64
 from rangecast.merge import Cells, Table
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, range_sets
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -93,7 +94,7 @@ class Case(NamedTuple):
 
     space: Space
     boxes: Boxes
-    points: Floats
+    points: F64
 
 
 def case(

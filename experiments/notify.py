@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.notify.baselines import BYTES as LETTER_BYTES
-from rangecast.notify.baselines import coalesced, relaxed, unicast
+from experiments.notify_baselines import BYTES as LETTER_BYTES
+from experiments.notify_baselines import coalesced, relaxed, unicast
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import BYTES, Messages

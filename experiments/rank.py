@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.rank.choose import INDEXES, Index
+from rangecast.rank.papers.sopt import arranged
 from rangecast.rank.result import Work
-from rangecast.rank.sopt import arranged
 from rangecast.report.plots import figure, plot
 from rangecast.workloads import generate
 
@@ -85,7 +86,7 @@ Results = dict[str, Measured]
 """Of the structures that took part."""
 
 
-def made(n: int, events: int, attributes: int = 1, **settings: float) -> tuple[Boxes, Floats]:
+def made(n: int, events: int, attributes: int = 1, **settings: float) -> tuple[Boxes, F64]:
     """Return the subscriptions and events of Table 1."""
     workload = generate(
         "ranked", seed=3, subscriptions=n, events=events, attributes=attributes, **settings
@@ -103,7 +104,7 @@ def built(name: str, boxes: Boxes, *, relaxed: bool = True) -> Index | None:
     return INDEXES[name](boxes, relaxed=relaxed)
 
 
-def measured(indexes: Mapping[str, Index | None], points: Floats, k: int) -> Results:
+def measured(indexes: Mapping[str, Index | None], points: F64, k: int) -> Results:
     """Let each rank all events several times, turn by turn; its fastest run counts."""
     least: dict[str, float] = {}
     work: dict[str, Work] = {}

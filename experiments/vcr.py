@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.match.cells import Cells
+from rangecast.kernels.arrays import F64
+from rangecast.match.cells.index import Cells
+from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
-from rangecast.match.vcr import Vcr
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 
 MODERATE, LARGE = (300, 200), (2000, 1500)
 HASH_SLOTS = 1_800_017
@@ -40,7 +41,7 @@ QUICK = Size((32_000, 128_000), 1_000, 3)
 FULL = Size((32_000, 64_000, 128_000, 256_000), 100_000, 1)
 
 
-def corners(rng: np.random.Generator, n: int, space: tuple[int, int], skew: float) -> Floats:
+def corners(rng: np.random.Generator, n: int, space: tuple[int, int], skew: float) -> F64:
     """Return points: 90% in a middle rectangle of the share `skew` of the space; 1: uniform."""
     size = np.asarray(space)
     middle = np.maximum(1, np.round(size * np.sqrt(skew))).astype(np.int64)
@@ -57,7 +58,7 @@ def predicates(n: int, space: tuple[int, int], skew: float, widest: tuple[int, i
     return Boxes.of(lo, np.minimum(hi, np.asarray(space) - 1))
 
 
-def events(m: int, space: tuple[int, int], skew: float) -> Floats:
+def events(m: int, space: tuple[int, int], skew: float) -> F64:
     """Return events, placed as the corners are."""
     return corners(np.random.default_rng(m + 1), m, space, skew)
 
@@ -78,7 +79,7 @@ def seconds(run: Callable[[], object], repeats: int) -> float:
     return best
 
 
-def searched(matcher: Vcr | Cells | RTree, points: Floats, repeats: int) -> float:
+def searched(matcher: Vcr | Cells | RTree, points: F64, repeats: int) -> float:
     """Return the time of all events, their rows read piece by piece as they come."""
     return seconds(lambda: sum(len(piece.rows) for _, piece in matcher.stream(points)), repeats)
 
@@ -191,7 +192,7 @@ def overlap(size: Size) -> None:
     )
 
 
-def _pieces(matcher: Vcr, points: Floats) -> Iterable[Floats]:
+def _pieces(matcher: Vcr, points: F64) -> Iterable[F64]:
     return (piece.rows for _, piece in matcher.stream(points))  # type: ignore[misc]
 
 

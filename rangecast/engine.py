@@ -21,21 +21,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.liveset import Id, LiveSet, State
 from rangecast.match.live import Live, match_live
-from rangecast.match.result import Counts, Matches, Rows
+from rangecast.match.result import Matches
 from rangecast.model.arguments import whole
 from rangecast.model.attributes import Timestamp
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event, encode_events
-from rangecast.model.rows import Columns
-from rangecast.model.rows import boxes_of as boxes_of_rows
+from rangecast.model.rowstore import Columns
+from rangecast.model.rowstore import boxes_of as boxes_of_rows
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.live import Asked, Rankings, best_live, split_spans
 from rangecast.rank.result import Best
 from rangecast.rank.shed import seconds_of, shed
-from rangecast.rank.slabs import How, Slabs
+from rangecast.rank.slabs.index import How, Slabs
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Engine(LiveSet):
         matches = self._match(state, encoded.points, whole("threads", threads))
         return Answers(matches, encoded.ids, state.columns)
 
-    def match_points(self, points: Floats, *, threads: int = 1) -> Answers:
+    def match_points(self, points: F64, *, threads: int = 1) -> Answers:
         """Return the subscriptions that hold each point, (events, d): events already encoded."""
         state = self._state
         given = np.ascontiguousarray(points, dtype=np.float64)
@@ -102,7 +103,7 @@ class Engine(LiveSet):
         matches = self._match(state, given, whole("threads", threads))
         return Answers(matches, None, state.columns)
 
-    def _match(self, state: State, points: Floats, threads: int) -> Matches:
+    def _match(self, state: State, points: F64, threads: int) -> Matches:
         if threads > 1 and len(points) >= 2 * threads:
             pieces = np.array_split(points, threads)
             with ThreadPoolExecutor(threads) as pool:
@@ -230,7 +231,7 @@ class Engine(LiveSet):
 
     def _spans(
         self, event: Mapping[str, Any], how: How | None, ignore_unknown: bool
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[F64, F64]:
         """Return the beginnings and the ends of an event's values, (1, d) each."""
         if how is None:
             point = encode_event(self.space, event, ignore_unknown=ignore_unknown)[None]
@@ -253,14 +254,14 @@ class Engine(LiveSet):
             )
         return lo, hi
 
-    def best_points(self, points: Floats, k: int = 10, *, relaxed: bool = False) -> Rankings:
+    def best_points(self, points: F64, k: int = 10, *, relaxed: bool = False) -> Rankings:
         """Return the k best of each point, (events, d): events already encoded."""
         state = self._state
         best = self._best(state, (points, points), k, relaxed, None)
         return Rankings(best, None, state.columns.ids)
 
     def _best(
-        self, state: State, spans: tuple[Floats, ...], k: int, relaxed: bool, how: How | None
+        self, state: State, spans: tuple[F64, ...], k: int, relaxed: bool, how: How | None
     ) -> Best:
         asked = Asked.of(spans, len(self.space), k, how, relaxed=relaxed)
         recent = state.indexed, state.count
@@ -287,14 +288,14 @@ class Engine(LiveSet):
         return engine
 
 
-def _by_arrival(columns: Columns, rows: Rows) -> list[Id]:
+def _by_arrival(columns: Columns, rows: I32) -> list[Id]:
     order = np.argsort(columns.arrival[rows], kind="stable")
     found: list[Id] = columns.ids[rows[order]].tolist()
     return found
 
 
 def _concatenated(found: Sequence[Matches]) -> Matches:
-    counts: list[Counts] = [np.diff(one.offsets) for one in found]
+    counts: list[I64] = [np.diff(one.offsets) for one in found]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
     work = found[0].work
     for one in found[1:]:

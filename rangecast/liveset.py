@@ -24,16 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import I32, I64
 from rangecast.match.choose import Index, build, check_index
 from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
-from rangecast.model.boxes import Boxes, Rows
-from rangecast.model.filters import Filter, parse
-from rangecast.model.rows import Columns, Longs, RowStore, terms_of
-from rangecast.model.rows import boxes_of as boxes_of_rows
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.text import text_of
+from rangecast.model.rowstore import Columns, RowStore, terms_of
+from rangecast.model.rowstore import boxes_of as boxes_of_rows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
-from rangecast.model.wording import text_of
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
 
@@ -53,7 +54,7 @@ class Part:
     """A static structure over the rows `start` to before `end` that lived when it was built."""
 
     index: Index
-    names: Rows
+    names: I32
     """The set's row of each of its own rows."""
     start: int
     end: int
@@ -77,7 +78,7 @@ class State:
     dead: int
     parts: tuple[Part, ...]
 
-    def live(self) -> Longs:
+    def live(self) -> I64:
         """Return the rows that live, in order of arrival."""
         rows = np.flatnonzero(self.columns.died[: self.count] > self.edit)
         return rows[np.argsort(self.columns.arrival[rows], kind="stable")]
@@ -359,7 +360,7 @@ class LiveSet:
                 self._rebuilding = None
 
     def _take_over(
-        self, begun: State, live: Longs, store: RowStore, base: Part, row_of: dict[Id, int]
+        self, begun: State, live: I64, store: RowStore, base: Part, row_of: dict[Id, int]
     ) -> None:
         now = self._state
         tail = np.arange(begun.count, now.count)

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-from rangecast.match.cells import Cells
+from rangecast.match.cells.index import Cells
 from rangecast.match.choose import INDEXES
-from rangecast.match.hilbert import Hilbert
+from rangecast.match.papers.hilbert import Hilbert
+from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import Matches
 from rangecast.match.scan import Scan
-from rangecast.match.vcr import Vcr
 from rangecast.model.boxes import Boxes
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.spark import start
-from rangecast.spark.answering import Step
-from rangecast.spark.edits import Edits
-from rangecast.spark.pinned import Pinned
-from rangecast.spark.sinks import Folder
-from rangecast.spark.sources import Files
-from rangecast.spark.stream import run_stream
-from rangecast.spark.versions import Versions
+from rangecast.spark.stream.batch import Step
+from rangecast.spark.stream.pinned import Pinned
+from rangecast.spark.stream.run import run_stream
+from rangecast.spark.stream.sinks import Folder
+from rangecast.spark.stream.sources import Files
+from rangecast.store.edits import Edits
+from rangecast.store.versions import Versions
 
 SPACE = Space([Number("price")])
 

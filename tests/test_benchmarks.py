@@ -8,8 +8,9 @@ import pytest
 from benchmarks.contest import PEERS, DisagreementError, contest, missing
 from benchmarks.peers import NumpyScan, Peer, finite
 from rangecast import Number, Space
+from rangecast.kernels.arrays import F64
 from rangecast.match.scan import Scan
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.workloads import generate
 
@@ -18,7 +19,7 @@ def space_of(dimensions: int) -> Space:
     return Space(Number(f"a{j}", min=-10, max=10) for j in range(dimensions))
 
 
-def touching(dimensions: int) -> tuple[Boxes, Floats]:
+def touching(dimensions: int) -> tuple[Boxes, F64]:
     """Boxes on a small grid, some without width, with events on their edges and just beside."""
     rng = np.random.default_rng(dimensions)
     lo = rng.integers(-3, 3, (60, dimensions)) / 3
@@ -38,13 +39,13 @@ def made(peer: type[Peer], boxes: Boxes, space: Space) -> Peer:
     return peer(*finite(boxes, space))
 
 
-def found(peer: Peer, points: Floats) -> list[set[int]]:
+def found(peer: Peer, points: F64) -> list[set[int]]:
     events, rows = peer.pairs(peer.match(points))
     assert len(set(zip(events.tolist(), rows.tolist(), strict=True))) == len(rows), "a pair twice"
     return [set(rows[events == event].tolist()) for event in range(len(points))]
 
 
-def right(boxes: Boxes, points: Floats) -> list[set[int]]:
+def right(boxes: Boxes, points: F64) -> list[set[int]]:
     matches = Scan(boxes).match(points)
     return [set(matches.of(event).tolist()) for event in range(len(points))]
 
@@ -110,7 +111,7 @@ def test_a_contest_measures_everyone() -> None:
 def test_a_peer_that_disagrees_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = NumpyScan.match
 
-    def forgetful(self: NumpyScan, points: Floats) -> tuple[np.ndarray, np.ndarray]:
+    def forgetful(self: NumpyScan, points: F64) -> tuple[np.ndarray, np.ndarray]:
         events, rows = honest(self, points)
         return events[rows != rows[0]], rows[rows != rows[0]]
 

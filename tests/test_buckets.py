@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.notify.messages import Message
-from rangecast.spark.buckets import (
+from rangecast.spark.steps.buckets import (
     INTERESTS,
     LISTS,
     OBJECTS,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 
 from rangecast.errors import UsageError
-from rangecast.match import cells as cells_module
 from rangecast.match.candidates import Sample, stand_alone
-from rangecast.match.cells import Cells
-from rangecast.match.cells_plan import DOUBTFUL, EDGE, SURE, Plan, cut
+from rangecast.match.cells.index import Cells
+from rangecast.match.cells.index import index as cells_module
+from rangecast.match.cells.plan import DOUBTFUL, EDGE, SURE, Plan, cut
 from rangecast.match.result import Work
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes

@@ -15,7 +15,7 @@ from rangecast.errors import BadRow, BadRowError, SpaceError
 from rangecast.kernels.jit import noticing
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.files import TableWriter
-from rangecast.model.lines import line_of
+from rangecast.model.line_numbers import line_of
 from rangecast.model.space import Space
 
 SPACE = """

@@ -24,7 +24,7 @@ from rangecast.model.attributes import (
     String,
     Timestamp,
 )
-from rangecast.model.columns import (
+from rangecast.model.encode import (
     bounds,
     coordinate,
     decode,

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.errors import FileError, UsageError
-from rangecast.spark.commits import CommittedFolder, commits, read_committed
+from rangecast.store.commits import CommittedFolder, commits, read_committed
 from tests.killed import killed_at_each_operation
 
 

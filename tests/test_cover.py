@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rangecast import Boxes, Filter, Integer, Number, Space, UsageError
 from rangecast.cover import Graph
-from rangecast.cover.blocks import Blocks
+from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.choose import INDEXES
-from rangecast.cover.kdtree import KdTree
-from rangecast.model.filters import boxes_of
+from rangecast.cover.papers.kdtree import KdTree
+from rangecast.model.filters.filter import boxes_of
 from tests.adversarial import cases
 from tests.cover_oracle import Neighbourhood, cover_matrix
 from tests.strategies import boxes as some_boxes

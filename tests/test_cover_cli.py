@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cover.batch import covered_by
-from rangecast.cover.report import redundancy
 from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.report.cover import redundancy
 from rangecast.workloads import generate
 from tests.cover_oracle import earliest_kept
 

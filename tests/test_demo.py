@@ -15,8 +15,8 @@ from rangecast.model.snapshot import load_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.rank.scan import Scan as RankScan
-from rangecast.spark.commits import committed_batches
 from rangecast.spark.generate import market_events
+from rangecast.store.commits import committed_batches
 from rangecast.workloads import generate
 from rangecast.workloads.market import CHUNK
 

@@ -18,7 +18,7 @@ from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Category, Number, String
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Filter, parse
+from rangecast.model.filters.filter import Filter, parse
 from rangecast.model.space import Space
 from tests.strategies import boxes, intervals, points
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rangecast.errors import FilterError, UsageError
 from rangecast.model import meaning, regions
 from rangecast.model.attributes import OTHER, Boolean, Integer, Number, String, Timestamp
-from rangecast.model.filters import Filter, boxes_of, parse
+from rangecast.model.filters.filter import Filter, boxes_of, parse
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 from tests import filter_language as language

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
-from rangecast.model.filters import Filter, parse
+from rangecast.model.filters.filter import Filter, parse
 from tests import filter_language as language
 
 WORDS = """

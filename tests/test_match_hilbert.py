@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
-from rangecast.match import hilbert
-from rangecast.match.hilbert import Hilbert
+from rangecast.match.papers import hilbert
+from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies

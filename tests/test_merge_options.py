@@ -16,7 +16,7 @@ from rangecast.merge.trade import Setting, holds, outcome, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
-from rangecast.model.filters import Filter
+from rangecast.model.filters.filter import Filter
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.workloads import generate
 from tests.test_merge_table import matched, pairs

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rangecast import Integer, Number, Space, UsageError
 from rangecast.merge import Cells, Ranges, Table, convert
+from rangecast.merge.levels.tree import FAN, HEIGHT, LEAVES, SIZE
 from rangecast.merge.ranges import range_sets, tree_of_ranges, union, union_of_boxes, within_budget
-from rangecast.merge.tree import FAN, HEIGHT, LEAVES, SIZE
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.notify_baselines import unicast
 from rangecast.errors import UsageError
-from rangecast.notify.baselines import unicast
 from rangecast.notify.board import Board
 from rangecast.notify.given import groups_of
 from rangecast.notify.interests import Interests

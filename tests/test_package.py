@@ -41,4 +41,4 @@ def test_the_command_line_loads_only_what_help_needs():
 
 
 def test_verify_reads_the_results_of_streams_without_spark():
-    assert "pyspark" not in loaded_by("import rangecast.cli.verify, rangecast.spark.commits")
+    assert "pyspark" not in loaded_by("import rangecast.cli.verify, rangecast.store.commits")

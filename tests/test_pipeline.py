@@ -13,10 +13,10 @@ from rangecast.cli.main import app
 from rangecast.engine import Engine
 from rangecast.errors import BadRowError, FileError, FilterError, SpaceError, UsageError
 from rangecast.model.space import Space
-from rangecast.spark.commits import commits, read_committed
-from rangecast.spark.history import backfill
-from rangecast.spark.pipeline import Pipeline
-from rangecast.spark.sources import Files, Topic, files_of, first_file
+from rangecast.spark.stream.history import backfill
+from rangecast.spark.stream.pipeline import Pipeline
+from rangecast.spark.stream.sources import Files, Topic, files_of, first_file
+from rangecast.store.commits import commits, read_committed
 from rangecast.workloads import WORKLOADS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -10,7 +10,7 @@ from rangecast.engine import Engine
 from rangecast.errors import SpaceError, UsageError
 from rangecast.model.attributes import Number, Timestamp
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Filter
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.rank import shed as shedding
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
@@ -19,7 +19,7 @@ from rangecast.rank.explain import explain_rank
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
 from rangecast.rank.shed import TIMELESS, Budget, seconds_of, shed
-from rangecast.rank.slabs import Slabs
+from rangecast.rank.slabs.index import Slabs
 from tests.strategies import boxes_and_points
 from tests.test_rank_structures import answers, many, oracle
 

@@ -15,20 +15,16 @@ from rangecast.engine import Engine
 from rangecast.errors import UsageError
 from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Filter
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
-from rangecast.rank import forest as forest_module
-from rangecast.rank import ir as ir_module
-from rangecast.rank.choose import INDEXES
-from rangecast.rank.forest import Forest
-from rangecast.rank.ir import IrTrees
+from rangecast.rank.papers import ir as ir_module
+from rangecast.rank.papers.ir import IrTrees
 from rangecast.rank.scan import Scan
 from tests.strategies import boxes, intervals, points
 
 INF = np.inf
 D = 2
 LIVE = {
-    **{name: partial(Forest, kind) for name, kind in INDEXES.items()},
     "ir in place": IrTrees,
     "ir in place, pages of 2": partial(IrTrees, branching=2),
     "ir in place, pages of 5": partial(IrTrees, branching=5),
@@ -37,8 +33,7 @@ LIVE = {
 
 @pytest.fixture
 def short(monkeypatch):
-    """Parts are made and trees built anew after a few edits instead of thousands."""
-    monkeypatch.setattr(forest_module, "_WAITING", 4)
+    """Trees are built anew after a few edits instead of thousands."""
     monkeypatch.setattr(ir_module, "_BUILT_ANEW", 60)
 
 
@@ -109,10 +104,8 @@ def test_a_long_history_gives_what_a_set_built_anew_does(name, relaxed):
             agrees(pickle.loads(pickle.dumps(live)), model, events, relaxed)
 
 
-@pytest.mark.parametrize("kind", [Forest.__name__, IrTrees.__name__])
-def test_rows_that_are_there_or_not_are_told_apart(kind):
-    empty = Boxes.of(np.zeros((0, 1)), np.zeros((0, 1)))
-    live = Forest(INDEXES["sopt"], empty) if kind == "Forest" else IrTrees(empty)
+def test_rows_that_are_there_or_not_are_told_apart():
+    live = IrTrees(Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
     live.insert(3, np.zeros((1, 1)), np.ones((1, 1)), 1.0)
     assert 3 in live
     assert 4 not in live
@@ -121,14 +114,6 @@ def test_rows_that_are_there_or_not_are_told_apart(kind):
     for edit in (live.delete, live.rescore):
         with pytest.raises(UsageError, match="no row 4"):
             edit(4)
-
-
-def test_there_are_logarithmically_many_parts():
-    live = Forest(INDEXES["scan"], Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
-    for row in range(3000):
-        live.insert(row, np.zeros((1, 1)), np.ones((1, 1)), float(row))
-    assert live.parts <= np.log2(3000 / 32) + 1
-    assert live.best(np.array([[0.5]]), 2).rows.tolist() == [[2999, 2998]]
 
 
 def test_edits_of_an_ir_tree_reuse_its_room():

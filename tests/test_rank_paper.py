@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rangecast.model.boxes import Boxes
 from rangecast.rank.choose import INDEXES
+from rangecast.rank.papers.sopt import arranged, graph, sopt
+from rangecast.rank.papers.trees import Trees
 from rangecast.rank.scan import Scan
-from rangecast.rank.sopt import arranged, graph, sopt
-from rangecast.rank.trees import Trees
 from tests.strategies import intervals
 
 INF = np.inf

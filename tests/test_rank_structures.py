@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.rank.choose import INDEXES, build, choose
-from rangecast.rank.ir import IrTrees, ir
 from rangecast.rank.life import Life
-from rangecast.rank.rtree import rtree
+from rangecast.rank.papers.ir import IrTrees, ir
+from rangecast.rank.papers.rtree import rtree
+from rangecast.rank.papers.sopt import sopt
+from rangecast.rank.papers.trees import Trees
 from rangecast.rank.scan import Scan
-from rangecast.rank.slabs import Slabs
-from rangecast.rank.sopt import sopt
-from rangecast.rank.trees import Trees
+from rangecast.rank.slabs.index import Slabs
 from tests import adversarial, strategies
 
 INF = np.inf

@@ -7,24 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast.cli.tally import tally
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.report.facts import Busy, Group, MatchReport, MicroBatch, Proof, Region, Stage
 from rangecast.report.html import Html, page, table, tag
-from rangecast.report.matching import (
-    Busy,
-    Group,
-    MatchReport,
-    MicroBatch,
-    Proof,
-    Region,
-    Stage,
-    match_page,
-    percent,
-    short,
-)
+from rangecast.report.match import match_page, percent, short
 from rangecast.report.plots import COLOURS, Svg, plot
+from rangecast.report.tally import tally
 
 EVIL = "<script>alert('x')</script> & \"quoted\" $a_{$"
 

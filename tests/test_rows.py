@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
-from rangecast.model.rows import RowStore
+from rangecast.model.rowstore import RowStore
 from tests import strategies
 
 THREE = st.just(3)

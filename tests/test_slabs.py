@@ -9,8 +9,8 @@ from rangecast.errors import UsageError
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import SLABS
 from rangecast.match.scan import Scan
-from rangecast.match.slabs import Slabs
-from rangecast.match.slabs_layout import FIRST_BLOCK, SLOT
+from rangecast.match.slabs.index import Slabs
+from rangecast.match.slabs.layout import FIRST_BLOCK, SLOT
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 from tests.conformance import as_sets, check_matcher
@@ -97,7 +97,7 @@ def test_events_that_match_everything_stream_through_a_small_buffer():
 
 def test_a_batch_whose_matches_do_not_fit_is_searched_in_parts(monkeypatch):
     """Room for 700 matches and 600 events with 8 each: fewer and fewer events at a time."""
-    monkeypatch.setattr("rangecast.match.slabs._ROWS", 100)
+    monkeypatch.setattr("rangecast.match.slabs.index._ROWS", 100)
     n = 700
     lo, hi = np.zeros((n, 2)), np.full((n, 2), 0.01)
     hi[::90] = 1.0

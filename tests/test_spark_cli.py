@@ -11,7 +11,7 @@ from rangecast.cli.spark import spark_session, told
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.spark.matching import match as on_spark
+from rangecast.spark.steps.match import match as on_spark
 from rangecast.workloads import generate
 
 SPACE = """

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from rangecast.spark.commits import commits, read_committed
-from rangecast.spark.versions import Versions
+from rangecast.store.commits import commits, read_committed
+from rangecast.store.versions import Versions
 
 ROOT = Path(__file__).parents[1]
 FILES, ROWS = 9, 6

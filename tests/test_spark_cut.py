@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from rangecast.model.boxes import Boxes
-from rangecast.spark.cut import MOST, cut_space
+from rangecast.spark.steps.cut import MOST, cut_space
 from tests import adversarial, strategies
 
 

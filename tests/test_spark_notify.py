@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.errors import UsageError
-from rangecast.spark import notifying
-from rangecast.spark.buckets import State, Work, committed_state
-from rangecast.spark.notifying import KeptLists
+from rangecast.spark.steps import notify as notifying
+from rangecast.spark.steps.buckets import State, Work, committed_state
+from rangecast.spark.steps.notify import KeptLists
 from tests.notify_model import Model
 
 K = 3

@@ -16,14 +16,21 @@ from rangecast.cli.verify import verified
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.attributes import Number, String
 from rangecast.model.space import Space
-from rangecast.spark.answering import Step
-from rangecast.spark.commits import commits, read_committed
-from rangecast.spark.edits import Edits
-from rangecast.spark.pinned import Pinned
-from rangecast.spark.sinks import Batch, Callback, Console, Folder, Topic, messages_of_rows
-from rangecast.spark.sources import BROKEN, Files, Rate, events_of_messages, need_kafka, text_schema
-from rangecast.spark.stream import run_stream
-from rangecast.spark.versions import Versions
+from rangecast.spark.stream.batch import Step
+from rangecast.spark.stream.pinned import Pinned
+from rangecast.spark.stream.run import run_stream
+from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder, Topic, messages_of_rows
+from rangecast.spark.stream.sources import (
+    BROKEN,
+    Files,
+    Rate,
+    events_of_messages,
+    need_kafka,
+    text_schema,
+)
+from rangecast.store.commits import commits, read_committed
+from rangecast.store.edits import Edits
+from rangecast.store.versions import Versions
 
 SPACE = Space([Number("price"), String("name")])
 EVENTS = {

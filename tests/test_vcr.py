@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
-from rangecast.match import vcr as vcr_module
-from rangecast.match.rectangles import (
+from rangecast.match.papers.vcr import index as vcr_module
+from rangecast.match.papers.vcr.index import Vcr
+from rangecast.match.papers.vcr.rectangles import (
     choose_sides,
     covering_sides,
     covering_table,
@@ -18,7 +19,6 @@ from rangecast.match.rectangles import (
 )
 from rangecast.match.result import Work
 from rangecast.match.scan import Scan
-from rangecast.match.vcr import Vcr
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 from tests.conformance import as_sets

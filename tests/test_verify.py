@@ -19,7 +19,7 @@ from rangecast.model.ids import Places
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.spark.commits import CommittedFolder
+from rangecast.store.commits import CommittedFolder
 from rangecast.workloads import generate
 
 SPACE = """
@@ -293,7 +293,7 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
 def test_the_command_reads_a_streams_versions_wherever_commits_put_them(
     tmp_path, shell, monkeypatch, mark
 ):
-    monkeypatch.setattr("rangecast.spark.commits._MARK", mark)
+    monkeypatch.setattr("rangecast.store.commits._MARK", mark)
     (tmp_path / "space.toml").write_text(SPACE)
     pq.write_table(EVENTS, tmp_path / "events.parquet")
     for number, filters in ((1, FIRST), (2, SECOND)):

@@ -15,8 +15,8 @@ from rangecast.errors import FileError, SnapshotError, UsageError
 from rangecast.model.attributes import Number, String
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.edits import Edits
-from rangecast.spark.versions import REPLAYABLE, Versions
+from rangecast.store.edits import Edits
+from rangecast.store.versions import REPLAYABLE, Versions
 from tests.killed import killed_at_each_operation
 
 SPACE = Space([Number("price"), String("name")])

@@ -18,7 +18,7 @@ from rangecast.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rangecast.cover.report import Redundancy
+    from rangecast.report.cover import Redundancy
 
 
 def cover(
@@ -48,13 +48,13 @@ def cover(
     from rangecast.cli.job import check_outputs, until_closed
     from rangecast.cli.output import compiling, counted, progress, summary, taken
     from rangecast.cover.batch import covered_by
-    from rangecast.cover.report import draw, redundancy
     from rangecast.errors import UsageError
     from rangecast.model.badrows import BadRows
     from rangecast.model.files import BATCH_ROWS, TableWriter, format_of, write_table
     from rangecast.model.space import Space
     from rangecast.model.subscriptions import read_subscriptions
     from rangecast.model.subset import rows_of
+    from rangecast.report.cover import draw, redundancy
 
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot takes a file that ends in .png or .svg; given: {plot}")

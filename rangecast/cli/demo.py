@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from rangecast.cli.tally import Tally
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
-    from rangecast.report.matching import BestOf, MicroBatch, Proof, Stage
+    from rangecast.report.facts import BestOf, MicroBatch, Proof, Stage
+    from rangecast.report.tally import Tally
     from rangecast.spark import Prepared
 
 _WRITTEN = (
@@ -132,7 +132,7 @@ class _Run:
     def step(self, name: str, doing: str = "", *, events: int = 0) -> Iterator[None]:
         """Say what is being done, and note how long it takes."""
         from rangecast.cli.output import compiling, console
-        from rangecast.report.matching import Stage
+        from rangecast.report.facts import Stage
 
         console.print(f"{len(self.stages) + 1}. {name}{': ' * bool(doing)}{doing}", markup=False)
         began = time.perf_counter()
@@ -224,9 +224,10 @@ class _Run:
     ) -> None:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
-        from rangecast.report.matching import MicroBatch
-        from rangecast.spark import Folder, Pinned, Step, Versions, run_stream
-        from rangecast.spark.answering import Done
+        from rangecast.report.facts import MicroBatch
+        from rangecast.spark import Folder, Pinned, Step, run_stream
+        from rangecast.spark.stream.batch import Done
+        from rangecast.store import Versions
 
         versions = Versions(self.output / "versions")
         versions.publish(boxes, space)
@@ -262,7 +263,7 @@ class _Run:
         from rangecast.cli.demo_best import prove
         from rangecast.cli.output import console
         from rangecast.cli.verify import in_words, verified
-        from rangecast.report.matching import Proof
+        from rangecast.report.facts import Proof
 
         for name, sets, result in (
             ("Batch", self.data / "subscriptions.parquet", self.output / "batch.parquet"),
@@ -290,9 +291,9 @@ class _Run:
 
     def count(self, boxes: Boxes, space: Space) -> Tally:
         """Count what the page shows, from the batch's result."""
-        from rangecast.cli.tally import tally
         from rangecast.model.events import EventFile
         from rangecast.model.files import read_batches
+        from rangecast.report.tally import tally
 
         quotes = EventFile(self.quotes, space)
         found = (data for _, data in read_batches(self.output / "batch.parquet"))
@@ -300,7 +301,8 @@ class _Run:
 
     def write_page(self, session: SparkSession, counted: Tally, best: Sequence[BestOf]) -> None:
         """Write the page."""
-        from rangecast.report.matching import MatchReport, match_page
+        from rangecast.report.facts import MatchReport
+        from rangecast.report.match import match_page
 
         report = MatchReport(
             title="A day of quotes against saved searches",

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rangecast.cli.tally import Tally
 from rangecast.match.choose import build
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile
 from rangecast.model.files import read_batches
 from rangecast.model.ids import Places
 from rangecast.model.space import Space
-from rangecast.report.matching import BestOf, Proof
+from rangecast.report.facts import BestOf, Proof
+from rangecast.report.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

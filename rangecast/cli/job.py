@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from rangecast.cli.output import compiling, counted, progress, summary, taken
 from rangecast.errors import FileError
+from rangecast.kernels.arrays import F64
 from rangecast.model.badrows import BadRows
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile, Events
 from rangecast.model.files import TableWriter
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 
-Answer = Callable[[Floats], Iterator[list[pa.Array]]]
+Answer = Callable[[F64], Iterator[list[pa.Array]]]
 """Points of a batch -> pieces of the result: the place of the event in the batch, the row of the
 subscription, then what else the result has, one array a column."""
 AnswerAll = Callable[[Iterator[Events]], Iterator[list[pa.Array]]]

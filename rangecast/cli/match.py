@@ -19,6 +19,7 @@ from rangecast.cli.options import (
     SubscriptionsFile,
     at_least,
 )
+from rangecast.kernels.arrays import F64
 
 
 def match(
@@ -65,7 +66,7 @@ def match(
     from rangecast.errors import UsageError
     from rangecast.match.choose import Plan, build, check_index, choose
     from rangecast.match.ordered import stream_ordered
-    from rangecast.model.boxes import Boxes, Floats
+    from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
 
     check_engine(engine, master)
@@ -85,7 +86,7 @@ def match(
         tell(plan)
         built = build(boxes, plan.name)
 
-        def answer(points: Floats) -> Iterator[list[pa.Array]]:
+        def answer(points: F64) -> Iterator[list[pa.Array]]:
             for first, matches in stream_ordered(built, points, workers):
                 yield [pa.array(matches.events + first), pa.array(matches.rows)]
 
@@ -93,7 +94,7 @@ def match(
 
     def start_on_spark(boxes: Boxes) -> AnswerAll:
         from rangecast.spark import prepare
-        from rangecast.spark.in_order import match_in_order, named_by_row
+        from rangecast.spark.steps.in_order import match_in_order, named_by_row
 
         prepared = prepare(session, named_by_row(boxes), Space.load(space), index=index)
         tell(prepared.plan)

@@ -77,7 +77,7 @@ def backfill(
     from rangecast.cli.progress import working
     from rangecast.cli.spark import spark_session
     from rangecast.model.files import write_table
-    from rangecast.model.filters import parse
+    from rangecast.model.filters.filter import parse
     from rangecast.model.space import Space
     from rangecast.spark import backfill as over_history
     from rangecast.spark import files_of

@@ -13,7 +13,7 @@ from rich.status import Status
 from rangecast.cli.output import console, counted, per_second, print_json
 
 if TYPE_CHECKING:
-    from rangecast.spark.answering import Done
+    from rangecast.spark.stream.batch import Done
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def rank(
 
     def on_spark(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
         from rangecast.spark import prepare_ranking
-        from rangecast.spark.in_order import named_by_row, rank_in_order
+        from rangecast.spark.steps.in_order import named_by_row, rank_in_order
 
         rows, known = named_by_row(boxes), Space.load(space)
         prepared = prepare_ranking(session, rows, known, relaxed=relaxed, index=name)

@@ -45,13 +45,14 @@ def report(
     One file that needs nothing beside it. `rangecast verify` says whether the result is right.
     """
     from rangecast.cli.output import summary
-    from rangecast.cli.tally import tally
     from rangecast.errors import FileError
     from rangecast.model.events import EventFile
     from rangecast.model.files import read_batches
     from rangecast.model.space import Space
     from rangecast.model.subscriptions import read_subscriptions
-    from rangecast.report.matching import MatchReport, match_page
+    from rangecast.report.facts import MatchReport
+    from rangecast.report.match import match_page
+    from rangecast.report.tally import tally
 
     known = Space.load(space)
     shown = _two(known, map_of)

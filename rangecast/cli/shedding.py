@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import Attribute, Timestamp
-from rangecast.model.columns import encode
+from rangecast.model.encode import encode
 from rangecast.model.events import pass_over
 from rangecast.model.files import read_batches
 from rangecast.model.space import Space

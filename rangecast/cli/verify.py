@@ -134,7 +134,7 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from rangecast.model.files import parts_of, read_batches
-    from rangecast.spark.commits import committed_batches
+    from rangecast.store.commits import committed_batches
 
     batches = committed_batches(result)
     for folder, mark in batches.items():

@@ -1,4 +1,8 @@
-"""cover: which subscriptions are redundant, one by one?"""
+"""cover: which subscriptions are redundant, one by one?
 
-from rangecast.cover.batch import covered_by as covered_by
-from rangecast.cover.graph import Graph as Graph
+Names load when they are first used; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

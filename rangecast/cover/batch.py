@@ -16,11 +16,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rangecast.cover.blocks import Blocks
+from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.live import Live
 from rangecast.cover.relations import earliest_above
-from rangecast.cover.store import NONE, Ints, Longs, Store, points_of
+from rangecast.cover.store import NONE, Store, points_of
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.model.boxes import Boxes, frozen
 
@@ -30,7 +31,7 @@ _SHARE, _FEW = 256, 1024
 """The first look is at one in so many of what is kept, but at no less than these."""
 
 
-def covered_by(boxes: Boxes) -> Ints:
+def covered_by(boxes: Boxes) -> I32:
     """Return for each subscription the row of the earliest kept one that covers it, -1 if kept.
 
     Kept are those that no other one covers; of those that cover each other, the earliest.
@@ -47,7 +48,7 @@ def covered_by(boxes: Boxes) -> Ints:
     return found
 
 
-def earliest_coverers(kept: Boxes, kept_arrival: Longs, boxes: Boxes, arrival: Longs) -> Ints:
+def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64) -> I32:
     """Return for each of `boxes` the place in `kept` of the earliest one that covers it, or -1.
 
     Of two that cover each other only the one that arrived first counts. A subscription may be in
@@ -62,7 +63,7 @@ def earliest_coverers(kept: Boxes, kept_arrival: Longs, boxes: Boxes, arrival: L
     return _earliest(live.store, kept.dimensions, live.by_arrival(above), below)
 
 
-def _earliest(store: Store, dimensions: int, kept: Longs, rows: Ints) -> Ints:
+def _earliest(store: Store, dimensions: int, kept: I64, rows: I32) -> I32:
     """Return for each row the first of `kept` that is above it; these are by arrival."""
     found = np.full(len(rows), NONE, np.int32)
     open_places = np.arange(len(rows))
@@ -77,7 +78,7 @@ def _earliest(store: Store, dimensions: int, kept: Longs, rows: Ints) -> Ints:
     return found
 
 
-def _twice_as_many(rows: Longs) -> Iterator[Longs]:
+def _twice_as_many(rows: I64) -> Iterator[I64]:
     """Yield the first few, then twice as many, and so on."""
     begin, size = 0, max(_FEW, len(rows) // _SHARE)
     while begin < len(rows):
@@ -85,7 +86,7 @@ def _twice_as_many(rows: Longs) -> Iterator[Longs]:
         begin, size = begin + size, 2 * size
 
 
-def _boxes_of(store: Store, rows: Longs) -> Longs:
+def _boxes_of(store: Store, rows: I64) -> I64:
     boxes, all_boxes = store.first[rows], []
     while len(boxes):
         all_boxes.append(boxes)
@@ -94,7 +95,7 @@ def _boxes_of(store: Store, rows: Longs) -> Longs:
     return np.concatenate(all_boxes).astype(np.int64)
 
 
-def _largest_first(boxes: Boxes) -> Longs:
+def _largest_first(boxes: Boxes) -> I64:
     """Return the rows in an order in which a row mostly follows those that cover it."""
     points = points_of(boxes.lo, boxes.hi)
     some = np.random.default_rng(0).choice(len(points), min(len(points), _SAMPLE), replace=False)

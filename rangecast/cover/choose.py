@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rangecast.cover.blocks import Blocks
+from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.index import Index
-from rangecast.cover.kdtree import KdTree
+from rangecast.cover.papers.kdtree import KdTree
+from rangecast.cover.papers.zcurve import ZCurve
 from rangecast.cover.scan import Scan
-from rangecast.cover.zcurve import ZCurve
 from rangecast.errors import UsageError, near
 
 

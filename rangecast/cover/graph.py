@@ -25,12 +25,13 @@ import pyarrow as pa
 from rangecast.cover.choose import choose
 from rangecast.cover.live import Live
 from rangecast.cover.relations import EVERY, POSET, covers_row
-from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, Bytes, Ints, Longs, longer
+from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, longer
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import I32, I64, U8, AnyArray, Bool
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Box as SparseBox
-from rangecast.model.filters import Filter, parse
+from rangecast.model.filters.filter import Box as SparseBox
+from rangecast.model.filters.filter import Filter, parse
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 
@@ -51,10 +52,10 @@ class Removal(NamedTuple):
 class Messages(NamedTuple):
     """What to tell neighbours, in this order."""
 
-    command: Longs
+    command: I64
     """The place of the command that causes a message."""
     ids: list[Any]
-    withdraws: npt.NDArray[np.bool_]
+    withdraws: Bool
     """Whether a message is a removal; else it is a subscription."""
 
 
@@ -92,7 +93,7 @@ class Graph:
             plan.build(len(space)), len(space), number, roots_only=plan.roots_only and number == 1
         )
         self._row_of: dict[Id, int] = {}
-        self._ids: npt.NDArray[Any] = np.empty(0, object)
+        self._ids: AnyArray = np.empty(0, object)
 
     def __len__(self) -> int:
         return len(self._row_of)
@@ -121,7 +122,7 @@ class Graph:
         exposed, forward = self._live.do_one(row, comes=False)
         return Removal([self._ids[one] for one in exposed], forward)
 
-    def add_many(self, subscriptions: Boxes | pa.Table) -> npt.NDArray[np.bool_]:
+    def add_many(self, subscriptions: Boxes | pa.Table) -> Bool:
         """Add all, one after the other; return for each whether to forward it."""
         boxes = self._many(subscriptions)
         ids = boxes.ids.to_pylist()
@@ -221,7 +222,7 @@ class Graph:
 
     # ---- inside
 
-    def _named(self, rows: Longs) -> list[Any]:
+    def _named(self, rows: I64) -> list[Any]:
         found: list[Any] = self._ids[rows].tolist()
         return found
 
@@ -250,7 +251,7 @@ class Graph:
         if twice is not None:
             raise UsageError(f"subscription {twice!r} is there already; nothing was added")
 
-    def _check_history(self, ids: Sequence[Id], comes: npt.NDArray[np.bool_]) -> None:
+    def _check_history(self, ids: Sequence[Id], comes: Bool) -> None:
         """Refuse commands of which one would fail, before any is done."""
         live: dict[Id, bool] = {}
         for at, (one, new) in enumerate(zip(ids, comes.tolist(), strict=True)):
@@ -266,14 +267,14 @@ class Graph:
             hint = near(str(subscription), [str(one) for one in self._row_of])
             raise UsageError(f"no subscription {subscription!r}: {hint}") from None
 
-    def _new_rows(self, boxes: Boxes, ids: Sequence[Id]) -> Ints:
+    def _new_rows(self, boxes: Boxes, ids: Sequence[Id]) -> I32:
         """Store subscriptions as new rows, which are not live yet."""
         rows = self._live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
         self._ids = longer(self._ids, self._live.rows)
         self._ids[rows] = ids
         return rows
 
-    def _do(self, rows: Ints, comes: Bytes) -> Messages:
+    def _do(self, rows: I32, comes: U8) -> Messages:
         """Do commands; the boxes of rows that come are stored already."""
         told = self._live.do(rows, comes)
         return Messages(told.command, self._ids[told.row].tolist(), told.withdraws)

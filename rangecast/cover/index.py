@@ -26,10 +26,10 @@ from rangecast.cover.store import (
     NONE,
     STAMP,
     WIDTH,
-    Ints,
     Store,
     is_above,
 )
+from rangecast.kernels.arrays import I32
 from rangecast.kernels.jit import jit
 
 STALE = -1
@@ -80,7 +80,7 @@ def drop(index: Any, box: int) -> None:
 
 
 def search(
-    index: Any, store: Store, want: Want, box: int, out: Ints, filled: int
+    index: Any, store: Store, want: Want, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     """Append the rows wanted, found by one box of `want.row`.
 
@@ -154,7 +154,7 @@ def register(
 
 
 @jit
-def consider(store: Store, want: Want, box: int, out: Ints, filled: int) -> int:
+def consider(store: Store, want: Want, box: int, out: I32, filled: int) -> int:
     """Append the owner of a box that was found, if it is wanted and not there yet.
 
     Found means that the box dominates the one searched with, or is dominated by it.
@@ -204,7 +204,7 @@ def is_enough(want: Want, filled: int) -> bool:
 
 
 @jit
-def search_all(index: Any, store: Store, want: Want, kind: int, out: Ints) -> int:
+def search_all(index: Any, store: Store, want: Want, kind: int, out: I32) -> int:
     """Search for a row; write the rows wanted, return how many. Counts the work under `kind`."""
     store.notes[STAMP] += 1
     filled = 0

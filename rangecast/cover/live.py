@@ -24,27 +24,17 @@ from rangecast.cover.relations import (
     run,
     run_one,
 )
-from rangecast.cover.store import (
-    NONE,
-    USED_EDGES,
-    Bytes,
-    Ints,
-    Longs,
-    empty,
-    grown,
-    longer,
-    points_of,
-)
-from rangecast.model.boxes import Floats
-from rangecast.model.filters import Box
+from rangecast.cover.store import NONE, USED_EDGES, empty, grown, longer, points_of
+from rangecast.kernels.arrays import F64, I32, I64, U8, Bool
+from rangecast.model.filters.filter import Box
 
 
 class Told(NamedTuple):
     """Messages to neighbours, in the order in which they are to be sent."""
 
-    command: Longs
-    row: Ints
-    withdraws: npt.NDArray[np.bool_]
+    command: I64
+    row: I32
+    withdraws: Bool
 
 
 class Live:
@@ -64,7 +54,7 @@ class Live:
         self._free_boxes: list[int] = []
         self._arrivals = 0
 
-    def new_rows(self, lo: Floats, hi: Floats, owner: Ints, count: int) -> Ints:
+    def new_rows(self, lo: F64, hi: F64, owner: I32, count: int) -> I32:
         """Store the boxes of `count` subscriptions; return their rows, which are not live yet.
 
         `owner` is 0 .. count - 1, ascending.
@@ -113,7 +103,7 @@ class Live:
         self._arrivals += 1
         return row
 
-    def do(self, rows: Ints, comes: Bytes) -> Told:
+    def do(self, rows: I32, comes: U8) -> Told:
         """Let rows come and go, in this order; the boxes of those that come are stored."""
         commands = Commands(rows, comes)
         if len(self._log.row) < len(rows):
@@ -159,11 +149,11 @@ class Live:
         elif reason == NEEDS_LOG and lacking > len(self._log.row):
             self._lengthen_log(lacking)
 
-    def by_arrival(self, rows: Longs | Ints) -> Longs:
+    def by_arrival(self, rows: I64 | I32) -> I64:
         """Return rows in order of arrival."""
         return rows[np.argsort(self.store.arrival[rows], kind="stable")].astype(np.int64)
 
-    def roots(self) -> Longs:
+    def roots(self) -> I64:
         """Return the live rows that no edge leads to, in order of arrival."""
         is_root = self.live[: self.rows] & (self.store.coverers[: self.rows] == 0)
         return self.by_arrival(np.flatnonzero(is_root))
@@ -192,7 +182,7 @@ class Live:
             command, row, withdraws = command[order], row[order], withdraws[order]
         return Told(command, row, withdraws == 1)
 
-    def _free(self, rows: Ints) -> None:
+    def _free(self, rows: I32) -> None:
         """Let rows that left, and their boxes, be used again."""
         self.live[rows] = False
         self._free_rows += rows.tolist()
@@ -203,7 +193,7 @@ class Live:
             boxes = boxes[boxes != NONE]
 
 
-def _taken(free: list[int], used: int, count: int) -> Ints:
+def _taken(free: list[int], used: int, count: int) -> I32:
     """Return numbers to use: free ones first, those that were freed last; then new ones."""
     reused = min(len(free), count)
     numbers = free[len(free) - reused :]

@@ -42,9 +42,6 @@ from rangecast.cover.store import (
     TARGET,
     UNSUBSCRIBE,
     USED_EDGES,
-    Bytes,
-    Ints,
-    Longs,
     Store,
     covers,
     cut,
@@ -52,6 +49,7 @@ from rangecast.cover.store import (
     link,
     opened,
 )
+from rangecast.kernels.arrays import I32, I64, U8
 from rangecast.kernels.jit import jit, jit_single
 
 EVERY, POSET = 0, -1
@@ -64,16 +62,16 @@ DONE, NEEDS_EDGES, NEEDS_ROOM, IS_STALE, NEEDS_LOG = range(5)
 class Log(NamedTuple):
     """Messages to neighbours, in any order within a command but for the withdrawal, the last."""
 
-    command: Longs
-    row: Ints
-    withdraws: Bytes
+    command: I64
+    row: I32
+    withdraws: U8
 
 
 class Commands(NamedTuple):
     """What to do, in order: rows that come or go. The boxes of the rows are in the store."""
 
-    row: Ints
-    comes: Bytes
+    row: I32
+    comes: U8
 
 
 @jit
@@ -115,7 +113,7 @@ def _has_edges(store: Store, wanted: int) -> bool:
 
 
 @jit
-def _nearest(store: Store, rows: Ints, count: int, down: bool) -> int:
+def _nearest(store: Store, rows: I32, count: int, down: bool) -> int:
     """Keep of rows above (or below) a row those with no other one of them between; how many."""
     store.notes[STAMP] += 1
     stamp = store.notes[STAMP]
@@ -351,7 +349,7 @@ def covers_row(store: Store, row: int, other: int) -> bool:
 
 
 @jit
-def earliest_above(index: Any, store: Store, rows: Ints, out: Ints) -> None:
+def earliest_above(index: Any, store: Store, rows: I32, out: I32) -> None:
     """Write for each row the held one above it that arrived first, NONE if there is none."""
     held, live = pointers(index), opened(store)
     for i in range(len(rows)):

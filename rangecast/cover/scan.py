@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.cover.index import Want, consider, is_enough, register
-from rangecast.cover.store import Column, Ints, Store, dominates, longer
+from rangecast.cover.store import Column, Store, dominates, longer
+from rangecast.kernels.arrays import I32
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit
 
@@ -48,7 +49,7 @@ def _drop(index: ScanState, box: int) -> None:
 
 @jit
 def _search(
-    index: ScanState, store: Store, want: Want, box: int, out: Ints, filled: int
+    index: ScanState, store: Store, want: Want, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     for at in range(index.size[0]):
         other = index.held[at]

@@ -31,15 +31,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Floats
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 
 NONE = -1
 
@@ -141,7 +136,7 @@ def opened(store: Store) -> Store:
     )
 
 
-def longer(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
+def longer(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
     """Return the array itself if it has `size` items, else a copy with room for at least these."""
     if size <= len(array):
         return array
@@ -150,7 +145,7 @@ def longer(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any
     return larger
 
 
-def points_of(lo: Floats, hi: Floats) -> Floats:
+def points_of(lo: F64, hi: F64) -> F64:
     """Return the points of boxes, (boxes, 2d)."""
     points = np.empty((len(lo), 2 * lo.shape[1]))
     points[:, 0::2], points[:, 1::2] = -lo, hi

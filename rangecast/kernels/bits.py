@@ -16,16 +16,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 from numba.core import cgutils
 
+from rangecast.kernels.arrays import I32, I64, U64
 from rangecast.kernels.jit import jit
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
 
 ZERO = cast("int", np.int64(0))
 """Where a kernel begins to count. For the constant 0 numba compiles the functions that it calls
@@ -51,7 +47,7 @@ _ITEM_BITS = ir.VectorType(BIT, 16)
 _DOUBLES = ir.VectorType(ir.DoubleType(), 8)
 
 
-def aligned_words(rows: int) -> Words:
+def aligned_words(rows: int) -> U64:
     """Return `rows` * LANE_WORDS words that begin at a cache line, so that no row straddles two."""
     room = np.empty((rows + 1) * LANE_WORDS, np.uint64)
     skip = (-room.ctypes.data // 8) % LANE_WORDS
@@ -318,7 +314,7 @@ def bits_up_to(count: int) -> np.uint64:
 
 
 @jit
-def list_bits(word: np.uint64, first: int, out: Ints, filled: int) -> int:
+def list_bits(word: np.uint64, first: int, out: I64, filled: int) -> int:
     """Append first + b for each bit b of a word to a list; return where the list ends.
 
     Four at a time, so that most words take one turn: `out` needs room for four more.
@@ -334,7 +330,7 @@ def list_bits(word: np.uint64, first: int, out: Ints, filled: int) -> int:
 
 
 @jit
-def pack_bits(word: np.uint64, source: Rows, first: int, out: Rows, filled: int) -> int:
+def pack_bits(word: np.uint64, source: I32, first: int, out: I32, filled: int) -> int:
     """Append source[first + b] for each bit b of a word; `out` needs room for 64 more."""
     if bits_set(word) <= _FEW_BITS:
         while word:

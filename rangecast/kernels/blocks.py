@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from rangecast.kernels.codes import Bytes, Ints
+from rangecast.kernels.arrays import I32, I64, U8
 from rangecast.kernels.jit import jit
-
-Rows = npt.NDArray[np.int32]
 
 BLOCK = 64
 """Boxes in a block at most: as many as one comparison takes."""
@@ -18,7 +15,7 @@ _SAMPLE = 512
 
 @jit
 def _best_split(
-    lo_codes: Bytes, hi_codes: Bytes, slots: Rows, order: Ints, counts: Ints
+    lo_codes: U8, hi_codes: U8, slots: I32, order: I64, counts: I64
 ) -> tuple[int, bool]:
     """Return which bound to halve by: the one that takes most of the hull off one half.
 
@@ -62,7 +59,7 @@ def _best_split(
 
 @jit
 def arrange(
-    lo_codes: Bytes, hi_codes: Bytes, firsts: Ints, slots: Rows, first_slot: Ints, order: Ints
+    lo_codes: U8, hi_codes: U8, firsts: I64, slots: I32, first_slot: I64, order: I64
 ) -> None:
     """Reorder the boxes of each run so that each BLOCK of them lie near one another.
 

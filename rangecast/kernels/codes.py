@@ -10,13 +10,10 @@ attribute are edges.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from rangecast.kernels.grid import MAX, Floats, cell_of, cells_of, ends_cell, starts_cell
+from rangecast.kernels.arrays import F64, I64, U8
+from rangecast.kernels.grid import MAX, cell_of, cells_of, ends_cell, starts_cell
 from rangecast.kernels.jit import jit
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 SLABS = 253
 FREE_LO = 0
@@ -27,13 +24,13 @@ FREE_HI = 255
 
 @jit
 def encode_bounds(
-    lo: Floats,
-    hi: Floats,
-    edges: Floats,
-    first_edge: Ints,
-    lo_codes: Bytes,
-    hi_codes: Bytes,
-    rough: Bytes,
+    lo: F64,
+    hi: F64,
+    edges: F64,
+    first_edge: I64,
+    lo_codes: U8,
+    hi_codes: U8,
+    rough: U8,
 ) -> None:
     """Write the codes of all bounds, and which attributes have some bound inside a slab.
 
@@ -63,7 +60,7 @@ def encode_bounds(
 
 
 @jit
-def encode_points(edges: Floats, first_edge: Ints, points: Floats, codes: Bytes) -> None:
+def encode_points(edges: F64, first_edge: I64, points: F64, codes: U8) -> None:
     """Write the codes of some events, (events, d)."""
     cells = np.empty(len(points), np.int32)
     for j in range(points.shape[1]):

@@ -17,16 +17,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.jit import jit
 
-Floats = npt.NDArray[np.float64]
 MAX = float(np.finfo(np.float64).max)
 
 
 @jit
-def cell_of(edges: Floats, value: float) -> int:
+def cell_of(edges: F64, value: float) -> int:
     """Return the cell of a coordinate."""
     if value == np.inf:
         return len(edges) + 1
@@ -55,7 +54,7 @@ def cell_in_table(table: Any, begin: int, count: int, value: float, powers: int 
 
 
 @jit
-def cells_of(edges: Floats, values: Floats, out: npt.NDArray[np.int32]) -> None:
+def cells_of(edges: F64, values: F64, out: I32) -> None:
     """Write the cell of each value into `out`.
 
     Many values among up to 4,095 edges, the usual case, take a step for each halving and no branch,
@@ -78,7 +77,7 @@ def cells_of(edges: Floats, values: Floats, out: npt.NDArray[np.int32]) -> None:
 
 
 @jit
-def starts_cell(edges: Floats, lo: float) -> bool:
+def starts_cell(edges: F64, lo: float) -> bool:
     """Whether a range that begins at `lo` holds all of its first cell."""
     cell = cell_of(edges, lo)
     if cell == 0:
@@ -87,7 +86,7 @@ def starts_cell(edges: Floats, lo: float) -> bool:
 
 
 @jit
-def ends_cell(edges: Floats, hi: float) -> bool:
+def ends_cell(edges: F64, hi: float) -> bool:
     """Whether a range that ends at `hi` holds all of its last cell."""
     cell = cell_of(edges, hi)
     if cell >= len(edges):
@@ -95,7 +94,7 @@ def ends_cell(edges: Floats, hi: float) -> bool:
     return bool(np.nextafter(hi, np.inf) == edges[cell])
 
 
-def edges_of_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
+def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     """Return edges for at most `cells` cells, at quantiles of where these ranges begin and end.
 
     Each edge is the start of a range or just past the end of one, so that with few distinct

@@ -20,15 +20,11 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64, U32, U64, Bool
 from rangecast.kernels.jit import jit
-
-Floats = npt.NDArray[np.float64]
-Words = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -49,7 +45,7 @@ def check_curve(axes: int, bits: int) -> None:
         )
 
 
-def new_stack() -> Words:
+def new_stack() -> U64:
     """Return the working memory that `ranges_of_box` needs; one for each thread."""
     return np.zeros((6, 65), np.uint64)
 
@@ -95,7 +91,7 @@ def _number(entry: np.uint64, direction: int, corner: np.uint64, axes: int) -> n
 
 
 @jit
-def _fill_turns(axes: int, turns: npt.NDArray[np.uint32]) -> None:
+def _fill_turns(axes: int, turns: U32) -> None:
     for state in range(axes << axes):
         entry, direction = np.uint64(state) & (_ALL >> (64 - axes)), state >> axes
         for corner in range(1 << axes):
@@ -106,7 +102,7 @@ def _fill_turns(axes: int, turns: npt.NDArray[np.uint32]) -> None:
 
 
 @cache
-def turns_of(axes: int) -> npt.NDArray[np.uint32]:
+def turns_of(axes: int) -> U32:
     """Return the table that makes `index_of` fast: (state, corner) -> (state, number).
 
     A state is direction and entry. It is empty where it would outgrow the cache.
@@ -119,7 +115,7 @@ def turns_of(axes: int) -> npt.NDArray[np.uint32]:
 
 
 @jit
-def index_of(cell: Words, bits: int, turns: npt.NDArray[np.uint32]) -> np.uint64:
+def index_of(cell: U64, bits: int, turns: U32) -> np.uint64:
     """Return the place of a cell on the curve; `turns` is what `turns_of` gives."""
     axes = len(cell)
     mask = _ALL >> (64 - axes)
@@ -142,14 +138,14 @@ def index_of(cell: Words, bits: int, turns: npt.NDArray[np.uint32]) -> np.uint64
 
 
 @jit
-def indexes_of(cells: Words, bits: int, turns: npt.NDArray[np.uint32], out: Words) -> None:
+def indexes_of(cells: U64, bits: int, turns: U32, out: U64) -> None:
     """Write the index of each row of `cells` (m, d) into `out` (m,)."""
     for i in range(len(cells)):
         out[i] = index_of(cells[i], bits, turns)
 
 
 @jit
-def cell_at(index: np.uint64, bits: int, out: Words) -> None:
+def cell_at(index: np.uint64, bits: int, out: U64) -> None:
     """Write the cell at a place of the curve into `out` (d,)."""
     axes = len(out)
     entry, direction = _ZERO, 0
@@ -164,14 +160,14 @@ def cell_at(index: np.uint64, bits: int, out: Words) -> None:
 
 
 @jit
-def cells_at(indexes: Words, bits: int, out: Words) -> None:
+def cells_at(indexes: U64, bits: int, out: U64) -> None:
     """Write the cell of each index into the rows of `out` (m, d)."""
     for i in range(len(indexes)):
         cell_at(indexes[i], bits, out[i])
 
 
 @jit
-def expected_ranges(first: Words, last: Words, bits: int, dropped: int) -> float:
+def expected_ranges(first: U64, last: U64, bits: int, dropped: int) -> float:
     """Return how many ranges a box has on average: its surface / 2d, in cells (Eq. 1).
 
     The lowest `dropped` bits are left off the cells. A face on the rim of the space costs nothing.
@@ -187,7 +183,7 @@ def expected_ranges(first: Words, last: Words, bits: int, dropped: int) -> float
 
 
 @jit
-def _coarsening(first: Words, last: Words, bits: int, room: int) -> int:
+def _coarsening(first: U64, last: U64, bits: int, room: int) -> int:
     """Return how many bits to drop so that no more than `room` ranges are to be expected."""
     dropped = 0
     while dropped < bits - 1 and expected_ranges(first, last, bits, dropped) > room:
@@ -197,7 +193,7 @@ def _coarsening(first: Words, last: Words, bits: int, room: int) -> int:
 
 @jit
 def ranges_of_box(
-    first: Words, last: Words, bits: int, limit: int, starts: Words, ends: Words, stack: Words
+    first: U64, last: U64, bits: int, limit: int, starts: U64, ends: U64, stack: U64
 ) -> tuple[int, int]:
     """Write the curve ranges of the cells first .. last (both included) in ascending order.
 
@@ -290,7 +286,7 @@ def ranges_of_box(
 
 
 @jit
-def _make_room(starts: Words, ends: Words, count: int) -> tuple[int, np.uint64]:
+def _make_room(starts: U64, ends: U64, count: int) -> tuple[int, np.uint64]:
     """Join at least half of the ranges over their smaller gaps; return their number and the gap.
 
     The gap is one less than a power of two, so that it grows fast and the next call is far off.
@@ -306,7 +302,7 @@ def _make_room(starts: Words, ends: Words, count: int) -> tuple[int, np.uint64]:
 
 
 @jit
-def join_smallest(starts: Words, ends: Words, count: int, limit: int) -> int:
+def join_smallest(starts: U64, ends: U64, count: int, limit: int) -> int:
     """Join ranges over their smallest gaps, as few as it takes to have `limit` of them."""
     surplus = count - limit
     if surplus <= 0:
@@ -325,7 +321,7 @@ def join_smallest(starts: Words, ends: Words, count: int, limit: int) -> int:
 
 
 @jit
-def _join(starts: Words, ends: Words, count: int, gap: np.uint64, more: int) -> int:
+def _join(starts: U64, ends: U64, count: int, gap: np.uint64, more: int) -> int:
     """Join all ranges that are at most `gap` apart, and `more` that are just one further."""
     kept = 0
     for i in range(1, count):
@@ -342,15 +338,15 @@ def _join(starts: Words, ends: Words, count: int, gap: np.uint64, more: int) -> 
 
 @jit
 def ranges_of_boxes(
-    first: Words,
-    last: Words,
+    first: U64,
+    last: U64,
     bits: int,
     limit: int,
     box: int,
-    starts: Words,
-    ends: Words,
-    offsets: Counts,
-    stack: Words,
+    starts: U64,
+    ends: U64,
+    offsets: I64,
+    stack: U64,
 ) -> tuple[int, int]:
     """Write the range sets of the boxes (n, d) from `box` on, one behind the other.
 
@@ -373,7 +369,7 @@ def ranges_of_boxes(
     return box, visited
 
 
-def axes_by_selectivity(lo: Floats, hi: Floats, events: Floats | None = None) -> Counts:
+def axes_by_selectivity(lo: F64, hi: F64, events: F64 | None = None) -> I64:
     """Return the axes of boxes (n, d), the one first that rules out the most boxes.
 
     Judged by the share of boxes that hold a value of `events` (m, d); without events, one of the
@@ -392,8 +388,8 @@ def axes_by_selectivity(lo: Floats, hi: Floats, events: Floats | None = None) ->
 
 
 def groups_by_axes(
-    mentioned: npt.NDArray[np.bool_], order: Counts, most: int, smallest: int
-) -> tuple[Counts, list[list[int]]]:
+    mentioned: Bool, order: I64, most: int, smallest: int
+) -> tuple[I64, list[list[int]]]:
     """Give each box the axes that it is put on a curve by: return its group, and each group's axes.
 
     A box takes the first axes that it mentions in `order`, up to `most`: on an axis that it doesn't

@@ -14,14 +14,10 @@ Cost: two walks down the tree a range, of axes x bits steps each.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I64, U64
 from rangecast.kernels.hilbert import next_state
 from rangecast.kernels.jit import jit
-
-Words = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ZERO = np.uint64(0)
@@ -29,7 +25,7 @@ _ONE = np.uint64(1)
 
 
 @jit
-def _weight(sums: Floats, first: np.uint64, last: np.uint64) -> float:
+def _weight(sums: F64, first: np.uint64, last: np.uint64) -> float:
     """Return what the cells first .. last of one axis weigh."""
     end = np.uint64(len(sums) - 1)
     return float(sums[min(last, end - _ONE) + _ONE] - sums[first]) if first < end else 0.0
@@ -41,10 +37,10 @@ def _beside(
     shared: int,
     later: bool,
     bits: int,
-    sums: Floats,
-    sum_at: Counts,
-    corner: Words,
-    sides: Floats,
+    sums: F64,
+    sum_at: I64,
+    corner: U64,
+    sides: F64,
 ) -> float:
     """Return what a place weighs, with all before (or `later`) it in its block of `shared` bits.
 
@@ -88,9 +84,7 @@ def _beside(
 
 
 @jit
-def weight_of_ranges(
-    starts: Words, ends: Words, bits: int, sums: Floats, sum_at: Counts, out: Floats
-) -> None:
+def weight_of_ranges(starts: U64, ends: U64, bits: int, sums: F64, sum_at: I64, out: F64) -> None:
     """Write what each range of the curve weighs into `out`."""
     axes = len(sum_at) - 1
     corner, sides = np.empty(axes, np.uint64), np.empty(axes, np.float64)

@@ -39,7 +39,8 @@ def jit_single(function: Function) -> Function:
 
 
 def _compile(function: Function, *, nogil: bool) -> Function:
-    folder = cache_folder(function.__module__.split(".")[1])
+    package, floor = function.__module__.split(".")[:2]
+    folder = cache_folder(floor) if package == "rangecast" else None
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder) if folder else before  # read once, when caching is set up
     try:

@@ -16,6 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 
+from rangecast.kernels.arrays import U8, U64
 from rangecast.kernels.bits import (
     BIT,
     BYTE,
@@ -24,7 +25,6 @@ from rangecast.kernels.bits import (
     LANES,
     ROW,
     WORD,
-    Words,
     intrinsic,
     join_row,
     load,
@@ -32,7 +32,6 @@ from rangecast.kernels.bits import (
     pointer,
 )
 from rangecast.kernels.blocks import BLOCK
-from rangecast.kernels.codes import Bytes
 from rangecast.kernels.jit import jit
 
 TABLE_ROWS = 257
@@ -42,7 +41,7 @@ SLOT_BYTES = 2 * BLOCK
 
 
 @jit
-def tabulate(codes: Bytes, chunks: int, table: Words) -> None:
+def tabulate(codes: U8, chunks: int, table: U64) -> None:
     """Make the tables of some events: attribute by attribute, `chunks` of LANES events each."""
     events, d = codes.shape
     table[: d * chunks * TABLE_ROWS * LANE_WORDS] = 0

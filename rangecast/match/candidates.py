@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I32, Bool
 from rangecast.kernels.grid import MAX, edges_of_bounds
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Boxes, Floats, Rows
-
-Bools = npt.NDArray[np.bool_]
+from rangecast.model.boxes import Boxes
 
 _SAMPLE = 500
 _SIBLINGS = 64
 
 
 @jit
-def holds(lo: Floats, hi: Floats, box: int, points: Floats, event: int) -> bool:
+def holds(lo: F64, hi: F64, box: int, points: F64, event: int) -> bool:
     """Whether a box holds an event."""
     for j in range(lo.shape[1]):
         value = points[event, j]
@@ -32,7 +30,7 @@ def holds(lo: Floats, hi: Floats, box: int, points: Floats, event: int) -> bool:
 
 
 @jit
-def reports(lo: Floats, hi: Floats, owner: Rows, box: int, points: Floats, event: int) -> bool:
+def reports(lo: F64, hi: F64, owner: I32, box: int, points: F64, event: int) -> bool:
     """Whether a box holds an event and no earlier box of its subscription does.
 
     Needs no memory of what was reported before, whatever order the boxes come in.
@@ -48,7 +46,7 @@ def reports(lo: Floats, hi: Floats, owner: Rows, box: int, points: Floats, event
 
 
 @jit
-def stand_alone(lo: Floats, hi: Floats, owner: Rows, out: Bools) -> None:
+def stand_alone(lo: F64, hi: F64, owner: I32, out: Bool) -> None:
     """Write whether each box meets no other box of its subscription, so that both never hold.
 
     A subscription of very many boxes isn't looked into: its boxes count as meeting.
@@ -71,7 +69,7 @@ def stand_alone(lo: Floats, hi: Floats, owner: Rows, out: Bools) -> None:
         start = end
 
 
-def edges_at_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
+def edges_at_bounds(lo: F64, hi: F64, cells: int) -> F64:
     """Return edges for at most `cells` cells, at the bounds of ranges, lower and upper alike.
 
     An event on an edge lies in all ranges that end there and in all that start there, so for
@@ -80,7 +78,7 @@ def edges_at_bounds(lo: Floats, hi: Floats, cells: int) -> Floats:
     return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
 
 
-def events_of(points: Floats) -> Floats:
+def events_of(points: F64) -> F64:
     """Return events, (m, d) or one of (d,), as the read-only array that kernels expect."""
     events = np.ascontiguousarray(points, np.float64).reshape(-1, np.shape(points)[-1])
     events.flags.writeable = False  # of the view that reshape made, not of what was given

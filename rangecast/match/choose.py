@@ -17,17 +17,18 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rangecast.errors import UsageError, one_of
+from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.match.candidates import Sample, stand_alone
-from rangecast.match.cells import Cells
-from rangecast.match.cells_plan import MOST_AXES, weigh
-from rangecast.match.hilbert import Hilbert
-from rangecast.match.result import Matches, Rows
+from rangecast.match.cells.index import Cells
+from rangecast.match.cells.plan import MOST_AXES, weigh
+from rangecast.match.papers.hilbert import Hilbert
+from rangecast.match.papers.vcr.index import Vcr
+from rangecast.match.result import Matches
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
-from rangecast.match.slabs import Slabs
-from rangecast.match.vcr import Vcr
-from rangecast.model.boxes import Boxes, Floats, frozen
+from rangecast.match.slabs.index import Slabs
+from rangecast.model.boxes import Boxes, frozen
 
 
 class Index(Protocol):
@@ -35,13 +36,13 @@ class Index(Protocol):
 
     name: str
 
-    def match(self, points: Floats) -> Matches:
+    def match(self, points: F64) -> Matches:
         """Return all matches of all events."""
 
-    def stream(self, points: Floats) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64) -> Iterator[tuple[int, Matches]]:
         """Yield (first event, matches) in pieces of bounded size."""
 
-    def match_one(self, point: Floats) -> Rows:
+    def match_one(self, point: F64) -> I32:
         """Return the rows that hold one event."""
 
     @property

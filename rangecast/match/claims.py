@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import FileError
+from rangecast.kernels.arrays import F64, I64
 from rangecast.match.choose import Index
-from rangecast.model.boxes import Floats
-
-Longs = npt.NDArray[np.int64]
 
 BLOCK = 1 << 14
 """Events whose pairs are compared at a time."""
@@ -32,7 +29,7 @@ class Rows(NamedTuple):
     """The rows of a result as pairs: the events, and how many subscriptions follow each of them."""
 
     events: pa.Array
-    sizes: Longs
+    sizes: I64
     """One for each event; where each row is a pair, all are 1."""
     subscriptions: pa.Array
     are_lists: bool
@@ -68,10 +65,10 @@ class Findings:
     twice: int = 0
     differing: int = 0
     """Events of which something is missing, extra or there twice."""
-    samples: list[tuple[int, Longs, Longs, Longs]] = field(default_factory=list)
+    samples: list[tuple[int, I64, I64, I64]] = field(default_factory=list)
     """The first events that differ: the place, then rows that are missing, extra, there twice."""
 
-    def note(self, first: int, expected: Longs, claimed: Longs, rows: int, show: int) -> None:
+    def note(self, first: int, expected: I64, claimed: I64, rows: int, show: int) -> None:
         """Compare the sorted pairs of a block of events that begins at `first`."""
         self.pairs += len(expected)
         if np.array_equal(expected, claimed):
@@ -99,7 +96,7 @@ class Claims:
         self.rows = max(rows, 1)
         self._folder = folder
 
-    def add(self, events: Longs, rows: Longs) -> None:
+    def add(self, events: I64, rows: I64) -> None:
         """Take pairs: places of events, and rows."""
         block = events // BLOCK
         keys = (events - block * BLOCK) * self.rows + rows
@@ -111,7 +108,7 @@ class Claims:
             with self._file(int(number)).open("ab") as file:
                 file.write(part.tobytes())
 
-    def of(self, block: int) -> Longs:
+    def of(self, block: int) -> I64:
         """Return the pairs of a block, sorted: the event within the block times rows, plus row."""
         path = self._file(block)
         return np.sort(np.fromfile(path, np.int64)) if path.exists() else np.zeros(0, np.int64)
@@ -125,9 +122,9 @@ class Version:
     """A structure, and the number that each of its rows has among the rows of all versions."""
 
     index: Index
-    rows: Longs
+    rows: I64
 
-    def pairs(self, points: Floats, events: Longs, rows: int) -> Longs:
+    def pairs(self, points: F64, events: I64, rows: int) -> I64:
         """Return what there should be: sorted pairs of these events, with these points."""
         parts = [np.zeros(0, np.int64)]
         for first, matches in self.index.stream(points):

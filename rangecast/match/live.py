@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64, U32
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.choose import Index
 from rangecast.match.recent import match_recent
-from rangecast.match.result import Counts, Matches, Rows, Work, single
-from rangecast.model.boxes import Floats
-from rangecast.model.rows import Columns, Longs, Words32
+from rangecast.match.result import Matches, Work, single
+from rangecast.model.rowstore import Columns
 
 _CHUNK = 32
 """Rows that are looked at together."""
@@ -27,22 +27,22 @@ _ROWS = 1 << 20
 
 
 @jit
-def _is_gone(gone: Any, died: Longs, edit: int, row: int) -> bool:
+def _is_gone(gone: Any, died: I64, edit: int, row: int) -> bool:
     return bool((gone[row >> 5] >> np.uint32(row & 31)) & np.uint32(1)) and died[row] <= edit
 
 
 @jit_single
 def _merge(
-    offsets: Counts,
-    rows: Rows,
-    names: Rows,
-    gone: Words32,
-    died: Longs,
+    offsets: I64,
+    rows: I32,
+    names: I32,
+    gone: U32,
+    died: I64,
     edit: int,
-    other_offsets: Counts,
-    other_rows: Rows,
-    out_offsets: Counts,
-    out: Rows,
+    other_offsets: I64,
+    other_rows: I32,
+    out_offsets: I64,
+    out: I32,
 ) -> None:
     """Write the live rows of each event, then the other rows of that event.
 
@@ -87,7 +87,7 @@ class LivePart(Protocol):
         """Its structure."""
 
     @property
-    def names(self) -> Rows:
+    def names(self) -> I32:
         """The set's row of each of its rows."""
 
     @property
@@ -107,7 +107,7 @@ class Live(NamedTuple):
     """How many rows don't live any more."""
 
 
-def match_live(live: Live, points: Floats) -> Matches:
+def match_live(live: Live, points: F64) -> Matches:
     """Return the live rows that hold each event, (events, d).
 
     They are found some events at a time, so that what a part finds is still in the cache when it
@@ -146,7 +146,7 @@ def _has_recent(live: Live) -> bool:
     return live.recent[0] < live.recent[1]
 
 
-def _matches(part: LivePart, points: Floats, one: bool) -> Matches:
+def _matches(part: LivePart, points: F64, one: bool) -> Matches:
     return single(part.index.match_one(points[0])) if one else part.index.match(points)
 
 
@@ -154,7 +154,7 @@ def _none(events: int) -> Matches:
     return Matches(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
 
 
-def _match_others(live: Live, points: Floats, one: bool) -> Matches:
+def _match_others(live: Live, points: F64, one: bool) -> Matches:
     """Return the live rows of all but the first part, which is by far the largest."""
     found = _none(len(points))
     if _has_recent(live):
@@ -177,8 +177,8 @@ def _merge_into(
     part: LivePart,
     live: Live,
     others: Matches,
-    offsets: Counts,
-    out: Rows,
+    offsets: I64,
+    out: I32,
 ) -> None:
     """Write the same into `offsets` and `out`."""
     names = part.names[:0] if part.is_whole else part.names

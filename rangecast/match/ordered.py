@@ -11,23 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
 from rangecast.match.choose import Index
-from rangecast.match.result import Counts, Matches, Rows
-from rangecast.model.boxes import Floats
+from rangecast.match.result import Matches
 
 _BLOCK = 1024
 """Events that a thread takes at a time: all their matches are in memory at once."""
 
 
 @jit
-def _sort(offsets: Counts, rows: Rows) -> None:
+def _sort(offsets: I64, rows: I32) -> None:
     """Sort the rows of each event, in place."""
     for event in range(len(offsets) - 1):
         rows[offsets[event] : offsets[event + 1]].sort()
 
 
-def stream_ordered(index: Index, points: Floats, threads: int) -> Iterator[tuple[int, Matches]]:
+def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[int, Matches]]:
     """Yield (first event, matches) in pieces of whole events; rows ascend within an event.
 
     A piece is of bounded size, unless one event alone has more matches.
@@ -51,7 +51,7 @@ def stream_ordered(index: Index, points: Floats, threads: int) -> Iterator[tuple
 
 def _whole_events(pieces: Iterator[tuple[int, Matches]]) -> Iterator[tuple[int, Matches]]:
     """Yield pieces none of whose events goes on in the next one."""
-    begun: list[Rows] = []
+    begun: list[I32] = []
     piece = next(pieces, None)
     while piece is not None:
         following = next(pieces, None)

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
-from rangecast.match.result import BUFFER, Counts, Matches, Rows, Step, collect, stream
-from rangecast.model.boxes import Boxes, Floats, frozen
+from rangecast.match.result import BUFFER, Matches, Step, collect, stream
+from rangecast.model.boxes import Boxes, frozen
 
 
 @jit
-def held_before(lo: Floats, hi: Floats, earlier: Rows, box: int, point: Floats) -> tuple[bool, int]:
+def held_before(lo: F64, hi: F64, earlier: I32, box: int, point: F64) -> tuple[bool, int]:
     """Whether an earlier box of the same subscription holds the point; and boxes compared."""
     tested = 0
     other = earlier[box]
@@ -47,15 +48,15 @@ class Packed:
         """Bytes of all arrays held."""
         return sum(array.nbytes for array in self._plain)
 
-    def match(self, points: Floats) -> Matches:
+    def match(self, points: F64) -> Matches:
         """Return all matches of all events at once."""
         return collect(self._step(points), len(points))
 
-    def stream(self, points: Floats, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(self._step(points), len(points), buffer)
 
-    def match_one(self, point: Floats) -> Rows:
+    def match_one(self, point: F64) -> I32:
         """Return the rows of one event (d,)."""
         point = _readable(point)
         rows = np.empty(1024, np.int32)
@@ -66,12 +67,10 @@ class Packed:
             filled += more
         return rows[:filled]
 
-    def _step(self, points: Floats) -> Step:
+    def _step(self, points: F64) -> Step:
         arrays, points = self._arrays, _readable(points)
 
-        def step(
-            event: int, cursor: int, rows: Rows, counts: Counts
-        ) -> tuple[int, int, int, int, int]:
+        def step(event: int, cursor: int, rows: I32, counts: I64) -> tuple[int, int, int, int, int]:
             return self._batch(arrays, points, event, cursor, rows, counts)
 
         return step
@@ -84,14 +83,14 @@ class Packed:
         Packed.__init__(self, self._kind(**arrays))
 
 
-def _readable(points: Floats) -> Floats:
+def _readable(points: F64) -> F64:
     """Return the same memory read-only, so that a kernel has one signature."""
     points = np.ascontiguousarray(points, np.float64).view()
     points.flags.writeable = False
     return points
 
 
-def earlier_boxes(boxes: Boxes, packed: Counts) -> Rows:
+def earlier_boxes(boxes: Boxes, packed: I64) -> I32:
     """Return where the box before it of the same subscription lies, -1 if there is none.
 
     Places are those of the order `packed`. Empty if all subscriptions have one box.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64, U16
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.result import Counts, Matches, Rows, collect, single
-from rangecast.model.boxes import Floats
-from rangecast.model.rows import Axes, Bounds, Columns, Longs
+from rangecast.match.result import Matches, collect, single
+from rangecast.model.rowstore import Bounds, Columns
 
 
 @jit
-def _holds(bounds: Bounds, row: int, point: Floats) -> bool:
+def _holds(bounds: Bounds, row: int, point: F64) -> bool:
     """Whether one of the boxes of a row holds a point."""
     for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
         held = True
@@ -33,15 +33,15 @@ def _holds(bounds: Bounds, row: int, point: Floats) -> bool:
 @jit
 def _scan(
     bounds: Bounds,
-    died: Longs,
+    died: I64,
     edit: int,
     start: int,
     end: int,
-    points: Floats,
+    points: F64,
     event: int,
     cursor: int,
-    rows: Rows,
-    counts: Counts,
+    rows: I32,
+    counts: I64,
 ) -> tuple[int, int, int, int, int]:
     """The `Step` of `match.result`; `cursor` is how many rows of the event are done."""
     filled = tested = 0
@@ -63,17 +63,17 @@ def _scan(
 
 @jit_single
 def _scan_one(
-    first_box: Longs,
-    first_term: Longs,
-    axis: Axes,
-    lo: Floats,
-    hi: Floats,
-    died: Longs,
+    first_box: I64,
+    first_term: I64,
+    axis: U16,
+    lo: F64,
+    hi: F64,
+    died: I64,
     edit: int,
     start: int,
     end: int,
-    point: Floats,
-    rows: Rows,
+    point: F64,
+    rows: I32,
 ) -> int:
     """Write the rows that hold a point; return how many.
 
@@ -89,7 +89,7 @@ def _scan_one(
 
 
 def match_recent(
-    columns: Columns, edit: int, start: int, end: int, points: Floats, *, one: bool
+    columns: Columns, edit: int, start: int, end: int, points: F64, *, one: bool
 ) -> Matches:
     """Return which of the rows from `start` to before `end` live at an edit and hold each point.
 
@@ -100,7 +100,7 @@ def match_recent(
         rows = np.empty(end - start, np.int32)
         return single(rows[: _scan_one(*bounds, died, edit, start, end, points[0], rows)])
 
-    def step(event: int, cursor: int, rows: Rows, counts: Counts) -> tuple[int, int, int, int, int]:
+    def step(event: int, cursor: int, rows: I32, counts: I64) -> tuple[int, int, int, int, int]:
         return _scan(bounds, died, edit, start, end, points, event, cursor, rows, counts)
 
     return collect(step, len(points), len(points))

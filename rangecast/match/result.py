@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Counts = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
+from rangecast.kernels.arrays import I32, I64
 
 BUFFER = 1 << 20
 """Rows that a stream hands over at a time."""
@@ -36,21 +34,21 @@ class Work(NamedTuple):
 class Matches(NamedTuple):
     """Rows by event: those of event `i` are `rows[offsets[i]:offsets[i + 1]]`, in any order."""
 
-    offsets: Counts
-    rows: Rows
+    offsets: I64
+    rows: I32
     work: Work = Work()
 
-    def of(self, event: int) -> Rows:
+    def of(self, event: int) -> I32:
         """Return the rows of one event."""
         return self.rows[self.offsets[event] : self.offsets[event + 1]]
 
     @property
-    def events(self) -> Counts:
+    def events(self) -> I64:
         """The event of each row, for writing pairs."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
-Step = Callable[[int, int, Rows, Counts], tuple[int, int, int, int, int]]
+Step = Callable[[int, int, I32, I64], tuple[int, int, int, int, int]]
 """(event, cursor, rows, counts) -> (event, cursor, filled, visited, tested).
 
 Starts at `event`, where `cursor` says how far into it an earlier call came (0: not begun; its
@@ -75,7 +73,7 @@ def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int,
         yield start, Matches(offsets, rows[:filled], Work(visited, tested))
 
 
-def single(rows: Rows) -> Matches:
+def single(rows: I32) -> Matches:
     """Return the matches of one event."""
     return Matches(np.array([0, len(rows)]), rows)
 

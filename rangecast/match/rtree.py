@@ -35,9 +35,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba.cpython.unsafe.numbers import trailing_zeros
 
+from rangecast.kernels.arrays import F64, I32, I64, U16, U64, AnyArray, Bool
 from rangecast.kernels.grid import cell_of, edges_of_bounds, ends_cell, starts_cell
 from rangecast.kernels.hilbert import (
     axes_by_selectivity,
@@ -47,11 +47,7 @@ from rangecast.kernels.hilbert import (
 )
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.packed import Packed, earlier_boxes, held_before
-from rangecast.match.result import Counts, Rows
-from rangecast.model.boxes import Boxes, Floats, frozen
-
-Words = npt.NDArray[np.uint64]
-Codes = npt.NDArray[np.uint16]
+from rangecast.model.boxes import Boxes, frozen
 
 FANOUT = 16
 MOST_CELLS = (1 << 14) - 1
@@ -68,26 +64,26 @@ _TOPS = np.uint64(0x8000_8000_8000_8000)
 class Tree(NamedTuple):
     """The arrays of the module's docstring."""
 
-    lines: Words
-    line_axis: npt.NDArray[np.uint16]
-    line_at: Counts
-    base: Counts
-    edges: Floats
-    edge_at: Counts
-    lo: Floats
-    hi: Floats
-    row: Rows
-    earlier: Rows
+    lines: U64
+    line_axis: U16
+    line_at: I64
+    base: I64
+    edges: F64
+    edge_at: I64
+    lo: F64
+    hi: F64
+    row: I32
+    earlier: I32
 
 
 @jit
 def _children(
-    lines: Words,
-    line_axis: npt.NDArray[np.uint16],
+    lines: U64,
+    line_axis: U16,
     begin: int,
     end: int,
-    at_least: Words,
-    at_most: Words,
+    at_least: U64,
+    at_most: U64,
     inward: np.uint64,
 ) -> np.uint64:
     """Return which children the event may lie in; with `inward` = _LANES, in which it surely does.
@@ -114,7 +110,7 @@ def _child(bit: np.uint64) -> int:
 
 @jit
 def _search(
-    tree: Tree, point: Floats, cursor: int, rows: Rows, filled: int, scratch: Words
+    tree: Tree, point: F64, cursor: int, rows: I32, filled: int, scratch: U64
 ) -> tuple[int, int, int, int]:
     """Append the rows of one event from box `cursor` on; `scratch` is (3, d or 16 if that is more).
 
@@ -177,7 +173,7 @@ def _search(
 
 @jit
 def _match(
-    tree: Tree, points: Floats, event: int, cursor: int, rows: Rows, counts: Counts
+    tree: Tree, points: F64, event: int, cursor: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
     """A `Step` of match/result.py; the cursor is the box to go on with."""
     scratch = np.empty((3, max(16, points.shape[1])), np.uint64)
@@ -198,14 +194,14 @@ def _match(
 
 
 @jit_single
-def _match_one(arrays: tuple[Any, ...], point: Floats, cursor: int, rows: Rows) -> tuple[int, int]:
+def _match_one(arrays: tuple[Any, ...], point: F64, cursor: int, rows: I32) -> tuple[int, int]:
     scratch = np.empty((3, max(16, len(point))), np.uint64)
     cursor, filled, _, _ = _search(Tree(*arrays), point, cursor, rows, 0, scratch)
     return cursor, filled
 
 
 @jit
-def _encode(edges: Floats, lo: Floats, hi: Floats, low: Codes, high: Codes) -> None:
+def _encode(edges: F64, lo: F64, hi: F64, low: U16, high: U16) -> None:
     """Write the codes of the ranges lo .. hi on one attribute."""
     for i in range(len(lo)):
         low[i] = 2 * cell_of(edges, lo[i]) + (not starts_cell(edges, lo[i]))
@@ -214,11 +210,11 @@ def _encode(edges: Floats, lo: Floats, hi: Floats, low: Codes, high: Codes) -> N
 
 @jit
 def _fill_lines(
-    low: Codes,
-    high: Codes,
-    line_node: npt.NDArray[np.int32],
-    line_axis: npt.NDArray[np.uint16],
-    lines: Words,
+    low: U16,
+    high: U16,
+    line_node: I32,
+    line_axis: U16,
+    lines: U64,
 ) -> None:
     """Pack the codes of 16 children (boxes, d) on one axis into the lanes of each line."""
     for at in range(len(lines)):
@@ -239,7 +235,7 @@ class RTree(Packed):
     name = "rtree"
     _kind, _batch, _single = Tree, staticmethod(_match), staticmethod(_match_one)
 
-    def __init__(self, boxes: Boxes, *, events: Floats | None = None):
+    def __init__(self, boxes: Boxes, *, events: F64 | None = None):
         """`events` is a sample of what will be matched; it only makes the order better."""
         super().__init__(_build(boxes, events))
 
@@ -249,7 +245,7 @@ class RTree(Packed):
         return len(self._arrays.line_at) - 1
 
 
-def _build(boxes: Boxes, events: Floats | None) -> Tree:
+def _build(boxes: Boxes, events: F64 | None) -> Tree:
     count, dimensions = boxes.lo.shape
     cells = min(MOST_CELLS, max(64, count // 8))
     edges = [
@@ -278,9 +274,7 @@ def _build(boxes: Boxes, events: Floats | None) -> Tree:
     )
 
 
-def _packed_order(
-    mentioned: npt.NDArray[np.bool_], order: Counts, low: Codes, high: Codes, ends: Codes
-) -> Counts:
+def _packed_order(mentioned: Bool, order: I64, low: U16, high: U16, ends: U16) -> I64:
     """Return the boxes in an order that keeps neighbours together.
 
     Boxes of like size are neighbours by their middles, boxes of unlike sizes by both of their
@@ -300,7 +294,7 @@ def _packed_order(
     return np.concatenate(packed)
 
 
-def _curve_order(cells: npt.NDArray[Any]) -> Counts:
+def _curve_order(cells: AnyArray) -> I64:
     """Return the rows of cells (n, axes) in the order of their places on the Hilbert curve."""
     bits = min(15, 64 // cells.shape[1])
     surplus = max(0, int(cells.max()).bit_length() - bits)
@@ -310,7 +304,7 @@ def _curve_order(cells: npt.NDArray[Any]) -> Counts:
     return np.argsort(index, kind="stable")
 
 
-def _leaf_volume(low: Floats, high: Floats, order: Counts) -> float:
+def _leaf_volume(low: F64, high: F64, order: I64) -> float:
     """Return the leaves that an event would open, if each cell were as likely as any other."""
     starts = np.arange(0, len(order), FANOUT)
     lowest = np.minimum.reduceat(low[order], starts)
@@ -318,16 +312,14 @@ def _leaf_volume(low: Floats, high: Floats, order: Counts) -> float:
     return float((highest - lowest).prod(axis=1).sum())
 
 
-def _build_levels(
-    low: Codes, high: Codes, ends: Codes
-) -> tuple[Words, npt.NDArray[np.uint16], Counts, list[int]]:
+def _build_levels(low: U16, high: U16, ends: U16) -> tuple[U64, U16, I64, list[int]]:
     """Return the lines of all levels, leaves first, their axes, lines a node, and levels' starts.
 
     `ends` are the upper codes of a box that is unbounded.
     """
-    lines: list[Words] = [np.zeros((0, 8), np.uint64)]
-    line_axis: list[npt.NDArray[np.uint16]] = [np.zeros(0, np.uint16)]
-    lines_of: list[Counts] = [np.zeros(0, np.int64)]
+    lines: list[U64] = [np.zeros((0, 8), np.uint64)]
+    line_axis: list[U16] = [np.zeros(0, np.uint16)]
+    lines_of: list[I64] = [np.zeros(0, np.int64)]
     base: list[int] = []
     while len(low) > 1 or (len(low) and not base):
         starts = np.arange(0, len(low), FANOUT)

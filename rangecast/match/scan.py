@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I32
 from rangecast.match.result import Matches, Work
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 
 _BLOCK_BYTES = 1 << 22
 
@@ -26,7 +26,7 @@ class Scan:
         self.boxes = boxes
         self.first = boxes.first
 
-    def stream(self, points: Floats) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64) -> Iterator[tuple[int, Matches]]:
         """Yield (first event, matches) block by block; rows ascend within an event."""
         lo, hi = self.boxes.lo, self.boxes.hi
         block = max(1, _BLOCK_BYTES // max(1, len(lo)))
@@ -46,7 +46,7 @@ class Scan:
                 Matches(offsets.astype(np.int64), row.astype(np.int32), Work(tested=held_pairs)),
             )
 
-    def match_one(self, point: Floats) -> npt.NDArray[np.int32]:
+    def match_one(self, point: F64) -> I32:
         """Return the rows that hold one event."""
         return self.match(point[None, :]).rows
 
@@ -55,7 +55,7 @@ class Scan:
         """Bytes of the boxes: there is nothing else."""
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
-    def match(self, points: Floats) -> Matches:
+    def match(self, points: F64) -> Matches:
         """Return all matches of all events at once."""
         blocks = [block for _, block in self.stream(points)]
         if not blocks:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.match.choose import build
-from rangecast.match.claims import BLOCK, Claims, Findings, Longs, Version, rows_of
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.match.claims import BLOCK, Claims, Findings, Version, rows_of
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
 from rangecast.model.ids import Places
 from rangecast.model.space import Space
@@ -128,7 +128,7 @@ def verify(
         return _verdict(read, found, ids, names, lost, show)
 
 
-def _numbered(ids: list[pa.Array]) -> tuple[pa.Array, list[Longs]]:
+def _numbered(ids: list[pa.Array]) -> tuple[pa.Array, list[I64]]:
     """Return the ids of all versions, each once, and where each version's own ids stand there."""
     whole = all(pa.types.is_integer(each.type) for each in ids if len(each))
     ids = [each.cast(pa.int64() if whole else pa.large_string()) for each in ids]
@@ -137,9 +137,9 @@ def _numbered(ids: list[pa.Array]) -> tuple[pa.Array, list[Longs]]:
     return names, [places.find(each) for each in ids]
 
 
-def _blocks(events: Iterable[Events]) -> Iterator[tuple[int, Floats]]:
+def _blocks(events: Iterable[Events]) -> Iterator[tuple[int, F64]]:
     """Yield (first event, points), `BLOCK` events at a time but for the last."""
-    waiting: list[Floats] = []
+    waiting: list[F64] = []
     held = first = 0
     for _, points in events:
         waiting.append(points)
@@ -155,8 +155,8 @@ def _blocks(events: Iterable[Events]) -> Iterator[tuple[int, Floats]]:
 def _compare(
     claims: Claims,
     version: Version,
-    points: Floats,
-    mine: npt.NDArray[np.bool_],
+    points: F64,
+    mine: Bool,
     first: int,
     found: Findings,
     show: int,
@@ -172,9 +172,7 @@ def _compare(
     found.note(first, expected, claimed, claims.rows, show)
 
 
-def _unmatched(
-    version: Version, points: Floats, asked: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
+def _unmatched(version: Version, points: F64, asked: Bool) -> Bool:
     """Return which of the events asked for match nothing in this version."""
     free = asked.copy()
     if asked.any():
@@ -213,7 +211,7 @@ class _Result:
         known = (event >= 0) & (row >= 0)
         self.claims.add(*((event, row) if known.all() else (event[known], row[known])))
 
-    def _assign(self, batch: pa.RecordBatch, event: Longs) -> None:
+    def _assign(self, batch: pa.RecordBatch, event: I64) -> None:
         """Remember by which version each event was answered."""
         known = event >= 0
         if len(self._labels) == 1:
@@ -237,7 +235,7 @@ class _Result:
         clash = ((before != _NOWHERE) & (before != labels)) | (self.version[places] != labels)
         self.version[places[clash]] = _SEVERAL
 
-    def _note(self, what: str, ids: pa.Array, places: Longs) -> None:
+    def _note(self, what: str, ids: pa.Array, places: I64) -> None:
         if len(self.unknown) < _KEPT:
             for place in np.flatnonzero(places < 0)[: _KEPT - len(self.unknown)].tolist():
                 self.unknown.append(f"{what} {ids[place]}")
@@ -246,7 +244,7 @@ class _Result:
 def _verdict(
     read: _Result, found: Findings, ids: pa.Array, names: pa.Array, lost: Any, show: int
 ) -> Verdict:
-    def sample(place: int, *rows: Longs) -> Sample:
+    def sample(place: int, *rows: I64) -> Sample:
         kinds = [[names[row].as_py() for row in kind[:_KEPT].tolist()] for kind in rows]
         return Sample(ids[place].as_py(), *kinds)
 

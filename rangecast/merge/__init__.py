@@ -1,10 +1,8 @@
-"""merge: which subscriptions are redundant together, and what do they sum to?"""
+"""merge: which subscriptions are redundant together, and what do they sum to?
 
-from rangecast.merge.cells import Cells as Cells
-from rangecast.merge.hybrid import Hybrid as Hybrid
-from rangecast.merge.links import Links as Links
-from rangecast.merge.projection import Subsets as Subsets
-from rangecast.merge.projection import chosen_attributes as chosen_attributes
-from rangecast.merge.ranges import Ranges as Ranges
-from rangecast.merge.ranges import convert as convert
-from rangecast.merge.table import Table as Table
+Names load when they are first used; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

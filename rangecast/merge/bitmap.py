@@ -10,11 +10,9 @@ comes and kept up with what every edit changes about the union, which an edit sa
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import U64, Bool
 from rangecast.kernels.jit import jit
-
-Words = npt.NDArray[np.uint64]
 
 WIDEST = 24
 """Bits of a place: longer curves have no bitmap."""
@@ -27,13 +25,13 @@ _LAST = np.uint64(63)
 _ONE = np.uint64(1)
 
 
-def empty_bits(width: int) -> Words:
+def empty_bits(width: int) -> U64:
     """Return the bits of a curve of 2^width places, none set."""
     return np.zeros(max((1 << width) >> 6, 1), np.uint64)
 
 
 @jit
-def mark(bits: Words, starts: Words, ends: Words, held: bool) -> None:
+def mark(bits: U64, starts: U64, ends: U64, held: bool) -> None:
     """Set or clear the places of ranges."""
     for i in range(len(starts)):
         first, last = starts[i] >> _SIX, ends[i] >> _SIX
@@ -47,7 +45,7 @@ def mark(bits: Words, starts: Words, ends: Words, held: bool) -> None:
 
 
 @jit
-def marked(bits: Words, places: Words, out: npt.NDArray[np.bool_]) -> None:
+def marked(bits: U64, places: U64, out: Bool) -> None:
     """Write whether each place is held."""
     for i in range(len(places)):
         out[i] = (bits[places[i] >> _SIX] >> (places[i] & _LAST)) & _ONE

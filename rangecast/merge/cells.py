@@ -24,18 +24,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64, U32, U64
 from rangecast.kernels.grid import MAX, cells_of, edges_of_bounds
 from rangecast.kernels.hilbert import check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes import Attribute, Number, String
-from rangecast.model.boxes import Boxes, Floats, frozen
+from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.space import Space
-
-Words = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
 
 _MOST_EDGES = (1 << 20) - 2
 """Of an attribute: they are kept one by one, and more would take more memory than a table."""
@@ -44,7 +41,7 @@ _BLOCK = 4096
 
 @jit
 def cells_of_points(
-    points: Floats, axes: Counts, edges: Floats, edge_at: Counts, top: np.uint64, out: Words
+    points: F64, axes: I64, edges: F64, edge_at: I64, top: np.uint64, out: U64
 ) -> None:
     """Write the cells (n, axes) of points (n, d); numbers beyond `top` become `top`."""
     column = np.empty(len(points), np.int32)
@@ -56,14 +53,14 @@ def cells_of_points(
 
 @jit
 def places_of_points(
-    points: Floats,
-    axes: Counts,
-    edges: Floats,
-    edge_at: Counts,
+    points: F64,
+    axes: I64,
+    edges: F64,
+    edge_at: I64,
     bits: int,
-    turns: npt.NDArray[np.uint32],
-    cells: Words,
-    out: Words,
+    turns: U32,
+    cells: U64,
+    out: U64,
 ) -> None:
     """Write the place of each point on the curve; `cells` is working memory for a block."""
     top = np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> np.uint64(64 - bits)
@@ -80,8 +77,8 @@ class Cells:
 
     axes: tuple[int, ...]
     bits: int
-    edges: tuple[Floats, ...]
-    sample: tuple[Floats, ...] | None = None
+    edges: tuple[F64, ...]
+    sample: tuple[F64, ...] | None = None
     """By axis: the share of the publications below each edge, if the cells were made for some."""
 
     def __reduce__(self) -> tuple[type[Cells], tuple[object, ...]]:
@@ -99,7 +96,7 @@ class Cells:
 
     @classmethod
     def quantiles(
-        cls, space: Space, bits: int, points: Floats, attributes: Sequence[str] | None = None
+        cls, space: Space, bits: int, points: F64, attributes: Sequence[str] | None = None
     ) -> Cells:
         """Return cells that hold about the same number of these publications, (events, d), each."""
         axes = axes_of(space, attributes)
@@ -134,24 +131,24 @@ class Cells:
         return sha.hexdigest()[:16]
 
     @cached_property
-    def _flat(self) -> tuple[Counts, Floats, Counts]:
+    def _flat(self) -> tuple[I64, F64, I64]:
         sizes = [len(some) for some in self.edges]
         edge_at = frozen(np.concatenate([[0], np.cumsum(sizes)]), np.int64)
         return frozen(self.axes, np.int64), frozen(np.concatenate(self.edges), np.float64), edge_at
 
-    def cells(self, points: Floats) -> Words:
+    def cells(self, points: F64) -> U64:
         """Return the cells (n, axes) of points (n, d)."""
         out = np.empty((len(points), len(self.axes)), np.uint64)
         cells_of_points(_fixed(points), *self._flat, np.uint64((1 << self.bits) - 1), out)
         return out
 
-    def spans(self, lo: Floats, hi: Floats) -> tuple[Words, Words]:
+    def spans(self, lo: F64, hi: F64) -> tuple[U64, U64]:
         """Return the first and the last cells (n, axes) of boxes (n, d)."""
         last = self.cells(hi)
         last[np.isposinf(hi[:, list(self.axes)])] = np.uint64((1 << self.bits) - 1)
         return self.cells(lo), last
 
-    def places(self, points: Floats) -> Words:
+    def places(self, points: F64) -> U64:
         """Return the places of points (n, d) on the curve."""
         out = np.empty(len(points), np.uint64)
         block = np.empty((min(len(points), _BLOCK) or 1, len(self.axes)), np.uint64)
@@ -159,7 +156,7 @@ class Cells:
         places_of_points(_fixed(points), *self._flat, self.bits, turns, block, out)
         return out
 
-    def moved(self, points: Floats) -> float:
+    def moved(self, points: F64) -> float:
         """Return how far publications have moved since the cells were made, from 0 to 1.
 
         It is the largest difference, over all edges, of the share of publications below.
@@ -182,7 +179,7 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     return tuple(space.axis(name) for name in names)
 
 
-def _fixed(points: Floats) -> Floats:
+def _fixed(points: F64) -> F64:
     """Return points as the kernels take them: in order, not to be written."""
     fixed = np.ascontiguousarray(points, np.float64).view()
     fixed.flags.writeable = False
@@ -194,7 +191,7 @@ def _most_edges(bits: int) -> int:
     return min((1 << bits) - 2, _MOST_EDGES)
 
 
-def _uniform(attribute: Attribute, bits: int) -> Floats:
+def _uniform(attribute: Attribute, bits: int) -> F64:
     lo, hi = attribute.domain
     most = _most_edges(bits)
     if isinstance(attribute, String):  # words by their number, all others together
@@ -214,7 +211,7 @@ def _uniform(attribute: Attribute, bits: int) -> Floats:
     return frozen(np.unique(edges), np.float64)
 
 
-def _quantiles(values: Floats, bits: int) -> Floats:
+def _quantiles(values: F64, bits: int) -> F64:
     """Return edges between cells of which the fullest is as empty as can be.
 
     Plain quantiles would waste edges on a value that many publications have: it needs one cell.
@@ -234,7 +231,7 @@ def _quantiles(values: Floats, bits: int) -> Floats:
 
 
 @jit
-def _fill_cells(before: Counts, room: int, first: Counts) -> bool:
+def _fill_cells(before: I64, room: int, first: I64) -> bool:
     """Put values into cells with at most so many publications, or one value alone.
 
     Writes the first value of each cell after the lowest one; returns whether the cells suffice.
@@ -249,5 +246,5 @@ def _fill_cells(before: Counts, room: int, first: Counts) -> bool:
     return bool(before[-1] - before[begin] <= room)
 
 
-def _below(edges: Floats, values: Floats) -> Floats:
+def _below(edges: F64, values: F64) -> F64:
     return frozen(np.searchsorted(np.sort(values), edges) / max(len(values), 1), np.float64)

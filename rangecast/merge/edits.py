@@ -17,17 +17,15 @@ most one for each range and one for each gap found.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import I32, I64, U64, Bool
 from rangecast.kernels.jit import jit
-from rangecast.merge.tree import (
+from rangecast.merge.levels.balance import balance
+from rangecast.merge.levels.tree import (
     LEVEL,
     NEXT,
     SIZE,
-    Counts,
-    Ints,
     Tree,
-    Words,
     descend,
     has_room,
     last_at,
@@ -36,9 +34,6 @@ from rangecast.merge.tree import (
     shift,
     shift_from,
 )
-from rangecast.merge.tree_balance import balance
-
-Mask = npt.NDArray[np.bool_]
 
 DONE, NO_NODES, NO_ROOM = 0, 1, 2
 """Why an edit stopped: all is done; the tree needs more nodes; the output needs more room."""
@@ -50,11 +45,11 @@ _ONE = np.uint64(1)
 
 @jit
 def _next_gap(
-    state: Counts,
-    key: Words,
-    inner: Ints,
-    leaf_key: Words,
-    leaf: Ints,
+    state: I64,
+    key: U64,
+    inner: I32,
+    leaf_key: U64,
+    leaf: I32,
     place: np.uint64,
     last: np.uint64,
 ) -> tuple[bool, np.uint64, np.uint64, bool]:
@@ -79,7 +74,7 @@ def _next_gap(
 
 
 @jit
-def _following(leaf_key: Words, leaf: Ints, node: int, i: int) -> tuple[bool, np.uint64]:
+def _following(leaf_key: U64, leaf: I32, node: int, i: int) -> tuple[bool, np.uint64]:
     """Return whether there is a step after step `i` of a leaf, and its place."""
     if i + 1 < leaf[node, SIZE]:
         return True, leaf_key[node, i + 1]
@@ -89,19 +84,19 @@ def _following(leaf_key: Words, leaf: Ints, node: int, i: int) -> tuple[bool, np
 
 @jit
 def _lacking(
-    state: Counts,
-    key: Words,
-    inner: Ints,
-    leaf_key: Words,
-    leaf: Ints,
-    starts: Words,
-    ends: Words,
+    state: I64,
+    key: U64,
+    inner: I32,
+    leaf_key: U64,
+    leaf: I32,
+    starts: U64,
+    ends: U64,
     begin: int,
     end: int,
     top: np.uint64,
     gap: np.uint64,
-    out_starts: Words,
-    out_ends: Words,
+    out_starts: U64,
+    out_ends: U64,
     filled: int,
 ) -> tuple[int, int]:
     """Append what the ranges begin .. end - 1 (ascending, apart) would add to the table.
@@ -159,13 +154,13 @@ def _lacking(
 @jit
 def missing(
     tree: Tree,
-    starts: Words,
-    ends: Words,
-    cursor: Counts,
+    starts: U64,
+    ends: U64,
+    cursor: I64,
     top: np.uint64,
     gap: np.uint64,
-    out_starts: Words,
-    out_ends: Words,
+    out_starts: U64,
+    out_ends: U64,
 ) -> int:
     """Write the parts of ascending ranges that the table doesn't hold; return how many.
 
@@ -196,16 +191,16 @@ def missing(
 @jit
 def edit(
     tree: Tree,
-    starts: Words,
-    ends: Words,
-    offsets: Counts,
-    cursor: Counts,
+    starts: U64,
+    ends: U64,
+    offsets: I64,
+    cursor: I64,
     by: int,
     top: np.uint64,
     gap: np.uint64,
-    out_starts: Words,
-    out_ends: Words,
-    out_offsets: Counts,
+    out_starts: U64,
+    out_ends: U64,
+    out_offsets: I64,
 ) -> int:
     """Add subscriptions to the table (`by` = 1) or take them off (-1), one after the other.
 
@@ -267,9 +262,7 @@ def edit(
 
 
 @jit
-def _held(
-    leaf_key: Words, leaf: Ints, place: np.uint64, gap: np.uint64, node: int, base: int
-) -> bool:
+def _held(leaf_key: U64, leaf: I32, place: np.uint64, gap: np.uint64, node: int, base: int) -> bool:
     """Whether a place of this leaf lies in a range of the table."""
     i = last_at(leaf_key, node, leaf[node, SIZE], place)
     if base + leaf[node, LEVEL + i] != 0:
@@ -282,7 +275,7 @@ def _held(
 
 
 @jit
-def held(tree: Tree, places: Words, gap: np.uint64, out: Mask) -> None:
+def held(tree: Tree, places: U64, gap: np.uint64, out: Bool) -> None:
     """Write whether each place lies in a range of the table."""
     state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
     nodes, bases = np.empty(_ABREAST, np.int64), np.empty(_ABREAST, np.int64)
@@ -294,7 +287,7 @@ def held(tree: Tree, places: Words, gap: np.uint64, out: Mask) -> None:
 
 
 @jit
-def read_ranges(tree: Tree, top: np.uint64, gap: np.uint64, starts: Words, ends: Words) -> int:
+def read_ranges(tree: Tree, top: np.uint64, gap: np.uint64, starts: U64, ends: U64) -> int:
     """Write the maximal ranges of the table in order; return how many there are.
 
     Those that don't fit are counted only.

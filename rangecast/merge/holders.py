@@ -16,25 +16,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import I32, I64, U64, Bool
 from rangecast.kernels.jit import jit
 from rangecast.merge.ranges import Ranges
 
-Words = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
-
 
 class _Part(NamedTuple):
-    start: Words
-    end: Words
-    row: Rows
-    reach: Words
+    start: U64
+    end: U64
+    row: I32
+    reach: U64
 
 
 @jit
-def _fill_reach(end: Words, reach: Words) -> None:
+def _fill_reach(end: U64, reach: U64) -> None:
     """Fill the tree over places: the middle of a run is its root, halves are its subtrees."""
     stack = np.empty((64, 3), np.int64)
     depth = 0
@@ -64,14 +60,14 @@ def _fill_reach(end: Words, reach: Words) -> None:
 
 @jit
 def _overlapping(
-    start: Words,
-    end: Words,
-    row: Rows,
-    reach: Words,
+    start: U64,
+    end: U64,
+    row: I32,
+    reach: U64,
     first: np.uint64,
     last: np.uint64,
-    live: Mask,
-    out: Rows,
+    live: Bool,
+    out: I32,
     filled: int,
 ) -> tuple[int, int]:
     """Append the live rows of the ranges that meet first .. last, those of several more than once.
@@ -109,7 +105,7 @@ class Holders:
         self._out = np.empty(1024, np.int32)
         self._rows = self._dead = 0
 
-    def add(self, rows: npt.NDArray[np.int64], ranges: Ranges) -> None:
+    def add(self, rows: I64, ranges: Ranges) -> None:
         """Add ranges, each with the row that it belongs to; the rows are new."""
         most = int(rows.max())
         if most >= len(self._live):
@@ -131,7 +127,7 @@ class Holders:
             self._parts = [self._joined(self._parts)]
             self._dead = 0
 
-    def overlapping(self, ranges: Ranges) -> tuple[npt.NDArray[np.int64], int]:
+    def overlapping(self, ranges: Ranges) -> tuple[I64, int]:
         """Return the rows with a range that meets one of these, and the ranges looked at."""
         while True:
             filled = looked = 0
@@ -152,7 +148,7 @@ class Holders:
         return _part(start[order], end[order], row[kept][order])
 
 
-def _part(start: Words, end: Words, row: Rows) -> _Part:
+def _part(start: U64, end: U64, row: I32) -> _Part:
     reach = np.empty(len(end), np.uint64)
     end = end.copy()
     _fill_reach(end, reach)

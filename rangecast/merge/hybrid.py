@@ -18,20 +18,17 @@ from math import nextafter
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, range_sets
 from rangecast.merge.table import Id
 from rangecast.model.attributes import Number
-from rangecast.model.boxes import Floats
 from rangecast.model.events import encode_event
-from rangecast.model.filters import Filter, parse
+from rangecast.model.filters.filter import Filter, parse
 from rangecast.model.space import Space
-
-Rows = npt.NDArray[np.int64]
 
 PIECES = 256
 _NOBODY = np.zeros(0, np.int64)
@@ -48,8 +45,8 @@ class Told(NamedTuple):
 
 class _One(NamedTuple):
     id: Id
-    lo: Floats
-    hi: Floats
+    lo: F64
+    hi: F64
     ranges: Ranges
 
 
@@ -73,7 +70,7 @@ class Hybrid:
         self._holders = Holders()
         self._rows: list[_One | None] = []
         self._row_of: dict[Id, int] = {}
-        self._inside: dict[int, Rows] = {}
+        self._inside: dict[int, I64] = {}
         """Passive rows, with those that each lies inside."""
         self._over: dict[int, set[int]] = {}
         """The other way round: passive rows to judge again if a row leaves."""
@@ -151,16 +148,16 @@ class Hybrid:
         rows = self._candidates(point)
         return any(row not in self._inside and self._hits(row, point) for row in rows)
 
-    def candidates(self, point: Floats) -> int:
+    def candidates(self, point: F64) -> int:
         """Return how many subscriptions an event, (d,), must be compared with."""
         return len(self._candidates(point))
 
-    def _candidates(self, point: Floats) -> list[int]:
+    def _candidates(self, point: F64) -> list[int]:
         place = self.cells.places(point[None])
         found: list[int] = self._holders.overlapping(Ranges(place, place))[0].tolist()
         return found
 
-    def _hits(self, row: int, point: Floats) -> bool:
+    def _hits(self, row: int, point: F64) -> bool:
         one = self._one(row)
         return bool(((one.lo <= point) & (point <= one.hi)).all(axis=1).any())
 
@@ -169,11 +166,11 @@ class Hybrid:
         assert one is not None
         return one
 
-    def _active_near(self, row: int) -> Rows:
+    def _active_near(self, row: int) -> I64:
         found, _ = self._holders.overlapping(self._one(row).ranges)
         return found[[int(other) not in self._inside for other in found]]
 
-    def _make_passive(self, row: int, inside: Rows) -> None:
+    def _make_passive(self, row: int, inside: I64) -> None:
         self._inside[row] = inside
         for other in inside.tolist():
             self._over.setdefault(other, set()).add(row)
@@ -188,7 +185,7 @@ class Hybrid:
         for other in self._inside.pop(row, _NOBODY).tolist():
             self._over.get(other, set()).discard(row)
 
-    def _inside_of(self, row: int, others: Rows) -> Rows:
+    def _inside_of(self, row: int, others: I64) -> I64:
         """Return those of the others that this row lies inside of together; none if it doesn't."""
         one = self._one(row)
         used: set[int] = set()
@@ -208,7 +205,7 @@ class Hybrid:
             used.update(owner[cut].astype(int).tolist())
         return np.array(sorted(used), np.int64)
 
-    def _cut_out(self, low: Floats, high: Floats, lo: Floats, hi: Floats) -> list[int] | None:
+    def _cut_out(self, low: F64, high: F64, lo: F64, hi: F64) -> list[int] | None:
         """Cut boxes (n, d) out of pieces; return those that took part, `None` if some is left."""
         took_part = []
         for place in range(len(lo)):
@@ -238,7 +235,7 @@ class Hybrid:
                 return None
         return None
 
-    def _not_empty(self, low: Floats, high: Floats) -> npt.NDArray[np.bool_]:
+    def _not_empty(self, low: F64, high: F64) -> Bool:
         """Whether a value lies in each piece: on a discrete axis a whole number, or the missing."""
         whole = np.where(self._discrete, np.ceil(low) <= np.floor(high), low <= high)
         return np.asarray((whole & (high > -np.inf)).all(axis=1))

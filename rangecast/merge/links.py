@@ -23,7 +23,7 @@ from rangecast.errors import UsageError, near
 from rangecast.merge.ranges import Ranges, joined
 from rangecast.merge.table import Id, Table
 from rangecast.model.events import encode_event
-from rangecast.model.filters import Filter
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 
 Link = str | int

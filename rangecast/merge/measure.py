@@ -17,8 +17,8 @@ An event that lacks a value has a cell that weighs nothing: how many do is not f
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge.cells import Cells
@@ -27,7 +27,6 @@ from rangecast.model.attributes import Attribute, Number, String
 from rangecast.model.boxes import frozen
 from rangecast.model.space import Space
 
-Floats = npt.NDArray[np.float64]
 _ROUNDING = 1e-12
 
 
@@ -46,7 +45,7 @@ def share_of(space: Space, cells: Cells, ranges: Ranges) -> float:
     return share if share < 1 - _ROUNDING else 1.0  # all of it, but for the rounding of the sums
 
 
-def weights_of(attribute: Attribute, edges: Floats) -> Floats:
+def weights_of(attribute: Attribute, edges: F64) -> F64:
     """Return what each cell weighs, but for that of missing values, which comes behind them."""
     lo, hi = attribute.domain
     if isinstance(attribute, String):

@@ -18,23 +18,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, Bool
 from rangecast.kernels.hilbert import axes_by_selectivity, groups_by_axes
 from rangecast.merge.cells import axes_of
 from rangecast.merge.table import Id, Table
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
-from rangecast.model.filters import Filter, parse
+from rangecast.model.filters.filter import Filter, parse
 from rangecast.model.space import Space
 
 Subset = tuple[str, ...]
 
 
-def chosen_attributes(
-    space: Space, boxes: Boxes, most: int, events: Floats | None = None
-) -> Subset:
+def chosen_attributes(space: Space, boxes: Boxes, most: int, events: F64 | None = None) -> Subset:
     """Return the attributes that rule out the most subscriptions, the best first.
 
     Judged by events (m, d), or by the bounds of the subscriptions themselves.
@@ -46,7 +44,7 @@ def chosen_attributes(
 
 
 def mentioned_subsets(
-    space: Space, boxes: Boxes, most: int, events: Floats | None = None, company: int = 8
+    space: Space, boxes: Boxes, most: int, events: F64 | None = None, company: int = 8
 ) -> list[Subset]:
     """Return subsets of up to `most` attributes for tables of the kind `any`.
 
@@ -110,14 +108,14 @@ class Subsets:
         """Return whether an event may match a subscription; if not, it matches none."""
         return bool(self.holds_many(encode_event(self.space, event)[None])[0])
 
-    def holds_many(self, events: Any) -> npt.NDArray[np.bool_]:
+    def holds_many(self, events: Any) -> Bool:
         """Return the same for each of many, as `Table.holds_many` takes them."""
         answers = np.stack([table.holds_many(events) for table in self.tables])
         if self.combine == "all":
             return np.asarray(answers.all(axis=0))
         return np.asarray(answers.any(axis=0) | (self._fallback > 0))
 
-    def _fitting(self, lo: Floats, hi: Floats) -> list[Table]:
+    def _fitting(self, lo: F64, hi: F64) -> list[Table]:
         """Return the table of the largest subset that all boxes mention all of; none if none."""
         mentioned = ~((lo == -np.inf) & (hi == np.inf)).any(axis=0)
         fits = [i for i, axes in enumerate(self._axes) if mentioned[axes].all()]

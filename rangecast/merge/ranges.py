@@ -10,23 +10,19 @@ least one place apart.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64, U64, AnyArray
 from rangecast.kernels.hilbert import ROOM, join_smallest, new_stack, ranges_of_boxes
 from rangecast.kernels.jit import jit
 from rangecast.merge.cells import Cells
-from rangecast.merge.tree import Tree
-from rangecast.merge.tree_build import tree_of
-from rangecast.model.boxes import Floats
-from rangecast.model.filters import Filter, parse
+from rangecast.merge.levels.build import tree_of
+from rangecast.merge.levels.tree import Tree
+from rangecast.model.filters.filter import Filter, parse
 from rangecast.model.space import Space
-
-Words = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
 
 LIMIT = 64
 """Ranges of a subscription, if nothing else is said."""
@@ -37,8 +33,8 @@ _ONE = np.uint64(1)
 class Ranges(NamedTuple):
     """Closed ranges of places, ascending and apart."""
 
-    starts: Words
-    ends: Words
+    starts: U64
+    ends: U64
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -52,9 +48,9 @@ class Ranges(NamedTuple):
 class RangeSets(NamedTuple):
     """The ranges of many subscriptions: those of s are from offsets[s] to offsets[s + 1]."""
 
-    starts: Words
-    ends: Words
-    offsets: Counts
+    starts: U64
+    ends: U64
+    offsets: I64
     visited: int
     """Nodes of the curve's tree that were looked at."""
 
@@ -67,9 +63,7 @@ def convert(space: Space, cells: Cells, filter: str | Filter, limit: int = LIMIT
     return Ranges(sets.starts, sets.ends)
 
 
-def range_sets(
-    cells: Cells, lo: Floats, hi: Floats, owner: npt.NDArray[Any], limit: int
-) -> RangeSets:
+def range_sets(cells: Cells, lo: F64, hi: F64, owner: AnyArray, limit: int) -> RangeSets:
     """Return the ranges of boxes (n, d) by subscription; `owner` as in `Boxes`."""
     if limit < 1:
         raise UsageError(f"a subscription has at least one range; given as the most: {limit}")
@@ -103,7 +97,7 @@ def range_sets(
 
 
 @jit
-def _unite(starts: Words, ends: Words, offsets: Counts, limit: int) -> int:
+def _unite(starts: U64, ends: U64, offsets: I64, limit: int) -> int:
     """Join the ranges of each subscription that overlap or touch; past `limit`, also over gaps."""
     filled = 0
     for row in range(len(offsets) - 1):
@@ -123,7 +117,7 @@ def _unite(starts: Words, ends: Words, offsets: Counts, limit: int) -> int:
     return filled
 
 
-def union(starts: Words, ends: Words, gap: int = 0) -> Ranges:
+def union(starts: U64, ends: U64, gap: int = 0) -> Ranges:
     """Return the maximal ranges of any ranges; those up to `gap` places apart become one.
 
     By sorted starts and sorted ends apart: behind the j-th end nothing is held exactly if the next
@@ -139,9 +133,9 @@ def union(starts: Words, ends: Words, gap: int = 0) -> Ranges:
 
 def union_of_boxes(
     cells: Cells,
-    lo: Floats,
-    hi: Floats,
-    owner: npt.NDArray[Any],
+    lo: F64,
+    hi: F64,
+    owner: AnyArray,
     *,
     limit: int = LIMIT,
     gap: int = 0,
@@ -182,7 +176,7 @@ def within_budget(ranges: Ranges, budget: int) -> tuple[Ranges, int]:
     return Ranges(starts[:kept], ends[:kept]), int(gaps[closed - 1]) if closed else 0
 
 
-def tree_of_ranges(starts: Words, ends: Words, top: np.uint64) -> Tree:
+def tree_of_ranges(starts: U64, ends: U64, top: np.uint64) -> Tree:
     """Return the levels of any ranges as a tree, built at once."""
     starts, ends = np.sort(starts), np.sort(ends)
     keys = np.empty(len(starts) + len(ends) + 1, np.uint64)
@@ -192,9 +186,7 @@ def tree_of_ranges(starts: Words, ends: Words, top: np.uint64) -> Tree:
 
 
 @jit
-def _steps(
-    starts: Words, ends: Words, top: np.uint64, keys: Words, levels: npt.NDArray[np.int32]
-) -> int:
+def _steps(starts: U64, ends: U64, top: np.uint64, keys: U64, levels: I32) -> int:
     """Write where the level of sorted ranges changes, and the level from there on."""
     keys[0], levels[0] = np.uint64(0), 0
     count, level, i, j = 1, 0, 0, 0

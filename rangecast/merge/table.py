@@ -21,24 +21,22 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, I64, U64, Bool
 from rangecast.merge.bitmap import LEAST_EVENTS, WIDEST, empty_bits, mark, marked
 from rangecast.merge.cells import Cells
 from rangecast.merge.edits import DONE, NO_NODES, edit, held, missing, read_ranges
+from rangecast.merge.levels.build import empty_tree, grown
+from rangecast.merge.levels.tree import STEPS
 from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, range_sets, tree_of_ranges
-from rangecast.merge.tree import STEPS
-from rangecast.merge.tree_build import empty_tree, grown
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event, encode_events
-from rangecast.model.filters import Filter, parse
+from rangecast.model.filters.filter import Filter, parse
 from rangecast.model.space import Space
 
 Id = str | int
-Words = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
 
 _BLOCK = 4096
 _NOTHING = np.zeros(0, np.uint64)
@@ -68,9 +66,9 @@ class Change(NamedTuple):
 class Changes(NamedTuple):
     """What each of many edits made of the union: those of edit i from offsets[i] on."""
 
-    starts: Words
-    ends: Words
-    offsets: Counts
+    starts: U64
+    ends: U64
+    offsets: I64
     work: Work
 
     def of(self, place: int) -> Ranges:
@@ -108,7 +106,7 @@ class Table:
         self.gap = gap
         self._gap = np.uint64(gap)
         self._tree = empty_tree()
-        self._bits: Words | None = None
+        self._bits: U64 | None = None
         self._boxes: dict[Id, bytes] = {}
         self._ranges: dict[Id, bytes] = {}
 
@@ -340,7 +338,7 @@ class Table:
         """Return whether an event may match a subscription; if not, it matches none."""
         return bool(self.holds_many(encode_event(self.space, event)[None])[0])
 
-    def holds_many(self, events: Any) -> npt.NDArray[np.bool_]:
+    def holds_many(self, events: Any) -> Bool:
         """Return the same for each of many: points (events, d), a table, or a list of dicts."""
         places = self.cells.places(self._points(events))
         out = np.empty(len(places), np.bool_)
@@ -380,7 +378,7 @@ class Table:
         """Return the share of the values of the space that the table holds."""
         return share_of(self.space, self.cells, self.ranges())
 
-    def _points(self, events: Any) -> Floats:
+    def _points(self, events: Any) -> F64:
         if not isinstance(events, np.ndarray):
             return encode_events(self.space, events).points
         points = np.asarray(events, np.float64)
@@ -406,7 +404,7 @@ def _joined_sets(parts: list[RangeSets]) -> RangeSets:
     )
 
 
-def _blocks(rows: int) -> Iterator[Counts]:
+def _blocks(rows: int) -> Iterator[I64]:
     """Yield rows in blocks whose ranges stay in the cache."""
     for begin in range(0, max(rows, 1), _BLOCK):
         yield np.arange(begin, min(begin + _BLOCK, rows))

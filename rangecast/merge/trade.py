@@ -13,17 +13,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, U64, Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
 from rangecast.merge.table import Table
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-
-Mask = npt.NDArray[np.bool_]
 
 _BITS = (2, 3, 4, 5, 6, 8, 10)
 
@@ -36,7 +34,7 @@ class Setting(NamedTuple):
     cells: str
     """Equal sizes (`uniform`), or quantiles of the sample events (`quantiles`)."""
 
-    def made(self, space: Space, points: Floats) -> Cells:
+    def made(self, space: Space, points: F64) -> Cells:
         """Return the cells."""
         if self.cells == "uniform":
             return Cells.uniform(space, self.bits, self.attributes)
@@ -73,7 +71,7 @@ def settings(order: Sequence[str], *, most: int, sampled: bool) -> Iterator[Sett
                     yield Setting(tuple(order[:count]), bits, cells)
 
 
-def holds(ranges: Ranges, places: npt.NDArray[np.uint64]) -> Mask:
+def holds(ranges: Ranges, places: U64) -> Bool:
     """Return whether each place lies in one of the ranges."""
     if not len(ranges):
         return np.zeros(len(places), np.bool_)
@@ -96,7 +94,7 @@ def summed(
     boxes: Boxes,
     setting: Setting,
     budget: int,
-    points: Floats,
+    points: F64,
     limit: int = LIMIT,
 ) -> Summary:
     """Sum up; `points` are sample events, which some cells are made from."""
@@ -106,7 +104,7 @@ def summed(
     return Summary(cells, ranges, len(exact), gap)
 
 
-def redundant(space: Space, boxes: Boxes, cells: Cells, limit: int = LIMIT) -> Mask:
+def redundant(space: Space, boxes: Boxes, cells: Cells, limit: int = LIMIT) -> Bool:
     """Return which subscriptions add nothing to those before: the sum is the same without them."""
     added = Table(space, cells=cells, limit=limit).add_many(boxes)
     return np.asarray(np.diff(added.offsets) == 0)
@@ -117,8 +115,8 @@ def outcome(
     boxes: Boxes,
     setting: Setting,
     budget: int,
-    points: Floats,
-    matched: Mask,
+    points: F64,
+    matched: Bool,
     limit: int = LIMIT,
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""

@@ -12,12 +12,11 @@ from operator import index
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
 from rangecast.model.space import Space
 
-Floats = npt.NDArray[np.float64]
 _NUMBERS = (int, float, Decimal, np.integer, np.floating)
 
 
@@ -48,7 +47,7 @@ def score_of(value: Any) -> float:
     return number
 
 
-def weights_of(space: Space, given: Any, before: Floats | None) -> Floats | None:
+def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
     """Return the weights (d,) that some given ones make of those before; `None`: all are 1."""
     if given is None:
         return before

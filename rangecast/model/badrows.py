@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rangecast.errors import BadRow, BadRowError
 from rangecast.model.files import TableWriter
-from rangecast.model.lines import line_of
+from rangecast.model.line_numbers import line_of
 
 SCHEMA = pa.schema(
     [

@@ -20,12 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError
-
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int32]
+from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
 
 
-def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
     """Return a read-only, C-contiguous array; the caller's own array stays as it is."""
     given = np.asarray(array)
     fixed = np.ascontiguousarray(given, dtype=dtype)
@@ -39,12 +37,12 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 class Boxes:
     """Subscriptions as boxes, in order of arrival. Make one with `Boxes.of`."""
 
-    lo: Floats
-    hi: Floats
-    owner: Rows
+    lo: F64
+    hi: F64
+    owner: I32
     ids: pa.Array
-    scores: Floats
-    weights: Floats | None
+    scores: F64
+    weights: F64 | None
 
     @classmethod
     def of(
@@ -99,16 +97,16 @@ class Boxes:
         return len(self.ids)
 
     @property
-    def first(self) -> npt.NDArray[np.int64]:
+    def first(self) -> I64:
         """First box of each subscription, and the number of boxes at the end."""
         return np.searchsorted(self.owner, np.arange(self.rows + 1)).astype(np.int64)
 
     @property
-    def mentioned(self) -> npt.NDArray[np.bool_]:
+    def mentioned(self) -> Bool:
         """Which attributes each box mentions, (boxes, d)."""
         return np.asarray(~((self.lo == -np.inf) & (self.hi == np.inf)))
 
-    def take(self, rows: Iterable[int] | npt.NDArray[Any]) -> Boxes:
+    def take(self, rows: Iterable[int] | AnyArray) -> Boxes:
         """Return the subscriptions of these rows, in this order."""
         wanted = np.asarray(rows, dtype=np.int64)
         first = self.first

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import BadRow, FileError, UsageError, near
+from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.badrows import BadRows
-from rangecast.model.columns import encode, explain
+from rangecast.model.encode import encode, explain
 from rangecast.model.files import Batch, format_of, read_batches
 from rangecast.model.ids import Duplicates, id_type
 from rangecast.model.space import Space
 from rangecast.model.tables import batch_of, shown
 
-Floats = npt.NDArray[np.float64]
 REMEDY = "correct the value"
 
 
@@ -31,7 +30,7 @@ class Events(NamedTuple):
     """Some events: their ids and their coordinates, one row an event."""
 
     ids: pa.Array
-    points: Floats
+    points: F64
 
 
 class EventFile:
@@ -104,9 +103,9 @@ def points_of(
     batch: Batch,
     source: str,
     bad_rows: BadRows,
-    good: npt.NDArray[np.bool_],
+    good: Bool,
     nan_is_missing: bool,
-) -> Floats:
+) -> F64:
     """Return the coordinates of a batch; refused rows are reported and cleared in `good`."""
     points = np.full((len(batch.rows), len(space)), np.inf)
     for axis, attribute in enumerate(space):
@@ -157,7 +156,7 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         ) from None
 
 
-def encode_event(space: Space, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> Floats:
+def encode_event(space: Space, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> F64:
     """Return the coordinates of one event, (d,); what it has no value for is missing."""
     point = np.full(len(space), np.inf)
     for name, value in values_of(event):

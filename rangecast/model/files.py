@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -32,6 +31,7 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from rangecast.errors import FileError, near
+from rangecast.kernels.arrays import I64
 
 BATCH_ROWS = 1 << 16
 _JSON_BYTES = 1 << 23
@@ -51,7 +51,7 @@ _PACKED = (".gz", ".zst", ".bz2")
 class Batch(NamedTuple):
     """Some rows of a file, and the number of each, counted from 0."""
 
-    rows: npt.NDArray[np.int64]
+    rows: I64
     data: pa.RecordBatch
 
 
@@ -283,7 +283,7 @@ def _json_fast(lines: list[bytes]) -> pa.RecordBatch | None:
     return table.combine_chunks().to_batches()[0] if len(table) == len(lines) else None
 
 
-def _json_slow(rows: npt.NDArray[np.int64], lines: list[bytes], broken: Broken) -> Batch:
+def _json_slow(rows: I64, lines: list[bytes], broken: Broken) -> Batch:
     """Read lines one by one: exact about the row at fault and about mixed types."""
     kept: list[dict[str, Any]] = []
     numbers: list[int] = []

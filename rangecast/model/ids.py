@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import BadRow, FileError
+from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.badrows import BadRows
 from rangecast.model.files import Batch
 
-Keys = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
@@ -48,7 +46,7 @@ def id_type(batches: Iterator[Batch], *, columnar: bool) -> pa.DataType | None:
     return pa.int64()
 
 
-def as_ids(ids: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
+def as_ids(ids: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Bool]:
     """Return ids as one type, and which of them are not to be had (null, or a list)."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
@@ -71,14 +69,14 @@ class Places:
         else:
             self._of = {text: place for place, text in enumerate(ids.to_pylist())}
 
-    def find(self, ids: pa.Array) -> Keys:
+    def find(self, ids: pa.Array) -> I64:
         """Return the place of each id, -1 for one that isn't in the list."""
         coded = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
         places = self._find(coded.dictionary) if len(coded.dictionary) else np.zeros(0, np.int64)
         codes = coded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
         return np.asarray(np.append(places, -1)[codes], dtype=np.int64)
 
-    def _find(self, ids: pa.Array) -> Keys:
+    def _find(self, ids: pa.Array) -> I64:
         if not self._whole:
             of = self._of
             texts = ids.cast(pa.large_string()).to_pylist()
@@ -104,9 +102,9 @@ class Duplicates:
         self._bad = bad
         self._again = again
         self._largest: int | None = None
-        self._runs: list[Keys] = []
+        self._runs: list[I64] = []
 
-    def check(self, batch: Batch, kind: pa.DataType | None) -> tuple[pa.Array, Mask]:
+    def check(self, batch: Batch, kind: pa.DataType | None) -> tuple[pa.Array, Bool]:
         """Return a batch's ids and which rows may go on; `None`: the ids are the row numbers."""
         good = np.ones(len(batch.rows), np.bool_)
         named = "id" in batch.data.schema.names
@@ -133,12 +131,12 @@ class Duplicates:
         row = int(batch.rows[place])
         self._bad.add(BadRow(self._source, row, "id", data["id"], reason, remedy), data)
 
-    def _keys(self, ids: pa.Array) -> Keys:
+    def _keys(self, ids: pa.Array) -> I64:
         if pa.types.is_integer(ids.type):
             return np.asarray(ids.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
         return np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
 
-    def _suspects(self, ids: pa.Array, good: Mask) -> list[int]:
+    def _suspects(self, ids: pa.Array, good: Bool) -> list[int]:
         """Return the places whose key was seen before, and enter the keys."""
         keys = self._keys(ids)
         some = keys[good]
@@ -161,9 +159,9 @@ class Duplicates:
         self._enter(ordered[~again])
         return sorted(order[again].tolist())
 
-    def _entered_so_far(self) -> Keys:
+    def _entered_so_far(self) -> I64:
         """Return the keys that ascended and so were not kept: read them once more."""
-        kept: list[Keys] = []
+        kept: list[I64] = []
         for batch in self._again():
             ids, _ = as_ids(batch.data.column("id"), pa.int64())
             keys = self._keys(ids)
@@ -173,7 +171,7 @@ class Duplicates:
                 break
         return np.unique(np.concatenate(kept))
 
-    def _enter(self, run: Keys) -> None:
+    def _enter(self, run: I64) -> None:
         while self._runs and len(self._runs[-1]) <= len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         if len(run):

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import SnapshotError
+from rangecast.kernels.arrays import AnyArray
 from rangecast.model.boxes import Boxes
 from rangecast.model.durable import sync_folder, write_bytes
 from rangecast.model.space import Space
@@ -35,11 +35,11 @@ from rangecast.model.space import Space
 FORMAT = "rangecast snapshot"
 VERSION = 1
 MANIFEST = "manifest.json"
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, AnyArray]
 
 
 def save_arrays(
-    path: str | Path, kind: str, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]
+    path: str | Path, kind: str, arrays: Mapping[str, AnyArray], meta: Mapping[str, Any]
 ) -> None:
     """Write a snapshot. A folder that is there already is refused."""
     target = Path(path)
@@ -149,7 +149,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return body
 
 
-def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> npt.NDArray[Any]:
+def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> AnyArray:
     path = folder / entry["file"]
     try:
         with path.open("rb") as file:
@@ -168,7 +168,7 @@ def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> 
     return np.frombuffer(whole, dtype=np.dtype(entry["dtype"])).reshape(entry["shape"])
 
 
-def _write(folder: Path, name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+def _write(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:
     data = np.ascontiguousarray(array)
     raw = data.reshape(-1).view(np.uint8).data
     write_bytes(folder / f"{name}.bin", raw)

@@ -12,23 +12,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import BadRow, FileError, FilterError, near
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes import Attribute, Integer, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
-from rangecast.model.columns import encode, encode_bounds, explain, explain_bounds
+from rangecast.model.encode import encode, encode_bounds, explain, explain_bounds
 from rangecast.model.events import REMEDY, pass_over, row_data
 from rangecast.model.files import Batch, format_of, read_batches
-from rangecast.model.filters import boxes_of, parse
+from rangecast.model.filters.filter import boxes_of, parse
 from rangecast.model.ids import Duplicates, id_type
 from rangecast.model.space import Space
 from rangecast.model.tables import table_of
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 _SCORE = Number("score")
 _SEQ = Integer("seq")
 
@@ -37,12 +35,12 @@ class Part(NamedTuple):
     """The subscriptions of one batch; `sizes` says how many boxes each has."""
 
     ids: pa.Array
-    lo: Floats
-    hi: Floats
-    sizes: npt.NDArray[np.int64]
-    scores: Floats
-    weights: Floats | None
-    seq: Floats | None
+    lo: F64
+    hi: F64
+    sizes: I64
+    scores: F64
+    weights: F64 | None
+    seq: F64 | None
 
 
 def read_subscriptions(
@@ -84,7 +82,7 @@ def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
     _Reader(source, space, BadRows(), ignore_unknown=False).check(names)
 
 
-def encode_part(space: Space, batch: Batch, ids: pa.Array, good: Mask, bad: BadRows) -> Part:
+def encode_part(space: Space, batch: Batch, ids: pa.Array, good: Bool, bad: BadRows) -> Part:
     """Return the subscriptions of one batch of many, of which `good` have an id that may stand.
 
     Rows that can't be used go to `bad` and are cleared in `good`.
@@ -118,7 +116,7 @@ class _Reader:
         bad = BadRow(self.source, row, "(all)", text[:200], f"the row {why}", REMEDY)
         self.bad.add(bad, text)
 
-    def part(self, batch: Batch, ids: pa.Array, good: Mask) -> Part:
+    def part(self, batch: Batch, ids: pa.Array, good: Bool) -> Part:
         names = batch.data.schema.names
         self.check(names)
         scores = self._values(batch, _SCORE, good, 0.0)
@@ -158,7 +156,7 @@ class _Reader:
     def _refuse(
         self,
         batch: Batch,
-        good: Mask,
+        good: Bool,
         place: int,
         column: str,
         reason: str,
@@ -171,9 +169,7 @@ class _Reader:
         given = str(data.get(column))
         self.bad.add(BadRow(self.source, row, column, given, reason, remedy, more=more), data)
 
-    def _values(
-        self, batch: Batch, attribute: Attribute, good: Mask, default: float | None
-    ) -> Floats:
+    def _values(self, batch: Batch, attribute: Attribute, good: Bool, default: float | None) -> F64:
         """Return a column of plain numbers; without a default, null is refused."""
         if attribute.name not in batch.data.schema.names:
             return np.full(len(batch.rows), default or 0.0)
@@ -191,7 +187,7 @@ class _Reader:
             values[missing] = default
         return values
 
-    def _filters(self, batch: Batch, good: Mask) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+    def _filters(self, batch: Batch, good: Bool) -> tuple[F64, F64, I64]:
         filters = []
         texts = batch.data.column("filter").to_pylist()
         for place in np.flatnonzero(good).tolist():
@@ -206,7 +202,7 @@ class _Reader:
         lo, hi, owner = boxes_of(self.space, filters)
         return lo, hi, np.bincount(owner, minlength=len(filters)).astype(np.int64)
 
-    def _ranges(self, batch: Batch, good: Mask) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+    def _ranges(self, batch: Batch, good: Bool) -> tuple[F64, F64, I64]:
         lo = np.full((len(batch.rows), len(self.space)), -np.inf)
         hi = np.full((len(batch.rows), len(self.space)), np.inf)
         names = batch.data.schema.names
@@ -242,6 +238,6 @@ def _joined(parts: list[Part], dimensions: int) -> Boxes:
     return boxes.take(np.argsort(np.concatenate(arrival), kind="stable"))
 
 
-def _weights(parts: list[Part], dimensions: int) -> Iterator[Floats]:
+def _weights(parts: list[Part], dimensions: int) -> Iterator[F64]:
     for part in parts:
         yield np.ones((len(part.ids), dimensions)) if part.weights is None else part.weights

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import Attribute, Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters import Filter
+from rangecast.model.filters.filter import Filter
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def failures(box: list[Line]) -> str:
 
 
 def explain_match(
-    space: Space, boxes: Boxes, row: int, point: Floats, values: dict[str, Any]
+    space: Space, boxes: Boxes, row: int, point: F64, values: dict[str, Any]
 ) -> Explanation:
     """Compare one subscription with one event; `values` are the event's as the user gave them."""
     first = boxes.first

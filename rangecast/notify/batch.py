@@ -26,12 +26,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I8, I32, I64
 from rangecast.kernels.jit import jit
 from rangecast.notify.dense import EVENT, post_tiles
 from rangecast.notify.line import Line, change, next_best
-from rangecast.notify.messages import FIRST_K, MIN_Y, Counts, Floats, Outbox, Slots
+from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox
 from rangecast.notify.sparse import LARGEST, LEAST, front_of, merge_tiles, reach
 from rangecast.notify.staircase import (
     Desk,
@@ -44,14 +44,13 @@ from rangecast.notify.staircase import (
 )
 from rangecast.notify.tree import Front, Tree, advance
 
-Marks = npt.NDArray[np.int8]
 WORSE, SAME, BETTER = 0, 1, 2
 ROOM = 8
 """A region has at most 2k + ROOM tiles."""
 
 
 @jit
-def change_all(arrays: Any, slots: Slots, ys: Floats) -> None:
+def change_all(arrays: Any, slots: I32, ys: F64) -> None:
     """Give objects new values."""
     line = Line(*arrays)
     for i in range(len(slots)):
@@ -62,16 +61,16 @@ def change_all(arrays: Any, slots: Slots, ys: Floats) -> None:
 def sweep_all(
     arrays: Any,
     tree_arrays: Any,
-    slots: Slots,
-    ys: Floats,
+    slots: I32,
+    ys: F64,
     k: int,
     aware: bool,
     desk_arrays: Any,
     front_arrays: Any,
-    level: Floats,
-    marks: Marks,
-    found: Slots,
-    work: Counts,
+    level: F64,
+    marks: I8,
+    found: I32,
+    work: I64,
 ) -> int:
     """Make objects worse one by one and write whom they fall behind, once each; return how many.
 
@@ -111,7 +110,7 @@ def sweep_all(
 
 @jit
 def _region(
-    line: Line, x: float, y: float, arrival: int, k: int, desk: Desk, steps: Floats, work: Counts
+    line: Line, x: float, y: float, arrival: int, k: int, desk: Desk, steps: F64, work: I64
 ) -> int:
     """Write the steps of the interests whose list would hold an object with this key."""
     if y == np.inf:
@@ -129,7 +128,7 @@ def _tiles(
     kind: int,
     k: int,
     desk: Desk,
-    work: Counts,
+    work: I64,
 ) -> int:
     """Tile the interests that must hear of an object; return how many tiles there are."""
     p = after.place[slot]
@@ -152,8 +151,8 @@ def paint_batch(
     after_arrays: Any,
     before_arrays: Any,
     tree_arrays: Any,
-    slots: Slots,
-    kinds: Marks,
+    slots: I32,
+    kinds: I8,
     k: int,
     groups: int,
     aware: bool,
@@ -161,9 +160,9 @@ def paint_batch(
     desk_arrays: Any,
     front_arrays: Any,
     out_arrays: Any,
-    course: Counts,
-    level: Floats,
-    work: Counts,
+    course: I64,
+    level: F64,
+    work: I64,
 ) -> int:
     """Write the messages of objects, in this order; return how many. `course[EVENT]`: how far."""
     after, before, tree = Line(*after_arrays), Line(*before_arrays), Tree(*tree_arrays)

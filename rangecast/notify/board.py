@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.notify import given
 from rangecast.notify.batch import BETTER, ROOM, SAME, WORSE, change_all, paint_batch, sweep_all
 from rangecast.notify.dense import EVENT, paint_dense
 from rangecast.notify.given import MAX, Change
 from rangecast.notify.interests import Interests
-from rangecast.notify.messages import Counts, Floats, Messages, Outbox, Slots, Work
+from rangecast.notify.messages import Messages, Outbox, Work
 from rangecast.notify.objects import Objects
 from rangecast.notify.sparse import paint_sparse
 from rangecast.notify.staircase import Desk
@@ -331,13 +332,13 @@ class Board:
 
     def _messages(
         self,
-        event: Counts,
-        position: Counts,
-        slot: Slots,
-        arrival: Counts,
-        x: Floats,
-        y: Floats,
-        tile: Floats,
+        event: I64,
+        position: I64,
+        slot: I32,
+        arrival: I64,
+        x: F64,
+        y: F64,
+        tile: F64,
     ) -> Messages:
         names = self._names[slot]
         return Messages(event + self.seq, position, names, slot, arrival, x, y, tile)

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.line import Line, change, next_best
-from rangecast.notify.messages import FIRST_K, MIN_Y, Counts, Floats, Outbox, Slots, post
+from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox, post
 from rangecast.notify.staircase import (
     Desk,
     gather,
@@ -44,7 +45,7 @@ def post_tiles(
     out: Outbox,
     n: int,
     event: int,
-    course: Counts,
+    course: I64,
     slot: int,
     arrival: int,
     x: float,
@@ -75,15 +76,15 @@ def post_tiles(
 @jit_single
 def paint_dense(
     arrays: Any,
-    slots: Slots,
-    ys: Floats,
+    slots: I32,
+    ys: F64,
     k: int,
     groups: int,
     desk_arrays: Any,
     out_arrays: Any,
-    course: Counts,
-    level: Floats,
-    work: Counts,
+    course: I64,
+    level: F64,
+    work: I64,
 ) -> int:
     """Apply changes and write their messages; return how many. `course[EVENT]` says how far."""
     line, desk, out = Line(*arrays), Desk(*desk_arrays), Outbox(*out_arrays)

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64
 
-Floats = npt.NDArray[np.float64]
 MAX = float(np.finfo(np.float64).max)
 
 
@@ -53,7 +52,7 @@ def _array(column: Any, name: str) -> pa.Array:
         raise UsageError(f"column {name!r} has values of different types: {error}") from None
 
 
-def numbers(column: pa.Array, what: str, missing: float | None = None) -> Floats:
+def numbers(column: pa.Array, what: str, missing: float | None = None) -> F64:
     """Return a column of finite numbers; where there is none, `missing`, or it is refused."""
     if column.type == pa.null() or pa.types.is_integer(column.type):
         column = column.cast(pa.float64(), safe=False)  # to the nearest double
@@ -68,7 +67,7 @@ def numbers(column: pa.Array, what: str, missing: float | None = None) -> Floats
     return found
 
 
-def arrivals(column: pa.Array | None) -> npt.NDArray[np.int64] | None:
+def arrivals(column: pa.Array | None) -> I64 | None:
     """Return the order of arrival of objects, if it is given: whole numbers, each one once."""
     if column is None:
         return None

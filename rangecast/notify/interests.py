@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.notify.tree import (
     LEAF,
     NONE,
     STACK,
-    Counts,
-    Floats,
     Front,
     Rectangle,
-    Rows,
     Tree,
     advance,
     number_reached,
@@ -38,7 +36,7 @@ from rangecast.notify.tree_edits import (
 )
 
 
-def _lines(shape: tuple[int, ...]) -> Floats:
+def _lines(shape: tuple[int, ...]) -> F64:
     """Return zeros that begin with a cache line: so a leaf fills two, a pair's bounds one."""
     count = math.prod(shape)
     room = np.zeros(count + 8)
@@ -53,7 +51,7 @@ class Interests:
         left, right = np.asarray(lo, np.float64), np.asarray(hi, np.float64)
         self._start(left, left, right, right)
 
-    def _start(self, low_l: Floats, high_l: Floats, low_r: Floats, high_r: Floats) -> None:
+    def _start(self, low_l: F64, high_l: F64, low_r: F64, high_r: F64) -> None:
         self._points = low_l is high_l
         self.count = len(low_l)
         self._free: list[int] = []
@@ -62,7 +60,7 @@ class Interests:
         self._lay_out(low_l, high_l, low_r, high_r, rows, self.count)
 
     def _lay_out(
-        self, low_l: Floats, high_l: Floats, low_r: Floats, high_r: Floats, row: Rows, rows: int
+        self, low_l: F64, high_l: F64, low_r: F64, high_r: F64, row: I32, rows: int
     ) -> None:
         leaves = len(row) // FILL + 3
         low = _lines((LEAF * leaves,)), _lines((LEAF * leaves,))
@@ -164,13 +162,13 @@ class Interests:
         found = search(self.tree, front, l0, l1, r0, r1, NONE, False, 0)
         return found if found[0] <= found[1] else None
 
-    def within(self, l0: float, l1: float, r0: float, r1: float) -> Rows:
+    def within(self, l0: float, l1: float, r0: float, r1: float) -> I32:
         """Return the rows of all interests of [l0, l1] x [r0, r1]."""
         rows = np.empty(self.number_within(l0, l1, r0, r1), np.int32)
         rows_within(self.tree, self._keep.row, l0, l1, r0, r1, rows, np.empty(STACK, np.int32))
         return rows
 
-    def reached(self, tiles: Floats) -> Counts:
+    def reached(self, tiles: F64) -> I64:
         """Return how many interests each of these tiles of messages reaches."""
         counts = np.zeros(len(tiles), np.int64)
         number_reached(self.tree, tiles, counts)
@@ -186,7 +184,7 @@ class Interests:
         """One more than the largest row in use."""
         return self.count + len(self._free)
 
-    def entries(self) -> tuple[Tree, Rows, int]:
+    def entries(self) -> tuple[Tree, I32, int]:
         """Return the tree, the row of each entry, and how many nodes there are, for kernels."""
         return self.tree, self._keep.row, int(self._keep.used[NODES])
 

@@ -30,13 +30,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
 
 BLOCK = 32
 NOBODY = np.iinfo(np.int64).max
@@ -48,19 +44,19 @@ _FULLEST, _FULLEST_LINE = 0.95, 0.7
 class Line(NamedTuple):
     """The arrays of the module's docstring."""
 
-    x: Floats
-    y: Floats
-    arrival: Counts
-    slot: Slots
-    held: Slots
-    least_x: Floats
-    best_y: Floats
-    best_arrival: Counts
-    place: Counts
+    x: F64
+    y: F64
+    arrival: I64
+    slot: I32
+    held: I32
+    least_x: F64
+    best_y: F64
+    best_arrival: I64
+    place: I64
 
 
 @jit
-def _block_of(least_x: Floats, x: float) -> int:
+def _block_of(least_x: F64, x: float) -> int:
     """Return the last block that may hold an object at x."""
     low, high = 0, len(least_x)
     while high - low > 1:
@@ -73,7 +69,7 @@ def _block_of(least_x: Floats, x: float) -> int:
 
 
 @jit
-def _block_before(least_x: Floats, x: float) -> int:
+def _block_before(least_x: F64, x: float) -> int:
     """Return the first block that may hold an object at x."""
     low, high = 0, len(least_x)
     while high - low > 1:
@@ -207,7 +203,7 @@ def _below(y: float, arrival: int, other_y: float, other_arrival: int) -> bool:
 
 
 @jit
-def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: Floats) -> int:
+def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: F64) -> int:
     """Write where the nearest k objects at or west of x with a key below this one lie.
 
     found[0] becomes x, found[1 ..] the places from near to far, then -inf. Returns how many.
@@ -242,7 +238,7 @@ def first_west(line: Line, x: float, y: float, arrival: int, k: int, found: Floa
 
 
 @jit
-def first_east(line: Line, x: float, y: float, arrival: int, k: int, found: Floats) -> int:
+def first_east(line: Line, x: float, y: float, arrival: int, k: int, found: F64) -> int:
     """Do the same for objects east of x, not at it, padded with inf."""
     xs, ys, arrivals, count = line.x, line.y, line.arrival, line.held
     best_y, best_arrival, blocks = line.best_y, line.best_arrival, len(line.held)
@@ -337,9 +333,7 @@ def next_best(
 
 
 @jit
-def best_of(
-    line: Line, lo: float, hi: float, k: int, slots: Slots, ys: Floats, arrivals: Counts
-) -> int:
+def best_of(line: Line, lo: float, hi: float, k: int, slots: I32, ys: F64, arrivals: I64) -> int:
     """Write the k best objects of a range, the best first; return how many there are."""
     y, arrival = -np.inf, -1
     for n in range(k):
@@ -352,7 +346,7 @@ def best_of(
 
 
 @jit
-def fill(line: Line, order: Counts, x: Floats, y: Floats, arrival: Counts, slot: Slots) -> None:
+def fill(line: Line, order: I64, x: F64, y: F64, arrival: I64, slot: I32) -> None:
     """Lay out objects, in the order given, over an empty line."""
     blocks = len(line.held)
     share, more = len(order) // blocks, len(order) % blocks

@@ -14,11 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int32]
 
 BYTES = 24
 """Of a message on the wire, as paper 001 counts them."""
@@ -46,13 +43,13 @@ class Message(NamedTuple):
 class Outbox(NamedTuple):
     """Room for messages, which a kernel fills; `tile` as `Messages` has it."""
 
-    event: Counts
-    position: Counts
-    slot: Slots
-    arrival: Counts
-    x: Floats
-    y: Floats
-    tile: Floats
+    event: I64
+    position: I64
+    slot: I32
+    arrival: I64
+    x: F64
+    y: F64
+    tile: F64
 
     @classmethod
     def of(cls, room: int) -> Outbox:
@@ -110,15 +107,15 @@ def post(
 class Messages:
     """Messages in the order in which they are sent, one array a column."""
 
-    seq: Counts
-    position: Counts
+    seq: I64
+    position: I64
     objects: npt.NDArray[np.object_]
     """What the user calls the object of each message."""
-    slot: Slots
-    arrival: Counts
-    x: Floats
-    y: Floats
-    tile: Floats
+    slot: I32
+    arrival: I64
+    x: F64
+    y: F64
+    tile: F64
     """left_outer, left_inner, right_inner, right_outer"""
 
     @classmethod

@@ -7,19 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.notify.line import (
-    BLOCK,
-    NOBODY,
-    Counts,
-    Floats,
-    Line,
-    Slots,
-    best_of,
-    change,
-    enter,
-    fill,
-    leave,
-)
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.notify.line import BLOCK, NOBODY, Line, best_of, change, enter, fill, leave
 
 
 def _empty(blocks: int, slots: int) -> Line:
@@ -53,7 +42,7 @@ class Objects:
         self._arrivals = int(came.max(initial=-1)) + 1
         self._lay_out(np.arange(self.count), xs, ys, came, self.count)
 
-    def _lay_out(self, slot: Any, x: Floats, y: Floats, arrival: Counts, slots: int) -> None:
+    def _lay_out(self, slot: Any, x: F64, y: F64, arrival: I64, slots: int) -> None:
         blocks = 1
         while 0.5 * BLOCK * blocks < len(x):
             blocks *= 2
@@ -62,7 +51,7 @@ class Objects:
         fill(self.line, order, x, y, arrival, np.asarray(slot, np.int32))
         self.arrays: tuple[Any, ...] = tuple(self.line)
 
-    def _places(self) -> Counts:
+    def _places(self) -> I64:
         """Return the places of all objects, in order of x."""
         blocks = np.repeat(np.arange(len(self.line.held)), self.line.held)
         first = np.repeat(np.cumsum(self.line.held) - self.line.held, self.line.held)
@@ -113,13 +102,13 @@ class Objects:
         p = self.line.place[slot]
         return float(self.line.x[p]), float(self.line.y[p]), int(self.line.arrival[p])
 
-    def columns(self) -> tuple[Slots, Floats, Floats, Counts]:
+    def columns(self) -> tuple[I32, F64, F64, I64]:
         """Return slot, x, y and arrival of all objects, in order of x."""
         at = self._places()
         line = self.line
         return line.slot[at], line.x[at], line.y[at], line.arrival[at]
 
-    def best(self, lo: float, hi: float, k: int) -> Slots:
+    def best(self, lo: float, hi: float, k: int) -> I32:
         """Return the slots of the k best objects of a range, the best first."""
         slots = np.empty(k, np.int32)
         n = best_of(self.line, lo, hi, k, slots, np.empty(k), np.empty(k, np.int64))

@@ -19,19 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING, post_tiles
 from rangecast.notify.line import Line, change, next_best
-from rangecast.notify.messages import (
-    FIRST_K,
-    MIN_Y,
-    PROBE,
-    SNAP,
-    Counts,
-    Floats,
-    Outbox,
-    Slots,
-)
+from rangecast.notify.messages import FIRST_K, MIN_Y, PROBE, SNAP, Outbox
 from rangecast.notify.staircase import (
     Desk,
     gather,
@@ -57,9 +49,7 @@ the largest r, and the other end of an interest that has it."""
 
 
 @jit
-def merge_tiles(
-    tree: Tree, front: Front, tiles: Floats, count: int, level: Floats, work: Counts
-) -> int:
+def merge_tiles(tree: Tree, front: Front, tiles: F64, count: int, level: F64, work: I64) -> int:
     """Shrink tiles to their interests and merge them greedily; return how many are left.
 
     All interests of the tiles merged so far lie in the last rectangle, so any other one that the
@@ -133,7 +123,7 @@ def merge_tiles(
 
 
 @jit
-def _held(west: Floats, east: Floats, k: int, left: float, right: float) -> bool:
+def _held(west: F64, east: F64, k: int, left: float, right: float) -> bool:
     """Whether an interest around the object of these lists has it in its list."""
     better = 0
     while better < k and west[better + 1] >= left:
@@ -152,8 +142,8 @@ def reach(
     desk: Desk,
     k: int,
     x: float,
-    level: Floats,
-    work: Counts,
+    level: F64,
+    work: I64,
 ) -> bool:
     """Find the least l and the largest r of the interests whose list holds the object at x.
 
@@ -202,16 +192,16 @@ def front_of(tree: Tree, front: Front, desk: Desk, k: int, x: float) -> None:
 def paint_sparse(
     arrays: Any,
     tree_arrays: Any,
-    slots: Slots,
-    ys: Floats,
+    slots: I32,
+    ys: F64,
     k: int,
     groups: int,
     desk_arrays: Any,
     front_arrays: Any,
     out_arrays: Any,
-    course: Counts,
-    level: Floats,
-    work: Counts,
+    course: I64,
+    level: F64,
+    work: I64,
 ) -> int:
     """Apply changes and write their messages; return how many. `course[EVENT]` says how far."""
     line, tree = Line(*arrays), Tree(*tree_arrays)

@@ -24,23 +24,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64
 from rangecast.kernels.jit import jit
 from rangecast.notify.line import Line, first_east, first_west
-
-Floats = npt.NDArray[np.float64]
 
 
 class Desk(NamedTuple):
     """Room to work in, for lists of k."""
 
-    west: Floats
-    east: Floats
-    tiles: Floats
-    steps: Floats
-    other: Floats
-    third: Floats
+    west: F64
+    east: F64
+    tiles: F64
+    steps: F64
+    other: F64
+    third: F64
 
     @classmethod
     def of(cls, k: int) -> Desk:
@@ -80,7 +78,7 @@ def pass_by(desk: Desk, k: int, x: float, place: float) -> None:
 
 
 @jit
-def _add_step(steps: Floats, n: int, left: float, right: float) -> int:
+def _add_step(steps: F64, n: int, left: float, right: float) -> int:
     """Append a step, or lengthen the last one if it is as high; return how many there are."""
     if n and steps[n - 1, 1] == right:
         steps[n - 1, 0] = left
@@ -90,7 +88,7 @@ def _add_step(steps: Floats, n: int, left: float, right: float) -> int:
 
 
 @jit
-def steps_of(desk: Desk, k: int, steps: Floats) -> int:
+def steps_of(desk: Desk, k: int, steps: F64) -> int:
     """Write the steps of the region where an object with these lists is in the list."""
     n = 0
     for z in range(1, k + 1):
@@ -100,7 +98,7 @@ def steps_of(desk: Desk, k: int, steps: Floats) -> int:
 
 
 @jit
-def combine(one: Floats, m: int, two: Floats, n: int, both: bool, out: Floats) -> int:
+def combine(one: F64, m: int, two: F64, n: int, both: bool, out: F64) -> int:
     """Write the steps of an intersection (`both`) or of a union; return how many there are."""
     i = j = count = 0
     while i < m or j < n:
@@ -125,14 +123,14 @@ def combine(one: Floats, m: int, two: Floats, n: int, both: bool, out: Floats) -
 
 
 @jit
-def _turn(tiles: Floats, n: int) -> None:
+def _turn(tiles: F64, n: int) -> None:
     for low in range(n // 2):
         for side in range(4):
             tiles[low, side], tiles[n - 1 - low, side] = tiles[n - 1 - low, side], tiles[low, side]
 
 
 @jit
-def tile_difference(x: float, one: Floats, m: int, two: Floats, n: int, tiles: Floats) -> int:
+def tile_difference(x: float, one: F64, m: int, two: F64, n: int, tiles: F64) -> int:
     """Tile what lies in the first steps but not in the second; n = 0 tiles all of the first."""
     j = count = 0
     above = x
@@ -186,7 +184,7 @@ def tile_gain(desk: Desk, k: int, x: float, place: float) -> int:
 
 
 @jit
-def gather(tiles: Floats, n: int, groups: int) -> int:
+def gather(tiles: F64, n: int, groups: int) -> int:
     """Join neighbouring tiles into at most so many equal groups, a bounding tile each.
 
     Reaches interests in vain: s tiles in one add those where the object ranks up to k + s - 1.

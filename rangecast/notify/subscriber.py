@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
 from rangecast.notify.interests import Interests
 from rangecast.notify.line import Line, best_of
-from rangecast.notify.messages import Counts, Floats, Message, Messages
+from rangecast.notify.messages import Message, Messages
 from rangecast.notify.objects import Objects
-from rangecast.notify.tree import LEAF, STACK, Rows, Tree, rows_within
+from rangecast.notify.tree import LEAF, STACK, Tree, rows_within
 
 
 class Entry(NamedTuple):
@@ -76,7 +77,7 @@ class Interest:
 
 
 @jit
-def _apply(arrivals: Counts, ys: Floats, row: int, arrival: int, y: float) -> None:
+def _apply(arrivals: I64, ys: F64, row: int, arrival: int, y: float) -> None:
     """Apply a message to one list."""
     k = arrivals.shape[1]
     at = 0
@@ -105,15 +106,15 @@ def _apply(arrivals: Counts, ys: Floats, row: int, arrival: int, y: float) -> No
 @jit
 def _deliver(
     tree: Tree,
-    row: Rows,
-    arrival: Counts,
-    y: Floats,
-    tile: Floats,
-    arrivals: Counts,
-    ys: Floats,
-    found: Rows,
-    received: Counts,
-    stack: Rows,
+    row: I32,
+    arrival: I64,
+    y: F64,
+    tile: F64,
+    arrivals: I64,
+    ys: F64,
+    found: I32,
+    received: I64,
+    stack: I32,
 ) -> None:
     """Apply messages to the lists that they reach, and count them for each list."""
     for i in range(len(arrival)):
@@ -125,9 +126,7 @@ def _deliver(
 
 
 @jit
-def _look_up(
-    line: Line, tree: Tree, row: Rows, nodes: int, k: int, arrivals: Counts, ys: Floats
-) -> None:
+def _look_up(line: Line, tree: Tree, row: I32, nodes: int, k: int, arrivals: I64, ys: F64) -> None:
     """Work out the list of every interest from the objects."""
     slots = np.empty(k, np.int32)
     for node in range(nodes):
@@ -144,7 +143,7 @@ def _look_up(
 class Lists:
     """The lists of all interests, by row."""
 
-    def __init__(self, interests: Interests, arrivals: Counts, ys: Floats):
+    def __init__(self, interests: Interests, arrivals: I64, ys: F64):
         self._interests = interests
         self.arrivals, self.ys = arrivals, ys
         self.received = np.zeros(len(arrivals), np.int64)
@@ -163,7 +162,7 @@ class Lists:
         """Apply messages, in order, to all lists that they reach."""
         self.apply(messages.arrival, messages.y, messages.tile)
 
-    def apply(self, arrival: Counts, y: Floats, tile: Floats) -> None:
+    def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages of which only these columns are known."""
         tree, row, _ = self._interests.entries()
         found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
@@ -180,7 +179,7 @@ class Lists:
             stack,
         )
 
-    def wrong(self, objects: Objects) -> Rows:
+    def wrong(self, objects: Objects) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
         right = Lists.now(objects, self._interests, self.arrivals.shape[1])
         differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)

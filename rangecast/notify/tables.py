@@ -16,28 +16,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import BadRow, FileError, near
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes import Attribute, Integer, Number
 from rangecast.model.badrows import BadRows
-from rangecast.model.columns import encode, encode_bounds, explain, explain_bounds
+from rangecast.model.encode import encode, encode_bounds, explain, explain_bounds
 from rangecast.model.events import REMEDY, pass_over, row_data
 from rangecast.model.files import Batch, format_of, read_batches
 from rangecast.model.ids import Duplicates, as_ids, id_type
 from rangecast.notify.given import MAX, Change
 from rangecast.notify.messages import Messages
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 _X, _Y, _K = Number("x"), Number("y"), Integer("k", min=1, max=1 << 16)
 
 
 class Updates(NamedTuple):
     """Some updates that can be applied, and the number of the row of each."""
 
-    rows: npt.NDArray[np.int64]
+    rows: I64
     changes: list[Change]
 
 
@@ -84,7 +82,7 @@ class _Reader:
         bad = BadRow(self.source, row, "(all)", text[:200], f"the row {why}", REMEDY)
         self.bad.add(bad, text)
 
-    def refuse(self, batch: Batch, good: Mask, place: int, column: str, reason: str) -> None:
+    def refuse(self, batch: Batch, good: Bool, place: int, column: str, reason: str) -> None:
         """Tell of a bad row and pass it over."""
         good[place] = False
         data = row_data(batch.data, place)
@@ -93,7 +91,7 @@ class _Reader:
         )
         self.bad.add(bad, data)
 
-    def values(self, batch: Batch, attribute: Attribute, good: Mask, *, needed: bool) -> Floats:
+    def values(self, batch: Batch, attribute: Attribute, good: Bool, *, needed: bool) -> F64:
         """Return a column of numbers, inf where there is none; refuse what isn't one."""
         if attribute.name not in batch.data.schema.names:
             return np.full(len(batch.rows), np.inf)
@@ -111,7 +109,7 @@ def read_objects(path: Path, kind: pa.DataType, bad: BadRows) -> dict[str, Any]:
     """Return the columns of a file of objects."""
     reader = _Reader(path, bad, ("id", "x", "y"), ())
     duplicates = Duplicates(str(path), bad, lambda: read_batches(path, pass_over))
-    parts: list[tuple[pa.Array, Floats, Floats]] = []
+    parts: list[tuple[pa.Array, F64, F64]] = []
     for batch in reader:
         ids, good = duplicates.check(batch, kind)
         x = reader.values(batch, _X, good, needed=True)
@@ -132,7 +130,7 @@ def read_interests(
     reader = _Reader(path, bad, ("id",), ("x_lo", "x_hi", "k"))
     kind = _id_type(path)
     duplicates = Duplicates(str(path), bad, lambda: read_batches(path, pass_over))
-    parts: list[tuple[pa.Array, Floats, Floats, Floats]] = []
+    parts: list[tuple[pa.Array, F64, F64, F64]] = []
     for batch in reader:
         ids, good = duplicates.check(batch, kind)
         names = batch.data.schema.names
@@ -205,9 +203,7 @@ def message_schema(kind: pa.DataType) -> pa.Schema:
     )
 
 
-def message_rows(
-    messages: Messages, schema: pa.Schema, seq: npt.NDArray[np.int64]
-) -> pa.RecordBatch:
+def message_rows(messages: Messages, schema: pa.Schema, seq: I64) -> pa.RecordBatch:
     """Return messages as rows, under these numbers."""
     left_outer, left_inner, right_inner, right_outer = messages.tile.T
     columns = [

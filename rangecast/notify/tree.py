@@ -28,14 +28,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba.cpython.unsafe.numbers import trailing_zeros
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
-
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int64]
 
 LEAF = 16
 FRONT = 32
@@ -47,13 +43,13 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 class Tree(NamedTuple):
     """What a search reads: see the module's docstring."""
 
-    low_l: Floats
-    high_l: Floats
-    low_r: Floats
-    high_r: Floats
-    bounds: Floats
-    child: Rows
-    size: Rows
+    low_l: F64
+    high_l: F64
+    low_r: F64
+    high_r: F64
+    bounds: F64
+    child: I32
+    size: I32
 
 
 class Front(NamedTuple):
@@ -62,9 +58,9 @@ class Front(NamedTuple):
     Bounds are by side, NaN where there is no node: so all can be compared at once.
     """
 
-    node: Rows
-    bounds: Floats
-    stack: Rows
+    node: I32
+    bounds: F64
+    stack: I32
 
     @classmethod
     def empty(cls) -> Front:
@@ -79,7 +75,7 @@ Rectangle = tuple[float, float, float, float]
 
 
 @jit
-def _apart(bounds: Floats, at: int, l0: float, l1: float, r0: float, r1: float) -> bool:
+def _apart(bounds: F64, at: int, l0: float, l1: float, r0: float, r1: float) -> bool:
     return bool(
         bounds[at, 0] > l1 or bounds[at, 1] < l0 or bounds[at, 2] > r1 or bounds[at, 3] < r0
     )
@@ -210,13 +206,13 @@ ONLY_LARGEST: Rectangle = (-np.inf, np.inf, -np.inf, -np.inf)
 @jit
 def rows_within(
     tree: Tree,
-    row: Rows,
+    row: I32,
     l0: float,
     l1: float,
     r0: float,
     r1: float,
-    found: Rows,
-    stack: Rows,
+    found: I32,
+    stack: I32,
 ) -> int:
     """Write the rows of a region until `found` is full; return how many there are in all."""
     stack[0] = 0
@@ -249,7 +245,7 @@ def rows_within(
 
 
 @jit
-def number_reached(tree: Tree, tiles: Floats, counts: Counts) -> None:
+def number_reached(tree: Tree, tiles: F64, counts: I64) -> None:
     """Write how many interests lie in each tile, as `staircase.py` has them."""
     none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
     for t in range(len(tiles)):

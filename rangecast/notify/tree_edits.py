@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
-from rangecast.notify.tree import LEAF, STACK, Counts, Floats, Rows, Tree
+from rangecast.notify.tree import LEAF, STACK, Tree
 
 FILL = 13
 """Entries of a leaf when it is built: some room, so that not every new one splits a leaf."""
@@ -28,13 +29,13 @@ NODES, LEAVES, PAIRS_SPARE, LEAVES_SPARE = 0, 1, 2, 3
 class Upkeep(NamedTuple):
     """What an edit needs beside it."""
 
-    row: Rows
-    cut: Floats
-    cut_row: Rows
-    home: Rows
-    used: Counts
-    pairs: Rows
-    leaves: Rows
+    row: I32
+    cut: F64
+    cut_row: I32
+    home: I32
+    used: I64
+    pairs: I32
+    leaves: I32
 
 
 @jit
@@ -43,7 +44,7 @@ def _before(key: float, row: int, other_key: float, other_row: int) -> bool:
 
 
 @jit
-def _select(order: Rows, begin: int, end: int, nth: int, keys: Floats, rows: Rows) -> None:
+def _select(order: I32, begin: int, end: int, nth: int, keys: F64, rows: I32) -> None:
     """Move the entries that come before the nth in (key, row) before it, and the rest after it."""
     end -= 1
     while begin < end:
@@ -72,7 +73,7 @@ def _select(order: Rows, begin: int, end: int, nth: int, keys: Floats, rows: Row
 
 
 @jit
-def _take(spare: Rows, used: Counts, listed: int, made: int, step: int) -> int:
+def _take(spare: I32, used: I64, listed: int, made: int, step: int) -> int:
     """Return a spare number if one is listed, else a new one."""
     if used[listed]:
         used[listed] -= 1
@@ -107,11 +108,11 @@ def build(
     keep: Upkeep,
     root: int,
     root_depth: int,
-    low_l: Floats,
-    high_l: Floats,
-    low_r: Floats,
-    high_r: Floats,
-    rows: Rows,
+    low_l: F64,
+    high_l: F64,
+    low_r: F64,
+    high_r: F64,
+    rows: I32,
 ) -> None:
     """Put entries below a node that has nothing below it."""
     order = np.arange(len(rows)).astype(np.int32)
@@ -161,11 +162,11 @@ def dissolve(
     tree: Tree,
     keep: Upkeep,
     root: int,
-    low_l: Floats,
-    high_l: Floats,
-    low_r: Floats,
-    high_r: Floats,
-    rows: Rows,
+    low_l: F64,
+    high_l: F64,
+    low_r: F64,
+    high_r: F64,
+    rows: I32,
 ) -> None:
     """Copy out the entries below a node, and put what held them on the lists of spares."""
     stack = np.empty(STACK, np.int32)
@@ -244,7 +245,7 @@ def insert(
     low_r: float,
     high_r: float,
     deepest: int,
-    path: Rows,
+    path: I32,
 ) -> int:
     """Put in an entry; return the depth in `path` of a subtree to build anew, or -1."""
     node = depth = 0
@@ -276,7 +277,7 @@ def insert(
 
 
 @jit
-def delete(tree: Tree, keep: Upkeep, row: int, path: Rows) -> None:
+def delete(tree: Tree, keep: Upkeep, row: int, path: I32) -> None:
     """Take out the entry of a row."""
     home = keep.home[row]
     e = LEAF * ~tree.child[home]

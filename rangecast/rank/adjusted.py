@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
-from rangecast.model.boxes import Boxes, Floats, Rows
-from rangecast.rank.result import Best, Longs, Work, check_k, new_best
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.model.boxes import Boxes
+from rangecast.rank.result import Best, Work, check_k, new_best
 
-Factor = Callable[[int, Rows], npt.ArrayLike]
+Factor = Callable[[int, I32], npt.ArrayLike]
 """(event, rows) -> what the scores of these rows are multiplied with for this event."""
-Search = Callable[[Longs, int], Best]
+Search = Callable[[I64, int], Best]
 """(events, k) -> the k best of these events by their own scores."""
 _MORE = 4
 """Times as many are looked for in the next turn."""
@@ -35,7 +36,7 @@ def best_adjusted(
     k: int,
     factor: Factor,
     between: tuple[float, float],
-    arrival: Longs | None = None,
+    arrival: I64 | None = None,
 ) -> Best:
     """Return the k best by score times factor.
 
@@ -46,7 +47,7 @@ def best_adjusted(
     least, most = between
     if not 0 <= least <= most < np.inf:
         raise UsageError(f"a factor lies between 0 and a finite most; given: {least} to {most}")
-    best: dict[int, tuple[Rows, Floats]] = {}
+    best: dict[int, tuple[I32, F64]] = {}
     todo, ask = np.arange(events), 2 * k
     work = Work()
     while len(todo):
@@ -72,7 +73,7 @@ def best_adjusted(
     return Best(rows, scores, counts, work)
 
 
-def _checked_factors(given: npt.ArrayLike, count: int, least: float, most: float) -> Floats:
+def _checked_factors(given: npt.ArrayLike, count: int, least: float, most: float) -> F64:
     factors = np.asarray(given, np.float64)
     if factors.shape not in ((), (count,)):
         raise UsageError(
@@ -87,10 +88,10 @@ def _checked_factors(given: npt.ArrayLike, count: int, least: float, most: float
 
 def best_uncertain(
     search: Search,
-    boxes_of: Callable[[Rows], Boxes],
-    spans: tuple[Floats, Floats, Floats],
+    boxes_of: Callable[[I32], Boxes],
+    spans: tuple[F64, F64, F64],
     k: int,
-    arrival: Longs | None = None,
+    arrival: I64 | None = None,
 ) -> Best:
     """Return the k best of uncertain events by score times the probability that they surely hold.
 
@@ -103,7 +104,7 @@ def best_uncertain(
     if sure.shape != lo.shape or not ((sure >= 0) & (sure <= 1)).all():
         raise UsageError(f"probabilities lie between 0 and 1, of the shape {lo.shape}")
 
-    def factor(event: int, rows: Rows) -> Floats:
+    def factor(event: int, rows: I32) -> F64:
         boxes = boxes_of(rows)
         held = ((boxes.lo <= lo[event]) & (hi[event] <= boxes.hi)).all(axis=1)
         chance = np.multiply.reduce(np.where(boxes.mentioned, sure[event], 1.0), axis=1)

@@ -11,17 +11,18 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from rangecast.errors import UsageError, one_of
-from rangecast.model.boxes import Boxes, Floats
-from rangecast.rank.interval import interval
-from rangecast.rank.ir import IrTrees
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
 from rangecast.rank.life import ALL, Life
+from rangecast.rank.papers.interval import interval
+from rangecast.rank.papers.ir import IrTrees
+from rangecast.rank.papers.rtree import rtree
+from rangecast.rank.papers.segment import segment
+from rangecast.rank.papers.sopt import sopt
+from rangecast.rank.papers.trees import Trees
 from rangecast.rank.result import Best
-from rangecast.rank.rtree import rtree
 from rangecast.rank.scan import Scan
-from rangecast.rank.segment import segment
-from rangecast.rank.slabs import Slabs
-from rangecast.rank.sopt import sopt
-from rangecast.rank.trees import Trees
+from rangecast.rank.slabs.index import Slabs
 
 
 class Index(Protocol):
@@ -29,7 +30,7 @@ class Index(Protocol):
 
     name: str
 
-    def best(self, points: Floats, k: int, *, life: Life = ALL) -> Best:
+    def best(self, points: F64, k: int, *, life: Life = ALL) -> Best:
         """Return the k best of each event, best first."""
 
     @property

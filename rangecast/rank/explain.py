@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
 from rangecast.rank.scan import Scan
 
 
@@ -39,7 +40,7 @@ class Place:
         return text
 
 
-def explain_rank(boxes: Boxes, row: int, point: Floats, *, relaxed: bool = False) -> Place:
+def explain_rank(boxes: Boxes, row: int, point: F64, *, relaxed: bool = False) -> Place:
     """Rank one subscription among all for one event."""
     (ranked,) = Scan(boxes).rank(point[None], boxes.rows, relaxed=relaxed)
     places = np.flatnonzero(ranked.rows == row)

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Rows, frozen
-from rangecast.rank.result import Longs
+from rangecast.model.boxes import frozen
 
 
 class Life(NamedTuple):
     """Names, the edits at which rows died, and the edit at which is asked."""
 
-    names: Rows
-    died: Longs
+    names: I32
+    died: I64
     edit: int
 
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64, U16, AnyArray
 from rangecast.kernels.jit import jit_single
-from rangecast.model.boxes import Floats, Rows, frozen
+from rangecast.model.boxes import frozen
 from rangecast.model.events import values_of
-from rangecast.model.rows import Axes, Columns, Longs, boxes_of
+from rangecast.model.rowstore import Columns, boxes_of
 from rangecast.rank.choose import Index, build
 from rangecast.rank.life import Life
 from rangecast.rank.merged import Named, merged
-from rangecast.rank.result import TESTED, Best, Counters, Work, checked, new_best, new_counters
-from rangecast.rank.slabs import How, Slabs
+from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
+from rangecast.rank.slabs.index import How, Slabs
 from rangecast.rank.top import insert
 
 Id = str | int
@@ -35,8 +35,8 @@ _PIECE = 512
 class Asked(NamedTuple):
     """Events that are to be ranked: points, or spans from lo to hi."""
 
-    lo: Floats
-    hi: Floats
+    lo: F64
+    hi: F64
     k: int
     how: How | None
     """`None`: points."""
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(
-        cls, spans: tuple[Floats, ...], dimensions: int, k: int, how: How | None, *, relaxed: bool
+        cls, spans: tuple[F64, ...], dimensions: int, k: int, how: How | None, *, relaxed: bool
     ) -> Asked:
         """Check what was given."""
         if how not in (None, "overlap", "contain"):
@@ -75,7 +75,7 @@ class RankedPart(NamedTuple):
     """A ranking structure over some rows of a live set."""
 
     structure: Index
-    names: Rows
+    names: I32
     """The set's row of each of its own rows, which go by arrival; none: the same. Read-only."""
     rows: int
 
@@ -86,7 +86,7 @@ class RankedPart(NamedTuple):
 
 
 def ranked_part(
-    columns: Columns, rows: Rows, dimensions: int, index: str, *, relaxed: bool
+    columns: Columns, rows: I32, dimensions: int, index: str, *, relaxed: bool
 ) -> RankedPart:
     """Build the ranking structure of some rows."""
     names = frozen(rows[np.argsort(columns.arrival[rows], kind="stable")], np.int32)
@@ -98,22 +98,22 @@ def ranked_part(
 
 @jit_single
 def _compare(
-    first_box: Longs,
-    first_term: Longs,
-    axes: Axes,
-    lo: Floats,
-    hi: Floats,
-    order: Longs,
-    died: Longs,
+    first_box: I64,
+    first_term: I64,
+    axes: U16,
+    lo: F64,
+    hi: F64,
+    order: I64,
+    died: I64,
     edit: int,
     relaxed: bool,
-    worth: Floats,
-    above: Floats,
-    below: Floats,
-    places: Rows,
-    scores: Floats,
-    counts: Longs,
-    counters: Counters,
+    worth: F64,
+    above: F64,
+    below: F64,
+    places: I32,
+    scores: F64,
+    counts: I64,
+    counters: I64,
 ) -> None:
     """Write the best of some rows by comparing each with each event, as places in `order`.
 
@@ -171,7 +171,7 @@ def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked
     return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
 
 
-def _best_part(part: RankedPart, died: Longs, edit: int, asked: Asked) -> Named:
+def _best_part(part: RankedPart, died: I64, edit: int, asked: Asked) -> Named:
     """Return the k best of a part at an edit; `died` is empty if all rows of the set live."""
     life = Life(part.names, died, edit)
     if asked.how is None:
@@ -185,7 +185,7 @@ class LivePart(Protocol):
     """What a part of a live set shows to be ranked."""
 
     @property
-    def names(self) -> Rows:
+    def names(self) -> I32:
         """The set's row of each of its rows."""
 
     @property
@@ -226,7 +226,7 @@ class Rankings:
     best: Best
     event_ids: pa.Array | None
     """Of the batch; `None`: its events are numbered from 0."""
-    _ids: npt.NDArray[Any]
+    _ids: AnyArray
 
     def __len__(self) -> int:
         return len(self.best.counts)

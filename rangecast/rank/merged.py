@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit_single
-from rangecast.model.boxes import Floats, Rows, frozen
-from rangecast.rank.result import Best, Longs, new_best
+from rangecast.model.boxes import frozen
+from rangecast.rank.result import Best, new_best
 
 
 class Named(NamedTuple):
     """The best of a part, and the whole's row of each row of the part; none: the same."""
 
     best: Best
-    names: Rows
+    names: I32
     """Read-only."""
 
 
@@ -30,18 +31,18 @@ _PIECE = 4096
 
 @jit_single
 def _merge(
-    rows: Rows,
-    scores: Floats,
-    counts: Longs,
-    names: Rows,
-    other_rows: Rows,
-    other_scores: Floats,
-    other_counts: Longs,
-    other_names: Rows,
-    arrival: Longs,
-    out_rows: Rows,
-    out_scores: Floats,
-    out_counts: Longs,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+    names: I32,
+    other_rows: I32,
+    other_scores: F64,
+    other_counts: I64,
+    other_names: I32,
+    arrival: I64,
+    out_rows: I32,
+    out_scores: F64,
+    out_counts: I64,
 ) -> None:
     """Merge two lists of each event; `names` are the whole's rows of those given, none: the same.
 
@@ -74,7 +75,7 @@ def _merge(
         out_counts[event] = filled
 
 
-def merged(parts: Sequence[Named], arrival: Longs | None, k: int) -> Best:
+def merged(parts: Sequence[Named], arrival: I64 | None, k: int) -> Best:
     """Return the k best of all parts, at least one; without `arrival` ties go by row."""
     order = np.zeros(0, np.int64) if arrival is None else arrival.view()
     order.flags.writeable = False

@@ -6,14 +6,10 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.arguments import whole
-from rangecast.model.boxes import Floats, Rows
-
-Longs = npt.NDArray[np.int64]
-Counters = npt.NDArray[np.int64]
 
 # Places in the array of counters that kernels fill; from LEVEL on, pages opened by level.
 EXAMINED, HOLES, CALLS, TESTED, WORDS, LEVEL = 0, 1, 2, 3, 4, 5
@@ -38,7 +34,7 @@ class Work(NamedTuple):
     """Pages opened by level, leaves first."""
 
     @classmethod
-    def of(cls, counters: Counters) -> Work:
+    def of(cls, counters: I64) -> Work:
         """Read what kernels have counted."""
         counts = counters.tolist()
         while len(counts) > LEVEL and not counts[-1]:
@@ -57,7 +53,7 @@ class Work(NamedTuple):
         )
 
 
-def new_counters(levels: int = LEVELS) -> Counters:
+def new_counters(levels: int = LEVELS) -> I64:
     """Return the array that kernels count in; without pages there are no levels."""
     return np.zeros(LEVEL + levels, np.int64)
 
@@ -65,26 +61,26 @@ def new_counters(levels: int = LEVELS) -> Counters:
 class Best(NamedTuple):
     """The best subscriptions of some events: the first `counts[e]` of row e, best first."""
 
-    rows: Rows
+    rows: I32
     """(events, k)"""
-    scores: Floats
+    scores: F64
     """(events, k)"""
-    counts: Longs
+    counts: I64
     work: Work = Work()
 
-    def of(self, event: int) -> tuple[Rows, Floats]:
+    def of(self, event: int) -> tuple[I32, F64]:
         """Return the rows and scores of one event."""
         count = self.counts[event]
         return self.rows[event, :count], self.scores[event, :count]
 
-    def pairs(self) -> tuple[Longs, Longs, Rows, Floats]:
+    def pairs(self) -> tuple[I64, I64, I32, F64]:
         """Return events, ranks from 1 on, rows and scores, a subscription of an event each."""
         there = np.arange(self.rows.shape[1]) < self.counts[:, None]
         event, place = np.nonzero(there)
         return event, place + 1, self.rows[there], self.scores[there]
 
 
-def new_best(events: int, k: int) -> tuple[Rows, Floats, Longs]:
+def new_best(events: int, k: int) -> tuple[I32, F64, I64]:
     """Return room for the answers to some events."""
     return np.empty((events, k), np.int32), np.empty((events, k)), np.zeros(events, np.int64)
 
@@ -95,7 +91,7 @@ def check_k(k: int) -> None:
         whole("k", k)
 
 
-def checked(points: Floats, dimensions: int, k: int) -> Floats:
+def checked(points: F64, dimensions: int, k: int) -> F64:
     """Return events as kernels take them, (events, d), read-only; refuse what doesn't fit."""
     check_k(k)
     given = np.ascontiguousarray(points, np.float64).view()

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.model.boxes import Boxes
 from rangecast.rank.life import ALL, Life
 from rangecast.rank.result import Best, Work, checked, new_best
 
@@ -21,8 +21,8 @@ from rangecast.rank.result import Best, Work, checked, new_best
 class Ranked(NamedTuple):
     """The best subscriptions of one event, best first."""
 
-    rows: npt.NDArray[np.int64]
-    scores: Floats
+    rows: I64
+    scores: F64
 
 
 class Scan:
@@ -41,7 +41,7 @@ class Scan:
         """Bytes of the boxes: there is nothing else."""
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
-    def best(self, points: Floats, k: int, *, life: Life = ALL) -> Best:
+    def best(self, points: F64, k: int, *, life: Life = ALL) -> Best:
         """Return the k best of each event."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
@@ -56,14 +56,14 @@ class Scan:
             scores[event, : len(kept)] = ranked.scores[kept]
         return Best(rows, scores, counts, Work(tested=len(events) * len(self.boxes.lo)))
 
-    def exact(self, point: Floats, k: int) -> Ranked:
+    def exact(self, point: F64, k: int) -> Ranked:
         """Return the k best of those that hold the event."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi)
         return self._best(
             np.logical_and.reduce(holds, axis=1), self.boxes.scores[self.boxes.owner], k
         )
 
-    def relaxed(self, point: Floats, k: int) -> Ranked:
+    def relaxed(self, point: F64, k: int) -> Ranked:
         """Return the k best of those of which some mentioned attribute holds the event."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi) & self.mentioned
         total = np.zeros(len(holds))
@@ -72,7 +72,7 @@ class Scan:
             total += np.where(holds[:, j], weight, 0.0)
         return self._best(np.logical_or.reduce(holds, axis=1), total, k)
 
-    def _best(self, qualified: npt.NDArray[np.bool_], total: Floats, k: int) -> Ranked:
+    def _best(self, qualified: Bool, total: F64, k: int) -> Ranked:
         """Rank subscriptions by their best qualified box."""
         if not self.boxes.rows:
             return Ranked(np.zeros(0, np.int64), np.zeros(0))
@@ -81,7 +81,7 @@ class Scan:
         order = order[best[order] > -np.inf]
         return Ranked(order, best[order])
 
-    def rank(self, points: Floats, k: int, *, relaxed: bool = False) -> Iterator[Ranked]:
+    def rank(self, points: F64, k: int, *, relaxed: bool = False) -> Iterator[Ranked]:
         """Yield the k best of each event."""
         for point in points:
             yield self.relaxed(point, k) if relaxed else self.exact(point, k)

@@ -12,12 +12,11 @@ stays of it is known; else everything that may stay waits for the last event.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError
-from rangecast.model.boxes import Floats
-from rangecast.rank.result import Best, Longs
+from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.rank.result import Best
 
 _SECOND = 1_000_000
 """Microseconds: what timestamps are counted in."""
@@ -25,7 +24,7 @@ TIMELESS = np.iinfo(np.int64).min
 """The window of events that have no time."""
 
 
-def staying(windows: Longs, scores: Floats, budget: int) -> npt.NDArray[np.bool_]:
+def staying(windows: I64, scores: F64, budget: int) -> Bool:
     """Return which notifications stay: the best of each window; equal ones as they come."""
     if budget < 1:
         raise UsageError(f"a budget is at least 1 notification; given: {budget}")
@@ -37,7 +36,7 @@ def staying(windows: Longs, scores: Floats, budget: int) -> npt.NDArray[np.bool_
     return stay
 
 
-def shed(best: Best, windows: Longs, budget: int) -> Best:
+def shed(best: Best, windows: I64, budget: int) -> Best:
     """Return the best notifications of each window, as many as the budget allows."""
     event, _, _, scores = best.pairs()
     stay = staying(windows[event], scores, budget)
@@ -95,7 +94,7 @@ class Budget:
         return held.filter(pa.array(staying(windows, scores, self.budget))).combine_chunks()
 
 
-def seconds_of(times: Floats) -> Longs:
+def seconds_of(times: F64) -> I64:
     """Return the second of each timestamp, which counts microseconds; TIMELESS if it is missing."""
     known = np.isfinite(times)
     return np.where(known, np.where(known, times, 0).astype(np.int64) // _SECOND, TIMELESS)

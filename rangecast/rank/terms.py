@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.model.boxes import Boxes, Floats, Rows, frozen
-from rangecast.rank.result import Longs
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.model.boxes import Boxes, frozen
 
 
 class Terms(NamedTuple):
     """Box b mentions the attributes axis[t], t from first[b] to before last[b], ascending."""
 
-    first: Longs
-    last: Longs
-    axis: Rows
-    lo: Floats
-    hi: Floats
+    first: I64
+    last: I64
+    axis: I32
+    lo: F64
+    hi: F64
 
 
 def terms_of(boxes: Boxes) -> Terms:

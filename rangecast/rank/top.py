@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Floats, Rows
 
 
 @jit
-def insert(rows: Rows, scores: Floats, filled: int, row: int, score: float) -> int:
+def insert(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
     """Put a row where it belongs in a list by score, then row; return how many the list has.
 
     A full list loses its last, or doesn't take the row.
@@ -28,7 +28,7 @@ def insert(rows: Rows, scores: Floats, filled: int, row: int, score: float) -> i
 
 
 @jit
-def insert_once(rows: Rows, scores: Floats, filled: int, row: int, score: float) -> int:
+def insert_once(rows: I32, scores: F64, filled: int, row: int, score: float) -> int:
     """As `insert`, where a row may be there already: only the better of the two stays."""
     for place in range(filled):
         if rows[place] == row:

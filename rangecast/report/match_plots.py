@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from rangecast.kernels.arrays import F64, I64, AnyArray
+from rangecast.report.facts import Group, MicroBatch, Region, Stage
 from rangecast.report.plots import COLOURS, Svg, plot
 
-if TYPE_CHECKING:
-    from rangecast.report.matching import Group, MicroBatch, Region, Stage
-
-Counts = npt.NDArray[np.int64]
 _HALF, _THIRD = (5.4, 3.3), (4.0, 3.0)
 """Inches of a plot that has half of the page's width, or a third."""
 
@@ -26,7 +23,7 @@ def moment(value: Any) -> str:
     return str(np.datetime_as_string(np.datetime64(value), unit="m")).replace("T", " ")
 
 
-def _log_edges(most: int) -> npt.NDArray[np.float64]:
+def _log_edges(most: int) -> F64:
     """Return edges of bins that grow, each of at least as many whole numbers as the one before."""
     factor = (most + 1) ** (1 / 28) - 1
     edges, width = [1], 1
@@ -36,7 +33,7 @@ def _log_edges(most: int) -> npt.NDArray[np.float64]:
     return np.array(edges) - 0.5
 
 
-def _counted(svg: Svg, counts: Counts, x: str, y: str, colour: str) -> Svg:
+def _counted(svg: Svg, counts: I64, x: str, y: str, colour: str) -> Svg:
     """Draw a histogram with bins that grow, and a bar of its own for zero."""
     some = counts[counts > 0]
     edges = _log_edges(int(counts.max(initial=1)))
@@ -55,19 +52,19 @@ def _counted(svg: Svg, counts: Counts, x: str, y: str, colour: str) -> Svg:
     return svg
 
 
-def per_subscription(counts: Counts) -> Svg:
+def per_subscription(counts: I64) -> Svg:
     """Return how many subscriptions have how many matches."""
     svg = Svg("Histogram of matches per subscription")
     return _counted(svg, counts, "matches (logarithmic)", "subscriptions", COLOURS[0])
 
 
-def per_event(counts: Counts) -> Svg:
+def per_event(counts: I64) -> Svg:
     """Return how many events have how many matches."""
     svg = Svg("Histogram of matches per event")
     return _counted(svg, counts, "matches (logarithmic)", "events", COLOURS[0])
 
 
-def concentration(counts: Counts) -> Svg:
+def concentration(counts: I64) -> Svg:
     """Return the share of all matches that the busiest subscriptions get; counts descend."""
     svg = Svg("Share of matches by share of subscriptions, busiest first")
     total = max(int(counts.sum()), 1)
@@ -119,7 +116,7 @@ def unwanted_by_value(group: Group) -> Svg:
     return svg
 
 
-def density(region: Region, values: npt.NDArray[Any], label: str, colour: int) -> Svg:
+def density(region: Region, values: AnyArray, label: str, colour: int) -> Svg:
     """Return a map of counts over two attributes, on a logarithmic scale, clear where empty."""
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 
@@ -166,7 +163,7 @@ def _plain_ticks(axis: Any, form: Callable[[float], str]) -> None:
     axis.set_minor_formatter(lambda *_: "")
 
 
-def _grows(edges: npt.NDArray[np.float64]) -> bool:
+def _grows(edges: F64) -> bool:
     """Whether the cells become wider by a factor rather than being equal."""
     return bool(edges[0] > 0 and edges[-1] - edges[-2] > 4 * (edges[1] - edges[0]))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import BadRow, BadRowError
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.boxes import Floats
 from rangecast.model.events import REMEDY, points_of, row_data
 from rangecast.model.files import Batch
 from rangecast.model.space import Space
@@ -23,10 +22,10 @@ TO_DO = "\n  to do: "
 class Encoded(NamedTuple):
     """A batch of events: the points of the good ones, and what is wrong with the others."""
 
-    points: Floats
-    places: npt.NDArray[np.int64]
+    points: F64
+    places: I64
     """The place in the batch of each point."""
-    bad_places: npt.NDArray[np.int64]
+    bad_places: I64
     errors: pa.Array
     """Of each bad place, in the same order; of `ERROR_TYPE`."""
 

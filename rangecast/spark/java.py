@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from rangecast.errors import UsageError
-from rangecast.spark.places import own_folder
+from rangecast.spark.cache_folder import own_folder
 
 OLDEST = 17
 _ABSENT_MODULE = "--add-modules=jdk.incubator.vector"

@@ -35,7 +35,7 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from rangecast.model.snapshot import MANIFEST, load_arrays, save_arrays
-from rangecast.spark.places import own_folder
+from rangecast.spark.cache_folder import own_folder
 from rangecast.spark.session import is_local
 
 _KIND = "shipped"

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -29,9 +28,10 @@ from pyspark.sql.types import (
 )
 
 from rangecast.errors import BadRow, UsageError
+from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
 from rangecast.model.attributes import String
 from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.boxes import Boxes, Floats
+from rangecast.model.boxes import Boxes
 from rangecast.model.events import REMEDY
 from rangecast.model.files import Batch
 from rangecast.model.ids import as_ids
@@ -190,9 +190,7 @@ def _learn_words(subscriptions: DataFrame, space: Space, kind: DataType) -> None
         space[name].equal(word)
 
 
-def _part(
-    space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows
-) -> tuple[Part, npt.NDArray[np.bool_]]:
+def _part(space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows) -> tuple[Part, Bool]:
     rows = Batch(np.arange(batch.num_rows), batch)
     ids, missing = as_ids(batch.column("id"), arrow_ids(kind))
     good = ~missing
@@ -230,7 +228,7 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
     return pa.concat_batches([usable, pa.record_batch(wrong)])
 
 
-def binary_of(ends: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array:
+def binary_of(ends: I64, values: AnyArray) -> pa.Array:
     """Return values of bytes: those of `values` from ends[i] to ends[i + 1], below 2 GB."""
     if ends[-1] >= 2**31:
         raise UsageError(f"{ends[-1]:,} bytes are too many for one Arrow batch; use smaller ones")
@@ -239,7 +237,7 @@ def binary_of(ends: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
-def floats_of(binary: pa.Array | pa.ChunkedArray, width: int) -> Floats:
+def floats_of(binary: pa.Array | pa.ChunkedArray, width: int) -> F64:
     """Return the doubles of all values of bytes, in rows of `width`."""
     whole = binary.cast(pa.large_binary())
     if isinstance(whole, pa.ChunkedArray):

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, AnyArray, Bool
 from rangecast.model.space import Space
 
 Function = Callable[..., "Workload"]
@@ -202,7 +202,7 @@ def numbered(letter: str, count: int) -> list[str]:
     return [f"{letter}{place}" for place in range(count)]
 
 
-def event_table(names: Sequence[str], points: npt.NDArray[Any]) -> pa.Table:
+def event_table(names: Sequence[str], points: AnyArray) -> pa.Table:
     """Return points, (rows, d), as an event table; ids count from 0."""
     columns = {name: pa.array(points[:, axis]) for axis, name in enumerate(names)}
     return pa.table({"id": pa.array(np.arange(len(points)))} | columns)
@@ -210,12 +210,12 @@ def event_table(names: Sequence[str], points: npt.NDArray[Any]) -> pa.Table:
 
 def box_table(
     names: Sequence[str],
-    lo: npt.NDArray[Any],
-    hi: npt.NDArray[Any],
+    lo: AnyArray,
+    hi: AnyArray,
     *,
-    mentioned: npt.NDArray[np.bool_] | None = None,
-    scores: npt.NDArray[np.float64] | None = None,
-    weights: npt.NDArray[np.float64] | None = None,
+    mentioned: Bool | None = None,
+    scores: F64 | None = None,
+    weights: F64 | None = None,
 ) -> pa.Table:
     """Return boxes, (rows, d), as a wide table; bounds that aren't mentioned are null."""
     columns: dict[str, Any] = {"id": pa.array(np.arange(len(lo)))}

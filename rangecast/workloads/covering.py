@@ -19,20 +19,18 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.attributes import Integer
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
-from rangecast.workloads.draws import Integers, stream
+from rangecast.workloads.draws import stream
 
 TOP = 2**31 - 1
 
 
-def _who(
-    rng: np.random.Generator, commands: int, share: float
-) -> tuple[Integers, npt.NDArray[np.bool_]]:
+def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bool]:
     """Return the id of each command, and whether it subscribes."""
     leaves = (rng.random(commands) < share).tolist()
     chance = rng.random(commands).tolist()

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from rangecast.kernels.arrays import F64, I64
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
@@ -21,20 +19,20 @@ def stream(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, crc32(name.encode())])
 
 
-def zipf(count: int, skew: float) -> Floats:
+def zipf(count: int, skew: float) -> F64:
     """Return the probabilities of ranks 1 .. count: rank r in proportion to r ** -skew."""
     weights = np.arange(1, count + 1, dtype=np.float64) ** -skew
     return np.asarray(weights / weights.sum())
 
 
-def pick(rng: np.random.Generator, probabilities: Floats, size: int | tuple[int, ...]) -> Integers:
+def pick(rng: np.random.Generator, probabilities: F64, size: int | tuple[int, ...]) -> I64:
     """Return places of a list of probabilities, each drawn as often as it is probable."""
     steps = np.cumsum(probabilities)
     steps[-1] = np.inf  # whatever the sum rounds to, the last place takes the rest
     return np.searchsorted(steps, rng.random(size), side="right").astype(np.int64)
 
 
-def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[Floats, Floats]:
+def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[F64, F64]:
     """Return pairs l < r, uniform over all such pairs of [0, 1)."""
     ends = np.sort(rng.random((count, 2)), axis=1)
     equal = ends[:, 0] == ends[:, 1]
@@ -42,7 +40,7 @@ def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[Floats, Floats]
     return ends[:, 0], ends[:, 1]
 
 
-def turns(who: Integers) -> Iterator[Integers]:
+def turns(who: I64) -> Iterator[I64]:
     """Yield the rows of everyone's first turn, then of everyone's second, and so on.
 
     Lets a walk in which each step starts from the last one of the same `who` run on whole arrays.

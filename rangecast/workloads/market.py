@@ -32,6 +32,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import (
     EPOCH,
     MICROSECOND,
@@ -44,7 +45,7 @@ from rangecast.model.attributes import (
 )
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, workload
-from rangecast.workloads.draws import Floats, Integers, pick, stream, zipf
+from rangecast.workloads.draws import pick, stream, zipf
 from rangecast.workloads.searches import Listing, saved_searches
 
 SECTORS: dict[str, list[str]] = {
@@ -109,7 +110,7 @@ def _listing(rng: np.random.Generator, count: int) -> Listing:
     sector = rng.integers(0, len(leaves), count)
     concept_of = [concept for concept, below in SECTORS.items() for _ in below]
     typical = np.array([_TYPICAL_RISK[concept] for concept in concept_of])
-    price: Floats = np.maximum(np.exp(rng.normal(3.8, 0.9, count)), 1.0).round(2)
+    price: F64 = np.maximum(np.exp(rng.normal(3.8, 0.9, count)), 1.0).round(2)
     ratio = np.exp(rng.normal(2.9, 0.5, count))
     ratio[rng.random(count) < 0.2] = np.nan
     return Listing(
@@ -131,10 +132,10 @@ class Day(NamedTuple):
 
     seed: int
     listing: Listing
-    halt_begin: Floats
-    halt_end: Floats
+    halt_begin: F64
+    halt_end: F64
     """The halt of each stock, as shares of the day; most have none (inf)."""
-    moves: Floats
+    moves: F64
     """How far each stock's log price has moved after each `STEPS`th of its own day."""
 
 
@@ -149,7 +150,7 @@ def trading_day(seed: int, symbols: int) -> Day:
     return Day(seed, listing, begin, begin + HALT, moves)
 
 
-def _moments(place: Floats) -> Floats:
+def _moments(place: F64) -> F64:
     """Return when the quotes at these places of the order come, both as shares of the day.
 
     It ascends, and is steepest at noon: few quotes there, many at the open and at the close.
@@ -157,7 +158,7 @@ def _moments(place: Floats) -> Floats:
     return np.asarray(0.4 * place + 0.6 * np.sin(0.5 * np.pi * place) ** 2)
 
 
-def _moved(day: Day, who: Integers, clock: Floats) -> Floats:
+def _moved(day: Day, who: I64, clock: F64) -> F64:
     """Return how far each stock's log price has moved by a time: straight between two steps."""
     step = np.minimum((clock * STEPS).astype(np.int64), STEPS - 1)
     before, after = day.moves[who, step], day.moves[who, step + 1]

@@ -19,17 +19,18 @@ from typing import Annotated
 import numpy as np
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import I64
 from rangecast.model.attributes import Integer
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
-from rangecast.workloads.draws import Integers, pick, stream, zipf
+from rangecast.workloads.draws import pick, stream, zipf
 
 DISTRIBUTIONS = ("zipf", "uniform")
 
 
 def _values(
     rng: np.random.Generator, shape: tuple[int, int], count: int, distribution: str, skew: float
-) -> Integers:
+) -> I64:
     return pick(rng, zipf(count, skew if distribution == "zipf" else 0.0), shape)
 
 

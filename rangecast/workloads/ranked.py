@@ -23,15 +23,16 @@ from typing import Annotated
 import numpy as np
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
-from rangecast.workloads.draws import Floats, Integers, pick, stream, zipf
+from rangecast.workloads.draws import pick, stream, zipf
 
 
 def regions_of(
     rng: np.random.Generator, count: int, axes: int, cells: int, least: float, most: float
-) -> tuple[Integers, Integers]:
+) -> tuple[I64, I64]:
     """Return the first cell and the sides of each region, (count, axes) both."""
     volumes = rng.uniform(least, most, (count, 1))
     lengths = cells * volumes ** rng.dirichlet(np.ones(axes), count)
@@ -43,10 +44,10 @@ def _points(
     rng: np.random.Generator,
     count: int,
     cells: int,
-    regions: tuple[Integers, Integers],
+    regions: tuple[I64, I64],
     skew_across: float,
     skew_within: float,
-) -> Floats:
+) -> F64:
     """Return points of [0, 1), (count, axes)."""
     firsts, sides = regions
     region = pick(rng, zipf(len(firsts), skew_across), count)

@@ -26,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import quoted
-from rangecast.workloads.draws import Floats, Integers, pick
+from rangecast.workloads.draws import pick
 
 WEIGHTED = ("symbol", "sector", "price", "risk")
 """The attributes that subscribers give weights to."""
@@ -39,15 +40,15 @@ class Listing(NamedTuple):
     symbols: list[str]
     tree: Mapping[str, Sequence[str]]
     leaves: list[str]
-    sector: Integers
-    open_price: Floats
-    open_ratio: Floats
-    risk: Floats
-    daily_move: Floats
-    usual_volume: Floats
-    popularity: Floats
+    sector: I64
+    open_price: F64
+    open_ratio: F64
+    risk: F64
+    daily_move: F64
+    usual_volume: F64
+    popularity: F64
 
-    def popular(self, rng: np.random.Generator, count: int) -> Integers:
+    def popular(self, rng: np.random.Generator, count: int) -> I64:
         """Return stocks, the popular ones more often."""
         return pick(rng, self.popularity, count)
 
@@ -63,7 +64,7 @@ def _band(name: str, low: float, high: float, style: int, decimals: int) -> str:
 
 
 def _price_bands(
-    rng: np.random.Generator, stock: Integers, listing: Listing, narrow: float, broad: float
+    rng: np.random.Generator, stock: I64, listing: Listing, narrow: float, broad: float
 ) -> list[str]:
     """Return a band around each stock's open, its half-width a share of the price."""
     count = len(stock)

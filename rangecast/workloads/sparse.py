@@ -13,22 +13,22 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
-from rangecast.workloads.draws import Floats, stream
+from rangecast.workloads.draws import stream
 
 
 def _workload(
     name: str,
     seed: int,
-    lo: Floats,
-    hi: Floats,
+    lo: F64,
+    hi: F64,
     events: int,
-    mentioned: npt.NDArray[np.bool_] | None = None,
+    mentioned: Bool | None = None,
 ) -> Workload:
     space = Space(Number(name, min=0, max=1) for name in numbered("a", lo.shape[1]))
     points = stream(seed, f"{name}/events").random((events, len(space)))
@@ -39,9 +39,7 @@ def _workload(
     return Workload(name, space, tables)
 
 
-def _mentions(
-    rng: np.random.Generator, rows: int, attributes: int, mentioned: int
-) -> npt.NDArray[np.bool_]:
+def _mentions(rng: np.random.Generator, rows: int, attributes: int, mentioned: int) -> Bool:
     """Return which attributes each row mentions: so many, any of them alike."""
     if mentioned > attributes:
         raise UsageError(f"{mentioned} attributes can't be mentioned: there are {attributes}")
@@ -49,7 +47,7 @@ def _mentions(
     return np.asarray(order < mentioned)
 
 
-def _placed(rng: np.random.Generator, widths: Floats) -> tuple[Floats, Floats]:
+def _placed(rng: np.random.Generator, widths: F64) -> tuple[F64, F64]:
     """Return intervals of these widths, anywhere in [0, 1]."""
     lo = rng.random(widths.shape) * (1.0 - widths)
     return lo, np.minimum(lo + widths, 1.0)

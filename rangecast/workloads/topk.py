@@ -30,25 +30,26 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, box_table, workload
-from rangecast.workloads.draws import Floats, Integers, ordered_pairs, pick, stream, turns
+from rangecast.workloads.draws import ordered_pairs, pick, stream, turns
 
 CLUSTERS = 10
 GAP = 1.0 / (CLUSTERS + 1)
 """w: cluster centres cut the range of x into 11 segments of this length."""
-CENTRES: Floats = np.arange(1.0, CLUSTERS + 1.0) * GAP
+CENTRES: F64 = np.arange(1.0, CLUSTERS + 1.0) * GAP
 GRID = 10_000
 
 
-def _around(rng: np.random.Generator, centres: Floats, size: tuple[int, ...]) -> Floats:
+def _around(rng: np.random.Generator, centres: F64, size: tuple[int, ...]) -> F64:
     """Return places around centres, the rows dealt out evenly; standard deviation w / 8."""
     mine = np.resize(centres, size[0]).reshape(-1, *[1] * (len(size) - 1))
     return np.asarray(np.clip(mine + rng.normal(0.0, GAP / 8, size), 0.0, 1.0))
 
 
-def _grid_clusters(rng: np.random.Generator, count: int, spread: float) -> tuple[Floats, Floats]:
+def _grid_clusters(rng: np.random.Generator, count: int, spread: float) -> tuple[F64, F64]:
     """Return pairs l < r of grid points from a mixture of Gaussians around random centres."""
     points = (np.arange(GRID) + 0.5) / GRID
     centres = np.stack(ordered_pairs(rng, CLUSTERS), axis=1)
@@ -72,9 +73,7 @@ def _grid_clusters(rng: np.random.Generator, count: int, spread: float) -> tuple
     return found[:count, 0], found[:count, 1]
 
 
-def _interests(
-    rng: np.random.Generator, count: int, kind: str, spread: float
-) -> tuple[Floats, Floats]:
+def _interests(rng: np.random.Generator, count: int, kind: str, spread: float) -> tuple[F64, F64]:
     if kind == "uniform":
         return ordered_pairs(rng, count)
     if kind == "clustered":
@@ -85,10 +84,10 @@ def _interests(
 
 
 def _updates(
-    rng: np.random.Generator, y: Floats, count: int, change: str, volatility: float
+    rng: np.random.Generator, y: F64, count: int, change: str, volatility: float
 ) -> pa.Table:
     """Return `count` updates of random objects, each starting from the object's latest value."""
-    who: Integers = rng.integers(0, max(len(y), 1), count if len(y) else 0)
+    who: I64 = rng.integers(0, max(len(y), 1), count if len(y) else 0)
     up, share = rng.random(len(who)) < 0.5, rng.random(len(who))
     step = rng.normal(0.0, volatility / 8, len(who))
     now, new = y.copy(), np.empty(len(who))
@@ -104,7 +103,7 @@ def _updates(
     return pa.table({"id": pa.array(who), "y": pa.array(new)})
 
 
-def _objects(**columns: Floats) -> pa.Table:
+def _objects(**columns: F64) -> pa.Table:
     ids = np.arange(len(columns["y"]))
     return pa.table({"id": pa.array(ids)} | {k: pa.array(v) for k, v in columns.items()})
 
@@ -210,7 +209,7 @@ def stocks(
     rng = stream(seed, "topk-stocks/objects")
     leaning = rng.normal(2.4, 0.5, objects)
     noise = rng.normal(0.0, 0.8, objects) / np.sqrt(rng.integers(1, 30, objects, endpoint=True))
-    x: Floats = np.clip(leaning + noise, 1.0, 5.0).round(1)
+    x: F64 = np.clip(leaning + noise, 1.0, 5.0).round(1)
     first_price = np.exp(rng.normal(3.4, 0.8, objects))
     earnings = first_price / np.exp(rng.normal(2.9, 0.5, objects))
     daily = rng.uniform(0.01, 0.03, objects)

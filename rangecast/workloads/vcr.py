@@ -18,10 +18,11 @@ from typing import Annotated
 
 import numpy as np
 
+from rangecast.kernels.arrays import I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.space import Space
 from rangecast.workloads.base import Takes, Workload, box_table, event_table, workload
-from rangecast.workloads.draws import Integers, stream
+from rangecast.workloads.draws import stream
 
 
 def middle(extent: tuple[int, int], beta: float) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -33,7 +34,7 @@ def middle(extent: tuple[int, int], beta: float) -> tuple[tuple[int, int], tuple
 
 def _points(
     rng: np.random.Generator, count: int, extent: tuple[int, int], alpha: float, beta: float
-) -> Integers:
+) -> I64:
     """Return whole-numbered points, (count, 2), by the alpha-beta rule."""
     (left, bottom), (wide, high) = middle(extent, beta)
     width, height = extent

@@ -1,0 +1,2 @@
+from .batch import covered_by as covered_by
+from .graph import Graph as Graph

@@ -1,0 +1,273 @@
+"""Blocks: codes of a byte, 64 boxes compared at once, highest and lowest codes looked at first.
+
+The idea. A coordinate becomes the number of its cell, one byte, so that order is kept: a box that
+dominates has no lower code. One instruction then compares 64 boxes on one coordinate. Boxes that
+are near one another share a leaf of 64; the highest codes of 64 leaves lie side by side in the
+same way, and those of 64 tiles. So a search reads, for 64 * 64 * 64 boxes, a few words; then for
+each tile that may hold something a few words, and so on down. The coordinates that rule out most
+are looked at first: where a box asks for a wildcard, that is one comparison. What is left is
+compared exactly.
+
+With k = 1 only roots need to be held (see `relations`): with a million live subscriptions of the
+paper's kind and five attributes, that is one in six.
+
+Layout: `blocks_layout`. 2d bytes a box for codes at 50 to 100% fill, twice that over 64 for the
+codes of leaves, 8 bytes for places; the boxes themselves stay in the store.
+
+Cost. n / 64^3 words an attribute at the top, and what may hold something below. `NODES` counts
+leaves, tiles and groups looked at, `COMPARISONS` boxes compared exactly. Cells are chosen anew, and
+all is built anew, when as much has come and gone as there was twice over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rangecast.cover.blocks.layout import (
+    BUILT,
+    CELLS,
+    CHANGED,
+    COLUMNS,
+    HELD,
+    LEAF_ROOM,
+    LEAST,
+    LEAVES,
+    TABLE,
+    TILE_ROOM,
+    TILES,
+    TOP,
+    WIDE,
+    BlockState,
+    drop,
+    encode,
+    insert,
+    insert_all,
+    opened,
+)
+from rangecast.cover.index import STALE, Want, consider, is_enough, register
+from rangecast.cover.store import NONE, Store, dominates, longer
+from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.bits import at_least, at_most, bits_up_to, lowest_bit
+from rangecast.kernels.grid import edges_of_bounds
+from rangecast.kernels.jit import jit
+
+_SAMPLE = 1 << 14
+"""Boxes that cells are chosen by."""
+_FEW = 256
+"""Changes that are never worth a rebuild."""
+
+
+@jit
+def _order(index: BlockState, down: bool) -> int:
+    """Order the coordinates: first those that rule out most; how many rule out anything."""
+    wanted, order = index.wanted, index.order
+    used = 0
+    for j in range(index.notes[COLUMNS]):
+        code = int(wanted[j])
+        most = index.edge_count[j] + 1
+        if code == (most if down else 0):
+            continue
+        at = used
+        while at > 0:
+            other = int(wanted[order[at - 1]])
+            if (other <= code) if down else (other >= code):
+                break
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = j
+        used += 1
+    return used
+
+
+@jit
+def _may_hold(
+    codes: Any, base: int, wanted: Any, order: Any, used: int, down: bool, mask: np.uint64
+) -> np.uint64:
+    """Return which of 64 columns have codes at least (or at most) as wanted."""
+    if down:
+        for i in range(used):
+            j = order[i]
+            mask &= at_most(codes, base + WIDE * j, wanted[j])
+            if mask == 0:
+                break
+    else:
+        for i in range(used):
+            j = order[i]
+            mask &= at_least(codes, base + WIDE * j, wanted[j])
+            if mask == 0:
+                break
+    return mask
+
+
+@jit
+def _search(
+    index: BlockState, store: Store, want: Want, box: int, out: I32, filled: int
+) -> tuple[int, int, int]:
+    down = want.down
+    encode(index, store, box)
+    used = _order(index, down)
+    width = index.notes[COLUMNS]
+    one = np.uint64(1)
+    wanted, order, codes = index.wanted, index.order, index.codes
+    tops = index.top_low if down else index.top_high
+    hulls = index.low if down else index.high
+    visited = compared = 0
+    tiles = index.notes[TILES]
+    for group in range((tiles + WIDE - 1) // WIDE):
+        some_tiles = bits_up_to(tiles - group * WIDE)
+        visited += 1
+        some_tiles = _may_hold(tops, group * width * WIDE, wanted, order, used, down, some_tiles)
+        while some_tiles:
+            tile = group * WIDE + lowest_bit(some_tiles)
+            some_tiles &= some_tiles - one
+            visited += 1
+            leaves = bits_up_to(int(index.leaves[tile]))
+            leaves = _may_hold(hulls, tile * width * WIDE, wanted, order, used, down, leaves)
+            while leaves:
+                leaf = int(index.leaf[tile * WIDE + lowest_bit(leaves)])
+                leaves &= leaves - one
+                if want.earliest and filled and index.early[leaf] > store.arrival[out[0]]:
+                    continue
+                visited += 1
+                left = bits_up_to(int(index.sizes[leaf]))
+                left = _may_hold(codes, leaf * width * WIDE, wanted, order, used, down, left)
+                while left:
+                    other = index.boxes[leaf * WIDE + lowest_bit(left)]
+                    left &= left - one
+                    compared += 1
+                    large, small = (box, other) if down else (other, box)
+                    if dominates(store, large, small):
+                        filled = consider(store, want, other, out, filled)
+                        if is_enough(want, filled):
+                            return filled, visited, compared
+    return filled, visited, compared
+
+
+@jit
+def _room(index: BlockState) -> int:
+    notes = index.notes
+    if notes[CHANGED] > _FEW + 2 * notes[BUILT]:
+        return STALE
+    # Every tile may be full and halved at its next leaf, after that only at each 32nd one; so it is
+    # with leaves and boxes.
+    tiles = notes[TILE_ROOM] - notes[TILES]
+    splits = min(notes[LEAF_ROOM] - notes[LEAVES], _steps(tiles, notes[TILES], WIDE // 2))
+    return _steps(splits, notes[LEAVES], LEAST)
+
+
+@jit
+def _steps(spare: int, full: int, each: int) -> int:
+    """Return how many steps `spare` is enough for, if `full` may be split at once.
+
+    That is the largest s with min(s, full) + s // each + 1 <= spare, or a little less.
+    """
+    left = spare - 1
+    return max(0, (left - full) * each, left - left // each)
+
+
+register(BlockState, opened, insert, drop, _search, _room)
+
+
+class Blocks:
+    """Our own structure: byte codes in blocks of 64."""
+
+    name = "blocks"
+
+    def __init__(self, dimensions: int):
+        self.width = 2 * dimensions
+        none, no_bytes = np.empty(0, np.int32), np.empty(0, np.uint8)
+        self.state = BlockState(
+            edges=np.full((self.width, TABLE), np.inf),
+            edge_count=np.zeros(self.width, np.int64),
+            codes=no_bytes,
+            boxes=none,
+            sizes=none,
+            early=np.empty(0, np.int64),
+            seat=none,
+            axis=none,
+            split=none,
+            child=np.empty((0, 2), np.int32),
+            high=no_bytes,
+            low=no_bytes,
+            leaf=none,
+            leaves=none,
+            top_high=no_bytes,
+            top_low=no_bytes,
+            place=none,
+            wanted=np.zeros(self.width, np.uint8),
+            order=np.zeros(self.width, np.int32),
+            notes=np.zeros(10, np.int64),
+        )
+        self.make_room(8)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begin with one empty leaf, in a tile of its own."""
+        state = self.state
+        state.place[:] = NONE
+        state.sizes[:] = state.leaves[:] = 0
+        state.early[:] = np.iinfo(np.int64).max
+        for high, low in ((state.high, state.low), (state.top_high, state.top_low)):
+            high[:], low[:] = 0, 255
+        state.notes[:COLUMNS] = 0
+        state.notes[COLUMNS] = self.width
+        state.notes[LEAVES] = state.notes[TILES] = 1
+        state.notes[TOP] = ~0
+        state.seat[0] = state.leaf[0] = 0
+        state.leaves[0] = 1
+
+    def reserve(self, boxes: int) -> None:
+        self.state = self.state._replace(place=longer(self.state.place, boxes, NONE))
+
+    def make_room(self, inserts: int) -> None:
+        state, width = self.state, self.width
+        leaves, tiles = int(state.notes[LEAVES]), int(state.notes[TILES])
+        splits = min(inserts, leaves) + inserts // (LEAST // 2) + 2  # more than `_room` asks for
+        leaves += splits
+        tiles += min(splits, tiles) + splits // (WIDE // 4) + 2
+        sizes, held = longer(state.sizes, leaves), longer(state.leaves, tiles)
+        leaves, tiles = len(sizes), len(held)
+        larger = {
+            "codes": longer(state.codes, leaves * width * WIDE),
+            "boxes": longer(state.boxes, leaves * WIDE),
+            "sizes": sizes,
+            "early": longer(state.early, leaves, np.iinfo(np.int64).max),
+            "seat": longer(state.seat, leaves),
+            "axis": longer(state.axis, leaves),
+            "split": longer(state.split, leaves),
+            "child": longer(state.child, leaves),
+            "leaf": longer(state.leaf, tiles * WIDE),
+            "leaves": held,
+        }
+        for high, low, size in (
+            ("high", "low", tiles),
+            ("top_high", "top_low", -(-tiles // WIDE)),
+        ):
+            larger[high] = longer(getattr(state, high), size * width * WIDE)
+            larger[low] = longer(getattr(state, low), size * width * WIDE, 255)
+        self.state = state._replace(**larger)
+        state.notes[LEAF_ROOM], state.notes[TILE_ROOM] = leaves, tiles
+
+    def rebuild(self, store: Store) -> None:
+        self.hold(store, np.flatnonzero(self.state.place != NONE))
+
+    def hold(self, store: Store, held: I64) -> None:
+        """Hold these boxes and no others."""
+        rng = np.random.default_rng(len(held))
+        some = store.points[rng.choice(held, min(len(held), _SAMPLE), replace=False)]
+        self.state.edges[:] = np.inf
+        for j, column in enumerate(some.T):
+            edges = edges_of_bounds(column, np.empty(0), CELLS)
+            self.state.edges[j, : len(edges)] = edges
+            self.state.edge_count[j] = len(edges)
+        self._clear()
+        self.make_room(len(held))
+        insert_all(self.state, store, rng.permutation(held))
+        self.state.notes[CHANGED] = 0
+        self.state.notes[BUILT] = self.state.notes[HELD]
+
+    @property
+    def memory(self) -> int:
+        return sum(array.nbytes for array in self.state)

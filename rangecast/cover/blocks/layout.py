@@ -1,0 +1,336 @@
+"""How `blocks` lays boxes out, and how a box comes and goes.
+
+    code     a coordinate as the number of its cell, one byte: cells are cut at quantiles
+    leaf     up to 64 boxes; the codes of one coordinate lie side by side, 64 bytes
+    node     sends a box to one of two sides by one of its codes; leaves hang below nodes. A box
+             is found again by `place`, so nodes only keep near boxes together: where all codes are
+             equal, a node sends boxes to either side
+    tile     up to 64 leaves that follow one another in the order of the tree; per coordinate the
+             highest and the lowest code of each leaf, side by side
+    group    64 tiles in order of creation, with the highest and the lowest codes of each
+
+A full leaf is split by the coordinate whose codes vary most, if that leaves a quarter on each
+side; else to either side. A full tile is halved. So both grow by at least a quarter of their size
+before they are full again, which bounds the room that some inserts can take. What leaves is
+replaced by the last box of its leaf; the leaf's own highest and lowest codes are taken anew, those
+of its tile stay as they are until the next rebuild.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.cover.store import NONE, WIDTH, Column, Store
+from rangecast.cover.store import opened as opened_store
+from rangecast.kernels.arrays import I64, U8
+from rangecast.kernels.bits import pointer
+from rangecast.kernels.grid import cell_in_table
+from rangecast.kernels.jit import jit
+
+WIDE = 64
+LEAST = WIDE // 4
+"""Boxes on each side of a split, at least."""
+TABLE = 255
+"""Places for the edges of one coordinate."""
+CELLS = 255
+EITHER = -1
+"""The axis of a node that sends boxes to either side."""
+
+# Items of `notes`. `TOP` is the node (or leaf) that all hang below, `COLUMNS` is 2d.
+LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROOM = range(10)
+
+
+class BlockState(NamedTuple):
+    """The arrays. A child is a node, or the complement of a leaf."""
+
+    edges: Column
+    """(2d, TABLE) where cells begin, padded by +inf."""
+    edge_count: Column
+    """(2d,)"""
+    codes: Column
+    """(leaves * 2d * 64)"""
+    boxes: Column
+    """(leaves * 64)"""
+    sizes: Column
+    early: Column
+    """(leaves,) no box of a leaf arrived before this."""
+    seat: Column
+    """(leaves,) tile * 64 + place in the tile."""
+    axis: Column
+    split: Column
+    """(nodes,) the highest code that goes to the first side."""
+    child: Column
+    """(nodes, 2)"""
+    high: Column
+    low: Column
+    """(tiles * 2d * 64) of leaves."""
+    leaf: Column
+    """(tiles * 64)"""
+    leaves: Column
+    """(tiles,) how many leaves."""
+    top_high: Column
+    top_low: Column
+    """(groups * 2d * 64) of tiles."""
+    place: Column
+    """(boxes,) leaf * 64 + place in the leaf, NONE if a box isn't held."""
+    wanted: Column
+    order: Column
+    """(2d,) each: for one search or insert."""
+    notes: I64
+
+
+@jit
+def opened(index: BlockState) -> BlockState:
+    """Return pointers to the arrays, under the same names."""
+    return BlockState(
+        pointer(index.edges, 0),
+        pointer(index.edge_count, 0),
+        pointer(index.codes, 0),
+        pointer(index.boxes, 0),
+        pointer(index.sizes, 0),
+        pointer(index.early, 0),
+        pointer(index.seat, 0),
+        pointer(index.axis, 0),
+        pointer(index.split, 0),
+        pointer(index.child, 0),
+        pointer(index.high, 0),
+        pointer(index.low, 0),
+        pointer(index.leaf, 0),
+        pointer(index.leaves, 0),
+        pointer(index.top_high, 0),
+        pointer(index.top_low, 0),
+        pointer(index.place, 0),
+        pointer(index.wanted, 0),
+        pointer(index.order, 0),
+        pointer(index.notes, 0),
+    )
+
+
+@jit
+def encode(index: BlockState, store: Store, box: int) -> None:
+    """Write the codes of a box into `wanted`."""
+    width = store.notes[WIDTH]
+    for j in range(width):
+        value = store.points[box * width + j]
+        index.wanted[j] = cell_in_table(index.edges, j * TABLE, index.edge_count[j], value)
+
+
+@jit
+def _widen(index: BlockState, leaf: int) -> None:
+    """Let the highest and lowest codes of a leaf, its tile and its group include `wanted`."""
+    tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
+    width = index.notes[COLUMNS]
+    here = tile * width * WIDE + seat
+    above = tile // WIDE * width * WIDE + tile % WIDE
+    for j in range(width):
+        code = index.wanted[j]
+        index.high[here] = max(index.high[here], code)
+        index.low[here] = min(index.low[here], code)
+        index.top_high[above] = max(index.top_high[above], code)
+        index.top_low[above] = min(index.top_low[above], code)
+        here += WIDE
+        above += WIDE
+
+
+@jit
+def _take_hull(index: BlockState, leaf: int) -> None:
+    """Take the highest and lowest codes of a leaf anew."""
+    tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
+    width = index.notes[COLUMNS]
+    here = tile * width * WIDE + seat
+    begin = leaf * width * WIDE
+    for _ in range(width):
+        high, low = np.uint8(0), np.uint8(255)
+        for i in range(begin, begin + index.sizes[leaf]):
+            high, low = max(high, index.codes[i]), min(low, index.codes[i])
+        index.high[here], index.low[here] = high, low
+        here += WIDE
+        begin += WIDE
+
+
+@jit
+def _take_top(index: BlockState, tile: int) -> None:
+    """Take the highest and lowest codes of a tile anew."""
+    width = index.notes[COLUMNS]
+    above = tile // WIDE * width * WIDE + tile % WIDE
+    begin = tile * width * WIDE
+    for _ in range(width):
+        high, low = np.uint8(0), np.uint8(255)
+        for i in range(begin, begin + index.leaves[tile]):
+            high, low = max(high, index.high[i]), min(low, index.low[i])
+        index.top_high[above], index.top_low[above] = high, low
+        above += WIDE
+        begin += WIDE
+
+
+@jit
+def _seat(index: BlockState, leaf: int, tile: int, seat: int) -> None:
+    """Put a leaf into a tile at this place; those from there on make room."""
+    width = index.notes[COLUMNS]
+    last = index.leaves[tile]
+    for at in range(last, seat, -1):
+        moved = index.leaf[tile * WIDE + at - 1]
+        index.leaf[tile * WIDE + at], index.seat[moved] = moved, tile * WIDE + at
+    for j in range(width):
+        begin = (tile * width + j) * WIDE
+        for at in range(begin + last, begin + seat, -1):
+            index.high[at], index.low[at] = index.high[at - 1], index.low[at - 1]
+    index.leaf[tile * WIDE + seat], index.seat[leaf] = leaf, tile * WIDE + seat
+    index.leaves[tile] += 1
+
+
+@jit
+def _halve(index: BlockState, tile: int) -> None:
+    """Move the second half of a full tile's leaves to a new tile."""
+    half, width = WIDE // 2, index.notes[COLUMNS]
+    new = index.notes[TILES]
+    index.notes[TILES] += 1
+    for at in range(half):
+        leaf = index.leaf[tile * WIDE + half + at]
+        index.leaf[new * WIDE + at], index.seat[leaf] = leaf, new * WIDE + at
+    for j in range(width):
+        begin, after = (tile * width + j) * WIDE + half, (new * width + j) * WIDE
+        for at in range(half):
+            index.high[after + at], index.low[after + at] = (
+                index.high[begin + at],
+                index.low[begin + at],
+            )
+    index.leaves[tile] = index.leaves[new] = half
+    _take_top(index, tile)
+    _take_top(index, new)
+
+
+@jit
+def _best_split(index: BlockState, leaf: int) -> tuple[int, int]:
+    """Return where to split a full leaf: a coordinate, and the highest code of its first side."""
+    best, best_code, most = EITHER, 0, 0
+    begin = leaf * index.notes[COLUMNS] * WIDE
+    for j in range(index.notes[COLUMNS]):
+        total = squares = 0
+        for i in range(begin, begin + WIDE):
+            code = int(index.codes[i])
+            total += code
+            squares += code * code
+        spread = WIDE * squares - total * total
+        if spread > most:
+            code, share = _middle(index.codes, begin)
+            if share >= LEAST:
+                best, best_code, most = j, code, spread
+        begin += WIDE
+    return best, best_code
+
+
+@jit
+def _middle(codes: U8, begin: int) -> tuple[int, int]:
+    """Return the code that splits a leaf most evenly, up to it and above it; the lesser part."""
+    counts = np.zeros(256, np.int64)
+    for i in range(WIDE):
+        counts[codes[begin + i]] += 1
+    best, best_share, below = 0, 0, 0
+    for code in range(256):
+        below += counts[code]
+        share = min(below, WIDE - below)
+        if share > best_share:
+            best, best_share = code, share
+    return best, best_share
+
+
+@jit
+def _split(index: BlockState, leaf: int, parent: int, side: int) -> None:
+    """Split a full leaf in two, below a new node on this side of `parent`."""
+    notes, width = index.notes, index.notes[COLUMNS]
+    if index.leaves[index.seat[leaf] // WIDE] == WIDE:
+        _halve(index, index.seat[leaf] // WIDE)
+    axis, split = _best_split(index, leaf)
+    new, node = notes[LEAVES], notes[BRANCHES]
+    notes[LEAVES] += 1
+    notes[BRANCHES] += 1
+    begin, after = leaf * width * WIDE, new * width * WIDE
+    stay = move = 0
+    for i in range(WIDE):
+        box = index.boxes[leaf * WIDE + i]
+        moves = i % 2 == 1 if axis == EITHER else index.codes[begin + axis * WIDE + i] > split
+        if moves:
+            for j in range(width):
+                index.codes[after + j * WIDE + move] = index.codes[begin + j * WIDE + i]
+            index.boxes[new * WIDE + move] = box
+            index.place[box] = new * WIDE + move
+            move += 1
+        else:
+            for j in range(width):
+                index.codes[begin + j * WIDE + stay] = index.codes[begin + j * WIDE + i]
+            index.boxes[leaf * WIDE + stay] = box
+            index.place[box] = leaf * WIDE + stay
+            stay += 1
+    index.sizes[leaf], index.sizes[new] = stay, move
+    index.early[new] = index.early[leaf]
+    index.axis[node], index.split[node] = axis, split
+    index.child[2 * node + 0], index.child[2 * node + 1] = ~leaf, ~new
+    if parent == NONE:
+        notes[TOP] = node
+    else:
+        index.child[2 * parent + side] = node
+    tile, seat = index.seat[leaf] // WIDE, index.seat[leaf] % WIDE
+    _seat(index, new, tile, seat + 1)
+    _take_hull(index, leaf)
+    _take_hull(index, new)
+
+
+@jit
+def insert(index: BlockState, store: Store, box: int) -> None:
+    """Hold a box."""
+    encode(index, store, box)
+    notes, width = index.notes, index.notes[COLUMNS]
+    while True:
+        here, parent, side, bits = notes[TOP], NONE, 0, box * 0x9E3779B1
+        while here >= 0:
+            axis = index.axis[here]
+            if axis == EITHER:
+                side = (bits >> 12) & 1
+                bits >>= 1
+            else:
+                side = int(index.wanted[axis] > index.split[here])
+            parent, here = here, int(index.child[2 * here + side])
+        leaf = ~here
+        if index.sizes[leaf] < WIDE:
+            break
+        _split(index, leaf, parent, side)
+    at = index.sizes[leaf]
+    for j in range(width):
+        index.codes[(leaf * width + j) * WIDE + at] = index.wanted[j]
+    index.boxes[leaf * WIDE + at] = box
+    index.place[box] = leaf * WIDE + at
+    index.sizes[leaf] += 1
+    index.early[leaf] = min(index.early[leaf], store.arrival[store.owner[box]])
+    _widen(index, leaf)
+    notes[HELD] += 1
+    notes[CHANGED] += 1
+
+
+@jit
+def drop(index: BlockState, box: int) -> None:
+    """Hold a box no longer."""
+    width = index.notes[COLUMNS]
+    leaf, at = index.place[box] // WIDE, index.place[box] % WIDE
+    index.sizes[leaf] -= 1
+    last = index.sizes[leaf]
+    moved = index.boxes[leaf * WIDE + last]
+    for j in range(width):
+        begin = (leaf * width + j) * WIDE
+        index.codes[begin + at] = index.codes[begin + last]
+    index.boxes[leaf * WIDE + at] = moved
+    index.place[moved] = leaf * WIDE + at
+    index.place[box] = NONE
+    _take_hull(index, leaf)
+    index.notes[HELD] -= 1
+    index.notes[CHANGED] += 1
+
+
+@jit
+def insert_all(index: BlockState, store: Store, boxes: I64) -> None:
+    """Hold some boxes; there must be room for all."""
+    blocks, live = opened(index), opened_store(store)
+    for i in range(len(boxes)):
+        insert(blocks, live, boxes[i])

@@ -1,0 +1,288 @@
+"""An adaptive k-d tree of points in buckets (paper 000, section IV-C).
+
+Layout. A node either splits its points by one coordinate (at most `value`: the left child; above
+it: the right one) or is a leaf, whose boxes form a doubly linked list. Children come in pairs, the
+right one next to the left one. A leaf past `overflow` boxes is split at a median; the coordinate
+is the next one after its parent's that parts the boxes well: where all of them are wildcards, or
+all the same, nothing is wasted on it. A leaf below `underflow` is joined with its sibling if that
+is a leaf and they fit together.
+
+A search begins at the rightmost leaf, where the largest points are, and goes back up: a left
+child is looked into only if the coordinate asked for isn't above its split. Downwards (what does
+this box cover?) it is the mirror image. Cost: with d attributes about n^(1 - 1/2d) in theory; a
+random search in 16 dimensions visits some 3% of the points at n = 100,000.
+
+Boxes that arrive in order make a tree deep. It is then built anew from a shuffled order, once an
+eighth of it is new. Equal points can't be split: their leaf grows, and is tried again when it has
+doubled.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.cover.index import STALE, Want, consider, is_enough, register
+from rangecast.cover.store import NONE, WIDTH, Column, Store, dominates, longer, opened
+from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.bits import pointer
+from rangecast.kernels.jit import jit
+
+OVERFLOW, UNDERFLOW = 32, 8
+_SAMPLE = 64
+"""Boxes of a leaf that a median is taken from, at most."""
+_DEEP = 4
+"""How many times the depth of a balanced tree is deep."""
+
+# Items of `notes`: limits; nodes in use and the free pair to take first; boxes held, those
+# inserted since it was built, and whether a walk was too deep.
+OVER, UNDER, USED, FREE_PAIR, FREE_PAIRS, HELD, NEW, IS_DEEP, NODE_ROOM = range(9)
+
+
+class KdState(NamedTuple):
+    """The arrays; node 0 is the root."""
+
+    axis: Column
+    """(nodes,) the coordinate that a node splits by, NONE for a leaf."""
+    value: Column
+    child: Column
+    """(nodes,) the left child, or the first box of a leaf."""
+    parent: Column
+    sizes: Column
+    """(nodes,) boxes of a leaf."""
+    limit: Column
+    """(nodes,) boxes past which a leaf is split."""
+    leaf: Column
+    """(boxes,) the leaf that holds a box, NONE if it isn't held."""
+    after: Column
+    before: Column
+    notes: I64
+
+
+@jit
+def _opened(index: KdState) -> KdState:
+    return KdState(
+        pointer(index.axis, 0),
+        pointer(index.value, 0),
+        pointer(index.child, 0),
+        pointer(index.parent, 0),
+        pointer(index.sizes, 0),
+        pointer(index.limit, 0),
+        pointer(index.leaf, 0),
+        pointer(index.after, 0),
+        pointer(index.before, 0),
+        pointer(index.notes, 0),
+    )
+
+
+@jit
+def _put(index: KdState, leaf: int, box: int) -> None:
+    first = index.child[leaf]
+    index.leaf[box], index.after[box], index.before[box] = leaf, first, NONE
+    if first != NONE:
+        index.before[first] = box
+    index.child[leaf] = box
+    index.sizes[leaf] += 1
+
+
+@jit
+def _begin_leaf(index: KdState, node: int, parent: int) -> None:
+    index.axis[node], index.child[node], index.parent[node] = NONE, NONE, parent
+    index.sizes[node], index.limit[node] = 0, index.notes[OVER]
+
+
+@jit
+def _best_split(index: KdState, store: Store, leaf: int) -> tuple[int, float]:
+    """Return the coordinate and the value to split a leaf at, NONE if its boxes are all equal."""
+    coordinates = store.notes[WIDTH]
+    values = np.empty(_SAMPLE)
+    start = index.axis[index.parent[leaf]] + 1 if leaf else 0
+    best, best_value, best_share = NONE, 0.0, 0
+    for turn in range(coordinates):
+        axis = (start + turn) % coordinates
+        count, box = 0, index.child[leaf]
+        while box != NONE and count < _SAMPLE:
+            values[count] = store.points[box * coordinates + axis]
+            count += 1
+            box = index.after[box]
+        some = values[:count]
+        some.sort()
+        for value in (some[(count - 1) // 2], some[0]):
+            below = np.searchsorted(some, value, side="right")
+            share = min(below, count - below)
+            if share > best_share:
+                best, best_value, best_share = axis, value, share
+        if 4 * best_share >= count:
+            break
+    return best, best_value
+
+
+@jit
+def _split(index: KdState, store: Store, leaf: int) -> None:
+    axis, value = _best_split(index, store, leaf)
+    if axis == NONE:
+        index.limit[leaf] = 2 * index.sizes[leaf]
+        return
+    notes = index.notes
+    left = notes[FREE_PAIR]
+    if left == NONE:
+        left = notes[USED]
+        notes[USED] += 2
+    else:
+        notes[FREE_PAIR] = index.child[left]
+        notes[FREE_PAIRS] -= 1
+    box = index.child[leaf]
+    index.axis[leaf], index.value[leaf], index.child[leaf] = axis, value, left
+    _begin_leaf(index, left, leaf)
+    _begin_leaf(index, left + 1, leaf)
+    width = store.notes[WIDTH]
+    while box != NONE:
+        after = index.after[box]
+        _put(index, left + (store.points[box * width + axis] > value), box)
+        box = after
+
+
+@jit
+def _insert(index: KdState, store: Store, box: int) -> None:
+    node, depth, point = 0, 0, box * store.notes[WIDTH]
+    while index.axis[node] != NONE:
+        node = index.child[node] + (store.points[point + index.axis[node]] > index.value[node])
+        depth += 1
+    _put(index, node, box)
+    notes = index.notes
+    notes[HELD] += 1
+    notes[NEW] += 1
+    if index.sizes[node] > index.limit[node]:
+        _split(index, store, node)
+        if depth > _DEEP * (8 + np.log2(notes[HELD])):
+            notes[IS_DEEP] = 1
+
+
+@jit
+def _drop(index: KdState, box: int) -> None:
+    leaf, notes = index.leaf[box], index.notes
+    after, before = index.after[box], index.before[box]
+    if before == NONE:
+        index.child[leaf] = after
+    else:
+        index.after[before] = after
+    if after != NONE:
+        index.before[after] = before
+    index.leaf[box] = NONE
+    index.sizes[leaf] -= 1
+    notes[HELD] -= 1
+    while leaf and index.sizes[leaf] < notes[UNDER]:
+        parent = index.parent[leaf]
+        left = index.child[parent]
+        total = index.sizes[left] + index.sizes[left + 1]
+        if index.axis[left] != NONE or index.axis[left + 1] != NONE or total > notes[OVER]:
+            return
+        _begin_leaf(index, parent, index.parent[parent])
+        for node in range(left, left + 2):
+            box = index.child[node]
+            while box != NONE:
+                after = index.after[box]
+                _put(index, parent, box)
+                box = after
+        index.child[left] = notes[FREE_PAIR]
+        notes[FREE_PAIR] = left
+        notes[FREE_PAIRS] += 1
+        leaf = parent
+
+
+@jit
+def _search(
+    index: KdState, store: Store, want: Want, box: int, out: I32, filled: int
+) -> tuple[int, int, int]:
+    points, width, down = store.points, store.notes[WIDTH], want.down
+    node = visited = compared = 0
+    near = 0 if down else 1  # the child that is looked into first
+    while True:
+        while index.axis[node] != NONE:
+            visited += 1
+            node = index.child[node] + near
+        visited += 1
+        other = index.child[node]
+        while other != NONE:
+            compared += 1
+            found = dominates(store, box, other) if down else dominates(store, other, box)
+            if found:
+                filled = consider(store, want, other, out, filled)
+                if is_enough(want, filled):
+                    return filled, visited, compared
+            other = index.after[other]
+        while True:
+            if node == 0:
+                return filled, visited, compared
+            parent = index.parent[node]
+            if node == index.child[parent] + near:
+                asked = points[box * width + index.axis[parent]]
+                value = index.value[parent]
+                if (asked > value) if down else (asked <= value):
+                    node = index.child[parent] + 1 - near
+                    break
+            node = parent
+
+
+@jit
+def _room(index: KdState) -> int:
+    notes = index.notes
+    if notes[IS_DEEP] and 8 * notes[NEW] > notes[HELD]:
+        return STALE
+    return int((notes[NODE_ROOM] - notes[USED]) // 2 + notes[FREE_PAIRS])
+
+
+@jit
+def _insert_all(index: KdState, store: Store, boxes: I64) -> None:
+    tree, live = _opened(index), opened(store)
+    for i in range(len(boxes)):
+        _insert(tree, live, boxes[i])
+
+
+register(KdState, _opened, _insert, _drop, _search, _room)
+
+
+class KdTree:
+    """The k-d tree of the paper."""
+
+    name = "kdtree"
+
+    def __init__(self, dimensions: int, *, overflow: int = OVERFLOW, underflow: int = UNDERFLOW):
+        none = np.empty(0, np.int32)
+        notes = np.zeros(9, np.int64)
+        notes[OVER], notes[UNDER] = overflow, underflow
+        self.state = KdState(none, np.empty(0), none, none, none, none, none, none, none, notes)
+        self.make_room(64)
+        self._clear()
+
+    def _clear(self) -> None:
+        notes = self.state.notes
+        notes[USED], notes[FREE_PAIR], notes[FREE_PAIRS] = 1, NONE, 0
+        notes[HELD] = notes[NEW] = notes[IS_DEEP] = 0
+        self.state.axis[0] = self.state.child[0] = self.state.parent[0] = NONE
+        self.state.sizes[0], self.state.limit[0] = 0, notes[OVER]
+
+    def reserve(self, boxes: int) -> None:
+        names = ("leaf", "after", "before")
+        larger = {name: longer(getattr(self.state, name), boxes, NONE) for name in names}
+        self.state = self.state._replace(**larger)
+
+    def make_room(self, inserts: int) -> None:
+        nodes = int(self.state.notes[USED]) + 2 * inserts + 1
+        names = ("axis", "value", "child", "parent", "sizes", "limit")
+        larger = {name: longer(getattr(self.state, name), nodes) for name in names}
+        self.state = self.state._replace(**larger)
+        self.state.notes[NODE_ROOM] = len(self.state.axis)
+
+    def rebuild(self, store: Store) -> None:
+        held = np.flatnonzero(self.state.leaf != NONE)
+        self.state.leaf[:] = NONE
+        self._clear()
+        self.make_room(len(held))
+        _insert_all(self.state, store, np.random.default_rng(0).permutation(held))
+        self.state.notes[NEW] = 0
+
+    @property
+    def memory(self) -> int:
+        return sum(array.nbytes for array in self.state)

@@ -1,0 +1,268 @@
+"""A Z-curve over the points (paper 000, section IV-D): cells as keys, in one order.
+
+Layout: `zcurve_order`. With many coordinates a key has a few bits of each, or takes in only those
+that differ most; what it can't tell apart is compared.
+
+A search walks over cells, halved by one bit of the key after the other, all cells of one size
+before any smaller one: so the largest cells of the region asked for come first. In each cell the
+extremal point is tried at once: the last on the curve, which is the nearest to the region's far
+corner (the first, when asking what a box covers). Cells without points are never seen, as a cell is
+a stretch of the order. A cell that lies wholly in the region needs no comparison, one with a few
+points is compared point by point.
+
+Cost: a binary search a cell. `NODES` counts cells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.cover.index import STALE, Want, consider, is_enough, register
+from rangecast.cover.papers.zcurve_order import (
+    AXES,
+    BITS,
+    BUILT,
+    CHANGED,
+    QUEUE,
+    ROOM,
+    SHELF,
+    SHELVES,
+    SPARE,
+    TABLE,
+    USED,
+    ZState,
+    drop,
+    encode,
+    insert,
+    key_all,
+    opened,
+    seek,
+)
+from rangecast.cover.store import WIDTH, Store, dominates, longer
+from rangecast.kernels.arrays import I32, I64, U64
+from rangecast.kernels.grid import edges_of_bounds
+from rangecast.kernels.jit import jit
+
+_BUCKET = 16
+"""Points of a cell that are compared one by one."""
+_KEY_BITS = 62
+_MOST_BITS = 8
+_SAMPLE = 1 << 14
+"""Boxes that cells are chosen by."""
+_FEW = 256
+"""Changes that are never worth a rebuild."""
+
+
+@jit
+def _is_small(index: ZState, begin: int, end: int) -> bool:
+    """Whether there are few points between two positions."""
+    if end // SHELF - begin // SHELF > 1:
+        return False
+    if end // SHELF == begin // SHELF:
+        return end - begin <= _BUCKET
+    left = index.sizes[index.shelf[begin // SHELF]] - begin % SHELF
+    return bool(left + end % SHELF <= _BUCKET)
+
+
+@jit
+def _look(
+    index: ZState,
+    store: Store,
+    want: Want,
+    box: int,
+    begin: int,
+    end: int,
+    sure: bool,
+    out: I32,
+    filled: int,
+) -> tuple[int, int]:
+    """Compare the points between two positions, the extremal ones first; none if it is `sure`."""
+    compared = 0
+    step = 1 if want.down else -1
+    place = begin // SHELF if want.down else (end - 1) // SHELF
+    while begin // SHELF <= place <= (end - 1) // SHELF:
+        shelf = int(index.shelf[place])
+        first = max(begin - place * SHELF, 0)
+        last = min(end - place * SHELF, int(index.sizes[shelf])) - 1
+        at = first if want.down else last
+        while first <= at <= last:
+            other = index.boxes[shelf * SHELF + at]
+            at += step
+            found = sure
+            if not sure:
+                compared += 1
+                found = dominates(store, box, other) if want.down else dominates(store, other, box)
+            if found:
+                filled = consider(store, want, other, out, filled)
+                if is_enough(want, filled):
+                    return filled, compared
+        place += step
+    return filled, compared
+
+
+@jit
+def _extreme(index: ZState, begin: int, end: int, down: bool) -> tuple[int, int]:
+    """Return a stretch of one position: the first, or the last, between two."""
+    if down:
+        return begin, begin + 1
+    place, at = end // SHELF, end % SHELF
+    if at == 0:
+        place -= 1
+        at = int(index.sizes[index.shelf[place]])
+    return place * SHELF + at - 1, place * SHELF + at
+
+
+@jit
+def _search(
+    index: ZState, store: Store, want: Want, box: int, out: I32, filled: int
+) -> tuple[int, int, int]:
+    notes, down, one = index.notes, want.down, np.uint64(1)
+    axes, bits = notes[AXES], notes[BITS]
+    encode(index, store, box)
+    whole = axes == store.notes[WIDTH]
+    index.cells[0], index.masks[0] = one, (one << np.uint64(axes)) - one
+    index.begins[0], index.ends[0] = 0, notes[SHELVES] * SHELF
+    waiting, here, there = min(notes[SHELVES], 1), 0, notes[QUEUE]
+    visited = compared = 0
+    for level in range(axes * bits):
+        axis = np.uint64(level % axes)
+        asked = (np.uint64(index.cell[level % axes]) >> np.uint64(bits - 1 - level // axes)) & one
+        below = np.uint64(axes * bits - level - 1)
+        later = 0
+        for turn in range(here, here + waiting):
+            visited += 1
+            begin, end = index.begins[turn], index.ends[turn]
+            cell, tight = index.cells[turn] << one, (index.masks[turn] >> axis) & one
+            border = seek(index, (cell | one) << below, -1, begin // SHELF, -(-end // SHELF))
+            border = min(max(border, begin), end)
+            for near in range(2):  # the half first that lies further into the region
+                half = np.uint64(near) if down else one - np.uint64(near)
+                first, last = (begin, border) if half == 0 else (border, end)
+                if first == last:
+                    continue
+                mask = index.masks[turn]
+                if tight and half != asked:
+                    if (half > asked) if down else (half < asked):
+                        continue
+                    mask ^= one << axis
+                sure = whole and mask == 0
+                if sure or level == axes * bits - 1 or _is_small(index, first, last):
+                    filled, tests = _look(index, store, want, box, first, last, sure, out, filled)
+                else:
+                    top, after = _extreme(index, first, last, down)
+                    filled, tests = _look(index, store, want, box, top, after, False, out, filled)
+                    at = there + later
+                    index.cells[at], index.masks[at] = cell | half, mask
+                    index.begins[at], index.ends[at] = first, last
+                    later += 1
+                compared += tests
+                if is_enough(want, filled):
+                    return filled, visited, compared
+        here, there, waiting = there, here, later
+        if waiting == 0:
+            break
+    return filled, visited, compared
+
+
+@jit
+def _room(index: ZState) -> int:
+    notes = index.notes
+    if notes[CHANGED] > _FEW + 2 * notes[BUILT]:
+        return STALE
+    return int(notes[ROOM] - notes[USED] + notes[SPARE])
+
+
+register(ZState, opened, insert, drop, _search, _room)
+
+
+class ZCurve:
+    """The space filling curve of the paper."""
+
+    name = "zcurve"
+
+    def __init__(self, dimensions: int):
+        width = 2 * dimensions
+        none, words, longs = np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.int64)
+        self.state = ZState(
+            edges=np.full((width, TABLE), np.inf),
+            edge_count=np.zeros(width, np.int64),
+            axes=np.arange(width),
+            cell=np.zeros(width, np.int64),
+            key=words,
+            keys=words,
+            boxes=none,
+            sizes=none,
+            spare=none,
+            shelf=none,
+            cells=words,
+            masks=words,
+            begins=longs,
+            ends=longs,
+            notes=np.zeros(9, np.int64),
+        )
+        self._set_axes(np.arange(min(width, _KEY_BITS)))
+        self.make_room(8)
+
+    def _set_axes(self, axes: I64) -> None:
+        notes = self.state.notes
+        notes[AXES] = len(axes)
+        notes[BITS] = min(_MOST_BITS, _KEY_BITS // len(axes))
+        self.state.axes[: len(axes)] = axes
+        self.state.edges[:] = np.inf
+        self.state.edge_count[:] = 0
+
+    def reserve(self, boxes: int) -> None:
+        # A queue holds cells of one size with more than a bucket of points each.
+        places = 2 * (boxes // _BUCKET + 2)
+        names = ("cells", "masks", "begins", "ends")
+        larger = {name: longer(getattr(self.state, name), places) for name in names}
+        self.state = self.state._replace(key=longer(self.state.key, boxes), **larger)
+        self.state.notes[QUEUE] = len(self.state.cells) // 2
+
+    def make_room(self, inserts: int) -> None:
+        state = self.state
+        sizes = longer(state.sizes, int(state.notes[USED]) + inserts)
+        shelves = len(sizes)
+        larger = {name: longer(getattr(state, name), shelves) for name in ("spare", "shelf")}
+        larger |= {
+            name: longer(getattr(state, name), shelves * SHELF) for name in ("keys", "boxes")
+        }
+        self.state = state._replace(sizes=sizes, **larger)
+        state.notes[ROOM] = shelves
+
+    def rebuild(self, store: Store) -> None:
+        held = np.flatnonzero(self.state.key != 0)
+        rng = np.random.default_rng(len(held))
+        some = store.points[rng.choice(held, min(len(held), _SAMPLE), replace=False)]
+        distinct = np.array([len(np.unique(column)) for column in some.T])
+        # At least two bits for each coordinate that is taken, if there are as many.
+        most = min(len(distinct), _KEY_BITS // 2)
+        axes = np.sort(np.argsort(-distinct, kind="stable")[:most])
+        self._set_axes(axes)
+        notes = self.state.notes
+        for i, axis in enumerate(axes):
+            edges = edges_of_bounds(some[:, axis], np.empty(0), 1 << int(notes[BITS]))
+            self.state.edges[i, : len(edges)] = edges
+            self.state.edge_count[i] = len(edges)
+        keys = np.empty(len(held), np.uint64)
+        key_all(self.state, store, held, keys)
+        order = np.lexsort((held, keys))
+        self._fill(held[order], keys[order])
+        notes[BUILT], notes[CHANGED] = len(held), 0
+
+    def _fill(self, held: I64, keys: U64) -> None:
+        """Put boxes onto shelves, three quarters full."""
+        self.state.notes[USED] = self.state.notes[SPARE] = 0
+        each = SHELF * 3 // 4
+        shelves = -(-len(held) // each)
+        self.make_room(shelves)
+        state = self.state
+        state.notes[USED] = state.notes[SHELVES] = shelves
+        state.shelf[:shelves] = np.arange(shelves)
+        state.sizes[:shelves] = np.diff(np.append(np.arange(shelves) * each, len(held)))
+        places = np.arange(len(held)) // each * SHELF + np.arange(len(held)) % each
+        state.keys[places], state.boxes[places], state.key[held] = keys, held, keys
+
+    @property
+    def memory(self) -> int:
+        return sum(array.nbytes for array in self.state)

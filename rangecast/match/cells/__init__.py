@@ -1,0 +1,1 @@
+"""Cells: the boxes of every grid cell, written down beforehand."""

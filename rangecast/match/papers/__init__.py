@@ -1,0 +1,1 @@
+"""The papers' matching structures; auto never takes them."""

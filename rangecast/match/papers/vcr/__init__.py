@@ -1,0 +1,1 @@
+"""VCR, virtual construct rectangles: paper 002."""

@@ -1,0 +1,143 @@
+"""Where VCRs lie on two attributes: grid points, sections of ids, the table of covering VCRs.
+
+The grid of an attribute: `edges` (e of them, ascending) are its points 1 .. e. Point 0 is the
+lowest double, point e + 1 the largest, point e + 2 is {+inf}, the values that events don't have.
+A VCR side from x to x + l is the closed range between those two; an event lies on a point, or
+past it and before the next. On the integers that is the paper's space, for whole and for real
+events. Which point is left of a coordinate, `kernels/grid` says.
+
+The VCRs come in four sections by which axes they take whole: none, y, x, both. Each has its own
+ids (equation 1 where both are cut) and its own part of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.kernels.grid import cell_of, cells_of
+from rangecast.kernels.jit import jit
+from rangecast.match.candidates import Sample
+from rangecast.match.papers.vcr.rectangles import covering_sides, covering_table
+from rangecast.model.boxes import frozen
+
+
+class Frame(NamedTuple):
+    """Where VCRs lie: fixed once built."""
+
+    axes: I64
+    """The two indexed attributes; the second is -1 if there is one only."""
+    edges_x: F64
+    edges_y: F64
+    rules: I64
+    """(kx, ky, overlapped, most pieces of a box)."""
+    sections: I64
+    """(4, 4) by whole x * 2 + whole y: an id is base + ux (x + Lx) + uy (y + Ly) + uj j + i."""
+    ends: I64
+    """Where each section's part of the table begins, and the end."""
+    distance: I64
+    before: I64
+    """(table, 2): how far before the point a VCR begins."""
+    sides: I64
+    """(table, 2): its sides; 0 for a whole axis."""
+    apart: Bool
+    """Whether all entries of a list at this place are reported by it and no other."""
+
+
+@jit
+def locate(edges: F64, value: float) -> tuple[int, bool]:
+    """Return (the last grid point that isn't above a value, whether the value lies past it)."""
+    cell = cell_of(edges, value)
+    if value == np.inf:
+        return cell + 1, False
+    return cell, cell == 0 or bool(edges[cell - 1] != value)
+
+
+def levels_of(sides: tuple[int, int]) -> tuple[int, int]:
+    """Return (kx, ky) of the largest sides (Lx, Ly); refuse what aren't powers of two."""
+    lx, ly = sides
+    if any(side < 1 or side & (side - 1) for side in (lx, ly)):
+        raise UsageError(f"sides takes two powers of two, such as (16, 8); given: {sides}")
+    return lx.bit_length() - 1, ly.bit_length() - 1
+
+
+def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[F64, F64]:
+    """Return the edges of two axes, checked; none for an axis that isn't there."""
+    given = [frozen(some, np.float64) for some in edges]
+    if len(given) != axes:
+        raise UsageError(f"edges takes an array for each of {axes} axes; given: {len(given)}")
+    for some in given:
+        if not np.isfinite(some).all() or not (some[1:] > some[:-1]).all():
+            raise UsageError("edges are finite and ascend")
+    return given[0], given[1] if axes == 2 else frozen([], np.float64)
+
+
+def grid_points(edges: F64, values: F64) -> tuple[I64, Bool]:
+    """Return `locate` of many values."""
+    cells = np.empty(len(values), np.int32)
+    cells_of(edges, frozen(values, np.float64), cells)
+    missing = values == np.inf
+    on_edge = np.zeros(len(values), np.bool_)
+    inside = (cells > 0) & ~missing
+    on_edge[inside] = edges[cells[inside] - 1] == values[inside]
+    return cells.astype(np.int64) + missing, ~on_edge & ~missing
+
+
+def widths_on_grid(sample: Sample, axes: tuple[int, ...], edges: tuple[F64, F64]) -> I64:
+    """Return the widths of the sampled boxes on the grid, (boxes, 2); -1 for a whole axis."""
+    widths = np.full((len(sample.lo), 2), -1, np.int64)
+    for y, axis in enumerate(axes):
+        lo, hi = sample.lo[:, axis], sample.hi[:, axis]
+        last, past = grid_points(edges[y], hi)
+        width = last + past - grid_points(edges[y], lo)[0]
+        widths[:, y] = np.where((lo == -np.inf) & (hi == np.inf), -1, width)
+    return widths
+
+
+def frame_of(
+    axes: tuple[int, ...],
+    edges: tuple[F64, F64],
+    levels: tuple[int, int],
+    overlapped: bool,
+    pieces: int,
+) -> Frame:
+    """Return the frame for these attributes and edges, largest level and rules of cutting."""
+    kx, ky = levels
+    width, height = (len(e) + 3 + (1 << k) for e, k in zip(edges, levels, strict=True))
+    b = (kx + 1) * (ky + 1)
+    core, strips = b * width * height, (kx + 1) * width
+    sections = [
+        [0, b, b * width, kx + 1],
+        [core, kx + 1, 0, 0],
+        [core + strips, 0, ky + 1, 1],
+        [core + strips + (ky + 1) * height, 0, 0, 0],
+    ]
+    both = covering_table(kx, ky, width)
+    (dx, i), (dy, j) = covering_sides(kx), covering_sides(ky)
+    none = np.zeros(1, np.int64)
+    along_x, along_y = ((1 << kx) - dx) * (kx + 1) + i, ((1 << ky) - dy) * (ky + 1) + j
+    distance = np.concatenate([both.distance, along_x, along_y, none])
+    x = np.concatenate([both.dx, dx, 0 * dy, none])
+    y = np.concatenate([both.dy, 0 * dx, dy, none])
+    side_x = np.concatenate([both.lx, 1 << i, 0 * j, none])
+    side_y = np.concatenate([both.ly, 0 * i, 1 << j, none])
+    if overlapped:
+        apart = (side_x == 0) & (side_y == 0)
+    else:
+        apart = ((x > 0) | (side_x == 0)) & ((y > 0) | (side_y == 0))
+    return Frame(
+        frozen([*axes, -1][:2], np.int64),
+        *edges,
+        frozen([kx, ky, overlapped, pieces], np.int64),
+        frozen(sections, np.int64),
+        frozen(np.cumsum([0, len(both.dx), len(dx), len(dy), 1]), np.int64),
+        frozen(distance, np.int64),
+        frozen(np.stack([x, y], axis=1), np.int64),
+        frozen(np.stack([side_x, side_y], axis=1), np.int64),
+        frozen(apart, np.bool_),
+    )

@@ -1,0 +1,1 @@
+"""Slabs: events as bitmaps, boxes in blocks; the general structure, and what auto takes."""

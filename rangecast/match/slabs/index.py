@@ -1,0 +1,214 @@
+"""Slabs: each attribute cut at quantiles of its bounds; bits say what lies in which slab.
+
+The idea. A bound becomes the number of its slab, one byte. Whether a box may hold an event is then
+a comparison of bytes, 64 boxes in one instruction; and only an event that shares a slab with a
+bound is compared with the box itself. For a batch it goes the other way round as well: per
+attribute and slab, a bitmap of the events that lie in it or above. Two rows of that table say
+which of 512 events lie within a range, so a box costs a few words for all of them together, at
+n = 1000 as at n = 10^6, and with no order of the boxes. `slabs_lanes` has this, `slabs_search`
+the other, `slabs_layout` how boxes are stored: by what they mention, so that an attribute that
+isn't mentioned takes neither room nor time, and near ones in blocks, whose hulls are looked at
+first.
+
+Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes, kept as columns
+of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
+else is held, not the `Boxes` either. There are at most 251 edges an attribute.
+
+Cost. With k attributes mentioned and batches of 512 events or more: n k / 64 words an event if the
+hulls exclude nothing, and up to as many to tell the sure from the doubtful; if they do exclude,
+n k / 64^2 words for the hulls and what is left of the blocks. Plus the matches. `Work.visited`
+counts words of 64 comparisons, `Work.tested` boxes compared exactly.
+
+The structure is our own; what is common with bitmap indexes of the literature is the AND over
+attributes and the check of the doubtful ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bits import LANES, PADDING
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.codes import encode_points
+from rangecast.kernels.lanes import TABLE_ROWS, tabulate
+from rangecast.match.result import BUFFER, Matches, collect, stream
+from rangecast.match.slabs.lanes import (
+    count_by_event,
+    room_for,
+    search_batch,
+    sort_by_event,
+)
+from rangecast.match.slabs.layout import lay_out
+from rangecast.match.slabs.search import search_each, search_one
+from rangecast.model.boxes import Boxes
+
+_ROWS = 1 << 21
+"""Matches that are found before any is handed over, about, if no event alone has more."""
+_CHUNKS = 8
+"""Times LANES events are searched together at most, so that blocks are read less often."""
+_TABLE_BYTES = 1 << 20
+"""What their tables may take: they are best kept near the processor."""
+_SMALL_BATCH = 32
+"""Events up to which each is searched by itself."""
+_FIRST_ROWS = 1024
+"""Rows that a single event has room for at first."""
+
+
+class Slabs:
+    """All matches of events by the slabs that they and the bounds of boxes lie in."""
+
+    name = "slabs"
+
+    def __init__(self, boxes: Boxes):
+        self.dimensions = boxes.dimensions
+        self.layout = lay_out(boxes)
+        self._arrays = tuple(self.layout)  # numba takes this faster than the named one
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays held; the boxes are among them."""
+        return sum(array.nbytes for array in self.layout)
+
+    def match(self, points: F64) -> Matches:
+        """Return all matches of all events at once."""
+        batch = _Batch(self, points)
+        return collect(batch, len(points), batch.guess())
+
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+        """Yield (first event, matches) in pieces of at most `buffer` rows."""
+        return stream(_Batch(self, points), len(points), buffer)
+
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that hold one event, (d,)."""
+        event = self.checked(point, (self.dimensions,))
+        rows = np.empty(_FIRST_ROWS, np.int32)
+        run = block = filled = 0
+        while True:
+            run, block, filled, _, _ = search_one(self._arrays, event, run, block, rows, filled)
+            if run == len(self.layout.runs) - 1:
+                return rows[:filled]
+            rows = np.concatenate([rows[:filled], np.empty(3 * len(rows), np.int32)])
+
+    def checked(self, points: F64, shape: tuple[int, ...]) -> F64:
+        """Return events as kernels take them: contiguous, read-only; refuse another shape."""
+        given = np.ascontiguousarray(points, np.float64).view()
+        if given.shape != shape:
+            raise UsageError(
+                f"events of this set have {self.dimensions} attributes, that is, the shape "
+                f"{shape}; given: {given.shape}"
+            )
+        given.flags.writeable = False
+        return given
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for array in state["layout"]:
+            array.flags.writeable = False
+        self.__dict__.update(state, _arrays=tuple(state["layout"]))
+
+
+class _Batch:
+    """A `Step` over some events: searches as many at a time as suits, hands over what fits.
+
+    What was found and not yet handed over stays here, so that nothing is searched twice.
+    """
+
+    def __init__(self, slabs: Slabs, points: F64):
+        self.layout = slabs.layout
+        self.boxes = int(slabs.layout.blocks[-1])
+        self.points = slabs.checked(points, (len(points), slabs.dimensions))
+        self.each = len(points) <= _SMALL_BATCH
+        if not self.each:
+            fit = _TABLE_BYTES // (slabs.dimensions * TABLE_ROWS * LANES // 8)
+            self.chunks = max(1, min(fit, _CHUNKS, -(-len(points) // LANES)))
+            self.scratch = room_for(slabs.dimensions, self.chunks)
+            records = max(_ROWS, self.boxes)
+            self.keys, self.masks = np.empty(records, np.int64), np.empty(records, np.uint64)
+        self.take = LANES
+        self.first = self.last = 0
+        self.offsets = np.zeros(1, np.int64)
+        self.rows = np.empty(0, np.int32)
+        self.visited = self.tested = 0
+
+    def guess(self) -> int:
+        """Search for the first events, and guess how many matches all of them have."""
+        if not len(self.points):
+            return 0
+        self.search()
+        return int(1.1 * len(self.points) / self.last * self.offsets[-1]) + 1024
+
+    def __call__(
+        self, event: int, cursor: int, rows: I32, counts: I64
+    ) -> tuple[int, int, int, int, int]:
+        filled = 0
+        while event < len(counts) and filled < len(rows):
+            if event == self.last:
+                self.search()
+            places = self.offsets[event - self.first :]
+            begin = places[0] + cursor
+            end = min(begin + len(rows) - filled, places[-1])
+            rows[filled : filled + end - begin] = self.rows[begin:end]
+            filled += int(end - begin)
+            whole = int(np.searchsorted(places, end, side="right")) - 1
+            handed = np.clip(places[: whole + 2], begin, end)
+            counts[event : event + len(handed) - 1] += handed[1:] - handed[:-1]
+            event += whole
+            cursor = int(end - places[whole])
+        work = self.visited, self.tested
+        self.visited = self.tested = 0
+        return event, cursor, filled, *work
+
+    def search(self) -> None:
+        """Find all matches of the next events."""
+        points = self.points[self.last : self.last + self.take]
+        codes = np.empty(points.shape, np.uint8)
+        encode_points(self.layout.edges, self.layout.first_edge, points, codes)
+        done = self.search_each(points, codes) if self.each else self.search_lanes(points, codes)
+        self.first, self.last = self.last, self.last + done
+        found = max(1, int(self.offsets[-1]))
+        # With more than one match in 64 boxes, most of the time goes into writing them: event by
+        # event they are written in order at once.
+        self.each = self.each or found * BLOCK > done * self.boxes
+        fit = max(1, _ROWS // 2 * done // found)
+        self.take = fit if self.each or fit < LANES else min(fit // LANES, self.chunks) * LANES
+
+    def search_each(self, points: F64, codes: Any) -> int:
+        """Search for the events one after the other; return how many were done."""
+        self.rows = np.empty(max(_ROWS, self.boxes) + PADDING, np.int32)
+        self.offsets = np.empty(len(points) + 1, np.int64)
+        done, visited, tested = search_each(self.layout, points, codes, self.offsets, self.rows)
+        self.offsets = self.offsets[: done + 1]
+        self.visited += visited
+        self.tested += tested
+        return done
+
+    def search_lanes(self, points: F64, codes: Any) -> int:
+        """Search for the events together, fewer if their matches don't fit; return how many."""
+        done = len(points)
+        while True:
+            chunks = -(-done // LANES)
+            tabulate(codes[:done], chunks, self.scratch.table)
+            found, visited, tested = search_batch(
+                self.layout,
+                points[:done],
+                codes[:done],
+                chunks,
+                self.scratch,
+                self.keys,
+                self.masks,
+            )
+            self.visited += visited
+            self.tested += tested
+            if found >= 0:
+                break
+            done = max(1, done // 4)
+        keys, masks = self.keys[:found], self.masks[:found]
+        self.offsets = np.empty(done + 1, np.int64)
+        count_by_event(keys, masks, self.offsets)
+        self.rows = np.empty(self.offsets[-1], np.int32)
+        sort_by_event(keys, masks, self.layout.owner, self.offsets, self.rows)
+        return done

@@ -1,0 +1,1 @@
+"""Levels on the curve as steps: a counted tree in flat arrays."""

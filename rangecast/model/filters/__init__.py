@@ -1,0 +1,1 @@
+"""A filter's text to boxes: lexer, grammar, compile, regions; text is the way back."""

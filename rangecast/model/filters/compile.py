@@ -1,0 +1,300 @@
+"""What the tree of a filter means in a space: a region.
+
+`not` is pushed down to the conditions on the way. A condition or its negation is a set of ranges
+within the domain of its attribute, so neither ever holds on a missing value.
+
+Two things are watched on the way up, for the errors: which attribute made a part impossible, and
+which part was the first to need more boxes than allowed. Before two sets of alternatives are
+multiplied, their number is known; what is sure to be too much is never computed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rangecast.errors import FilterError, SpaceError, ValueRefusedError, near
+from rangecast.model.attributes import Attribute
+from rangecast.model.filters.excerpts import clipped, fault
+from rangecast.model.filters.grammar import Condition, Group, Node, read
+from rangecast.model.filters.lexer import QUOTES, Word
+from rangecast.model.filters.regions import (
+    NULL,
+    Product,
+    Ranges,
+    Region,
+    absorbed,
+    axes_of,
+    boxes,
+    complement,
+    intersection,
+    joined,
+    meet,
+    size,
+    union,
+)
+from rangecast.model.numbers import MAX, read_number
+from rangecast.model.space import Space
+
+MAX_BOXES = 1024
+_SLACK = 4
+"""How far past the limit a region may be before it is simplified and counted again."""
+_WORK = 12
+"""How many pairs of alternatives are tried per allowed box: most may turn out impossible."""
+_COMBINATION = 4
+"""How many impossible pairs cost as much as a possible one."""
+
+
+@dataclass(slots=True)
+class _Impossible:
+    axis: int
+    node: Node
+
+
+def region_of(space: Space, text: str, max_boxes: int) -> Region:
+    """Return the boxes of a filter's text, each a product of single ranges."""
+    tree = read(text, space.names)
+    reading = _Reading(space, text, max_boxes)
+    region = reading.region(tree, False)
+    if not region:
+        raise reading.never(tree)
+    return reading.boxes(tree, region)
+
+
+class _Reading:
+    def __init__(self, space: Space, text: str, max_boxes: int):
+        self.space = space
+        self.text = text
+        self.max_boxes = max_boxes
+        # On the way there may be more boxes than at the end, however few are allowed there.
+        self.room = max(max_boxes, MAX_BOXES)
+        self.impossible: list[_Impossible] = []
+        self.large: FilterError | None = None
+        self.work = 0
+
+    def region(self, node: Node, negated: bool) -> Region:
+        negated = negated != node.negated
+        large_before = self.large
+        if isinstance(node, Condition):
+            if node.form == "truth":
+                return [] if negated else [()]
+            axis = self.axis(node.name)
+            ranges = self.ranges(node, self.space.attributes[axis], negated)
+            if not ranges:
+                self.impossible.append(_Impossible(axis, node))
+                return []
+            region: Region = [((axis, ranges),)]
+            count = len(ranges)
+        else:
+            assert isinstance(node, Group)
+            seen = len(self.impossible)
+            both = (node.form == "and") != negated
+            region = self.all_of(node, negated) if both else self.any_of(node, negated)
+            if region:
+                del self.impossible[seen:]
+            count = sum([size(product) for product in region])
+        if count <= self.max_boxes:
+            self.large = large_before  # what was too large within it is so no more
+        elif self.large is None:
+            self.large = self.too_large(node, region)
+        return region
+
+    def part(self, node: Node, negated: bool) -> Region:
+        """Return the region of a part of a group; count the work that it means for the group."""
+        region = self.region(node, negated)
+        if isinstance(node, Condition):
+            return region
+        self.work += _COMBINATION * max(len(region) - 1, 0)
+        self.work += sum([len(ranges) - 1 for product in region for _, ranges in product])
+        if self.work > self.room * _WORK:
+            problem = "up to this part there are too many alternatives within alternatives"
+            raise fault(self.text, *node.span, problem, _SPLIT)
+        return region
+
+    def axis(self, word: Word) -> int:
+        name = str(word)
+        if name[0] == "`":
+            name = name[1:-1].replace("``", "`")
+        try:
+            return self.space.axis(name)
+        except SpaceError:
+            problem = f"no attribute {clipped(name)!r}"
+            to_do = near(name, self.space.names)
+            raise fault(self.text, word.start, word.end, problem, to_do) from None
+
+    def ranges(self, node: Condition, attribute: Attribute, negated: bool) -> Ranges:
+        if node.form == "null":
+            return (attribute.domain,) if negated else (NULL,)
+        ranges: Ranges
+        if node.form == "order":
+            lo, hi = self.bounds(node, attribute)
+            ranges = ((lo, hi),) if lo <= hi else ()
+        else:
+            found = [self.equal(attribute, word) for word in node.terms]
+            every = [one for one in found if one is not None]
+            ranges = union(attribute, every) if len(every) > 1 else tuple(every)
+        return complement(attribute, ranges) if negated else ranges
+
+    def bounds(self, node: Condition, attribute: Attribute) -> tuple[float, float]:
+        lo, hi = attribute.domain
+        for sign, sign_word, word in node.terms:
+            if not attribute.ordered:
+                problem = f"{attribute.name!r} is a {attribute.type}, which has no order"
+                to_do = "use =, !=, in or not in"
+                raise fault(self.text, sign_word.start, sign_word.end, problem, to_do)
+            try:
+                if sign[0] == ">":
+                    lo = max(lo, attribute.at_least(_value(word), strict=sign == ">"))
+                else:
+                    hi = min(hi, attribute.at_most(_value(word), strict=sign == "<"))
+            except ValueRefusedError as error:
+                raise fault(self.text, word.start, word.end, error.reason) from None
+        if len(node.terms) == 2 and node.terms[0][0][0] == node.terms[1][0][0]:
+            word = node.terms[1][1]
+            problem = "the two signs of a chain must point the same way, as in 20 <= age < 35"
+            raise fault(self.text, word.start, word.end, problem)
+        return lo, hi
+
+    def equal(self, attribute: Attribute, word: Word) -> tuple[float, float] | None:
+        try:
+            return attribute.equal(_value(word))
+        except ValueRefusedError as error:
+            raise fault(self.text, word.start, word.end, error.reason) from None
+
+    def all_of(self, node: Group, negated: bool) -> Region:
+        sets: dict[int, list[Ranges]] = {}
+        alternatives: list[Region] = []
+        alive = True
+        for part in node.parts:
+            region = self.part(part, negated)
+            if len(region) == 1:
+                for axis, ranges in region[0]:
+                    sets.setdefault(axis, []).append(ranges)
+            elif region:
+                alternatives.append(region)
+            else:
+                alive = False
+        certain: list[tuple[int, Ranges]] = []
+        for axis in sorted(sets):
+            found = sets[axis]
+            common = found[0] if len(found) == 1 else intersection(found)
+            if common:
+                certain.append((axis, common))
+            else:
+                self.impossible.append(_Impossible(axis, node))
+                alive = False
+        if not alive or not alternatives:
+            return [tuple(certain)] if alive else []
+        return self.multiplied(node, [tuple(certain)], alternatives)
+
+    def multiplied(self, node: Group, region: Region, alternatives: list[Region]) -> Region:
+        # Few first: what they rule out needn't be multiplied.
+        for choice in sorted(alternatives, key=len):
+            pairs = len(region) * len(choice)
+            # Without an attribute in common nothing is ruled out: the number of pairs is exact.
+            unrelated = axes_of(region).isdisjoint(axes_of(choice))
+            if self.work + pairs > self.room * _WORK or (unrelated and pairs > self.room):
+                raise self.too_many_pairs(node, alternatives)
+            survivors: Region = []
+            apart_on: set[int] = set()
+            for first in region:
+                for second in choice:
+                    both = meet(first, second)
+                    if isinstance(both, int):
+                        apart_on.add(both)
+                    else:
+                        survivors.append(both)
+            self.impossible.extend(_Impossible(axis, node) for axis in sorted(apart_on))
+            # What is related is also compared with one another, which costs as much again.
+            self.work += pairs + _COMBINATION * len(survivors) * (1 if unrelated else 2)
+            if not unrelated and len(survivors) <= self.room * _SLACK:
+                survivors = absorbed(survivors)
+            region = survivors
+            if len(region) > self.room:
+                raise self.too_many_pairs(node, alternatives)
+        return region
+
+    def any_of(self, node: Group, negated: bool) -> Region:
+        every: list[Product] = []
+        for part in node.parts:
+            every.extend(self.part(part, negated))
+        if len(every) < 2:
+            return every
+        region = joined(self.space.attributes, every)
+        if len(region) <= self.room * _SLACK:
+            region = absorbed(region)
+        if len(region) > self.room:
+            raise self.too_large(node, region)
+        return region
+
+    def boxes(self, tree: Node, region: Region) -> Region:
+        if len(region) == 1 and size(region[0]) == 1:
+            return region
+        count = sum(map(size, region))
+        if count <= (self.room * _SLACK if len(region) > 1 else self.max_boxes):
+            region = boxes(self.space.attributes, region)
+            count = len(region)
+        if count > self.max_boxes:
+            raise self.large or self.too_large(tree, region)
+        return region
+
+    def never(self, tree: Node) -> FilterError:
+        causes = {cause.axis for cause in self.impossible}
+        if len(causes) != 1:
+            problem = "this filter can never hold"
+            if causes:
+                named = [repr(self.space.names[axis]) for axis in sorted(causes)]
+                more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+                problem += f": it fails on {', '.join(named[:3])}{more}"
+            return fault(self.text, *tree.span, problem)
+        cause = self.impossible[0]
+        attribute = self.space.attributes[cause.axis]
+        problem = f"this filter can never hold: no value of {attribute.name!r} fulfils it"
+        lo, hi = attribute.domain
+        if attribute.ordered and (lo, hi) != (-MAX, MAX):
+            low = attribute.literal(lo) if lo != -MAX else "any"
+            high = attribute.literal(hi) if hi != MAX else "any"
+            problem += f" in its domain, {low} to {high}"
+        node = cause.node if len(self.impossible) == 1 else tree
+        return fault(self.text, *node.span, problem)
+
+    def too_large(self, node: Node, region: Region) -> FilterError:
+        count = sum(map(size, region))
+        problem = (
+            f"this part makes {_number(count)} boxes, more than the {self.max_boxes:,} allowed"
+        )
+        worst = max(region, key=size)
+        factors = [
+            (len(ranges), self.space.names[axis]) for axis, ranges in worst if len(ranges) > 1
+        ]
+        if factors:
+            shown = [f"{number:,} ranges of {name!r}" for number, name in factors[:5]]
+            problem += f" ({' x '.join(shown)}{' x ...' if len(factors) > 5 else ''})"
+        return fault(self.text, *node.span, problem, _SPLIT)
+
+    def too_many_pairs(self, node: Node, alternatives: list[Region]) -> FilterError:
+        counts = [len(region) for region in alternatives]
+        shown = " x ".join(f"{count:,}" for count in counts[:8]) + " x ..." * (len(counts) > 8)
+        total = math.prod(counts)
+        problem = (
+            f"this part asks for {shown} = {_number(total)} combinations of alternatives, "
+            f"more than the {self.max_boxes:,} boxes allowed"
+        )
+        return fault(self.text, *node.span, problem, _SPLIT)
+
+
+_SPLIT = "split the filter into several subscriptions, or raise max_boxes"
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count < 10**12 else "over 10^12"
+
+
+def _value(word: Word) -> object:
+    """Return the value that a literal stands for; numbers exactly."""
+    if word.type == "BOOLEAN":
+        return word.lower() == "true"
+    quote = word[0]
+    if quote in QUOTES:
+        return word[1:-1].replace(quote * 2, quote)
+    return read_number(word)

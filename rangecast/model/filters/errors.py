@@ -1,0 +1,101 @@
+"""What is said about a word that stands in the wrong place: what was expected, what to do."""
+
+from __future__ import annotations
+
+import re
+
+from lark import UnexpectedToken
+
+from rangecast.errors import FilterError, near
+from rangecast.model.attributes import quoted
+from rangecast.model.filters.excerpts import clipped, fault
+from rangecast.model.filters.lexer import QUOTES, Word, Words
+
+_PHRASES = {
+    "AND": "'and'",
+    "OR": "'or'",
+    "COMMA": "','",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "BETWEEN": "'between'",
+    "IN": "'in'",
+    "NOT": "'not'",
+    "NULL": "'null'",
+    "ORDER": "<, <=, >, >=",
+    "SAME": "=, !=",
+}
+
+
+_DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9:.]+(?:Z|[+-][0-9:]+)?)?")
+"""A moment without quotes, which is cut into several numbers."""
+_GROUPED = re.compile(r"(?<![\w.,(])[0-9]{1,3}(?:,[0-9]{3})+\b")
+
+
+def _expected(accepted: set[str], unclosed: bool) -> str:
+    if {"NAME", "LPAR"} <= accepted:
+        return "a condition such as x > 5"
+    if "VALUE" in accepted:
+        return "a value" if "BOOLEAN" in accepted else "a number or a text in quotes"
+    if "NAME" in accepted:
+        return "the name of an attribute"
+    if {"SAME", "IS"} <= accepted:
+        return "a comparison such as =, <, between, in or is null"
+    if "OR" in accepted:
+        # The parser has closed the inner rules by now, so it doesn't list all that may follow.
+        return f"'and', 'or' or {_PHRASES['RPAR'] if unclosed else 'the end'}"
+    phrases = [phrase for kind, phrase in _PHRASES.items() if kind in accepted]
+    return " or ".join([", ".join(phrases[:-1]), phrases[-1]] if len(phrases) > 1 else phrases)
+
+
+def misplaced(text: str, error: UnexpectedToken, names: tuple[str, ...]) -> FilterError:
+    """Return the error about the word that the parser could not go on with."""
+    accepted = set(error.accepts or error.expected)
+    at_end = not isinstance(error.token, Word)
+    words = list(Words(None).lex(text if at_end else text[: error.token.start_pos]))
+    if at_end and not words:
+        return FilterError(
+            "the filter is empty; expected a condition such as x > 5",
+            "write true if it shall hold always",
+        )
+    found = Word("END", "", words[-1].end) if at_end else error.token
+    assert isinstance(found, Word)
+    shown = clipped(str(found))
+    if found.type == "NAME":
+        shown = f"the word {shown}"
+    elif found.type == "VALUE":
+        shown = f"the {'text' if found[0] in QUOTES else 'number'} {shown}"
+    else:
+        shown = "the end of the text" if at_end else f"'{shown}'"
+    kinds = [word.type for word in words]
+    expected = _expected(accepted, kinds.count("LPAR") > kinds.count("RPAR"))
+    to_do = _remedy(text, found, accepted, names)
+    return fault(text, found.start, found.end, f"expected {expected}, found {shown}", to_do)
+
+
+def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) -> str:
+    """Return what to do about a misplaced word, where the mistake can be guessed."""
+    word = clipped(str(found))
+    for pattern, advice in ((_DATE, "put a date in quotes"), (_GROUPED, "leave out the comma")):
+        for split in pattern.finditer(text):
+            if split.start() < found.start < split.end():
+                shown = quoted(split[0]) if pattern is _DATE else split[0].replace(",", "")
+                return f"{advice}: {shown}"
+    if "VALUE" in accepted and "NAME" not in accepted:
+        if found in names:
+            return "compare an attribute with a value; two attributes can't be compared"
+        if found.type == "NULL":
+            return "write `is null` or `is not null`"
+        return f"put a text in quotes: {quoted(word)}" if found.type == "NAME" else ""
+    if accepted == {"NAME"} and found.type == "VALUE":
+        return "compare an attribute with a value; its name stands without quotes, or in `...`"
+    if "IS" in accepted and found.type in ("AND", "OR", "RPAR", "END"):
+        return "compare the attribute with a value; write = true for a boolean"
+    if "NULL" in accepted:
+        return "use = to compare with a value"
+    if found.type == "NAME" and text[found.start - 1] in QUOTES:
+        return "write a quote inside a text twice"
+    if found.type == "NAME":
+        known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
+        guess = near(found.lower(), [k for k in known if k.isalpha()])
+        return guess if guess.startswith("did") else ""
+    return ""

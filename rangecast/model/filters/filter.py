@@ -1,0 +1,136 @@
+"""Filters: a text such as `age >= 18 and city in ('Rome', 'Oslo')` as a small set of boxes.
+
+A box lists only the attributes that it mentions, as (axis, lo, hi), ascending by axis. The boxes
+of a filter are in ascending order, none lies inside another, and no two of them could be one. An
+`or` gives several boxes; the filter holds where any of them does.
+
+The way there: `grammar` (text to tree), `meaning` (tree to region), `regions` (the algebra), and
+back to a text by `wording`. The language is on one page, docs/FILTERS.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.errors import FilterError, UsageError
+from rangecast.model.attributes import MISSING, OTHER, String
+from rangecast.model.filters.compile import MAX_BOXES, region_of
+from rangecast.model.filters.regions import Product, Region, absorbed, boxes, snapped, union
+from rangecast.model.filters.text import text_of
+from rangecast.model.space import Space
+
+if TYPE_CHECKING:
+    from rangecast.kernels.arrays import F64, I32
+
+Box = tuple[tuple[int, float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filter:
+    """Where a subscription holds: a set of boxes in a space. `str` gives a text that means it."""
+
+    space: Space
+    boxes: tuple[Box, ...]
+
+    @classmethod
+    def from_boxes(cls, space: Space, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Filter:
+        """Return the filter of one box, shape (d,), or of several, (boxes, d).
+
+        Bounds are snapped to the grid and clipped to the domain of their attribute. -inf to +inf
+        is an attribute that isn't mentioned.
+        """
+        lows = np.atleast_2d(np.asarray(lo, dtype=np.float64))
+        highs = np.atleast_2d(np.asarray(hi, dtype=np.float64))
+        if lows.shape != highs.shape or lows.shape[1:] != (len(space),):
+            given = f"{lows.shape}, {highs.shape}"
+            raise UsageError(f"lo and hi take the shape (boxes, {len(space)}); given: {given}")
+        region: Region = []
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            product = _product(space, low, high)
+            if product is not None:
+                region.append(product)
+        if not region:
+            raise FilterError("a filter of these boxes can never hold: no value lies in them")
+        return cls(space, _sparse(boxes(space.attributes, absorbed(region))))
+
+    def arrays(self) -> tuple[F64, F64]:
+        """Return the bounds, `lo` and `hi`, each (boxes, d)."""
+        lo, hi, _ = boxes_of(self.space, [self])
+        return lo, hi
+
+    def __str__(self) -> str:
+        return text_of(self.space, self.boxes)
+
+    def __repr__(self) -> str:
+        return f"Filter({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        # Boxes on strings are numbers of words in the vocabulary of one space.
+        return isinstance(other, Filter) and self.space is other.space and self.boxes == other.boxes
+
+    def __hash__(self) -> int:
+        return hash(self.boxes)
+
+
+def parse(space: Space, text: str, *, max_boxes: int = MAX_BOXES) -> Filter:
+    """Return the filter that a text means. More boxes than `max_boxes` are refused."""
+    return Filter(space, _sparse(region_of(space, text, max_boxes)))
+
+
+def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
+    """Return the boxes of many filters: `lo` and `hi`, (boxes, d), and `owner`, (boxes,)."""
+    owner: list[int] = []
+    places: list[int] = []
+    lows: list[float] = []
+    highs: list[float] = []
+    d = len(space)
+    for row, one in enumerate(filters):
+        if one.space is not space and one.space != space:
+            raise UsageError(f"filter {row} is of another space, {one.space}; expected {space}")
+        for box in one.boxes:
+            start = len(owner) * d
+            owner.append(row)
+            for axis, low, high in box:
+                places.append(start + axis)
+                lows.append(low)
+                highs.append(high)
+    lo = np.full((len(owner), d), -np.inf)
+    hi = np.full((len(owner), d), np.inf)
+    lo.reshape(-1)[places] = lows
+    hi.reshape(-1)[places] = highs
+    return lo, hi, np.asarray(owner, dtype=np.int32)
+
+
+def _sparse(region: Region) -> tuple[Box, ...]:
+    return tuple([tuple([(a, r[0][0], r[0][1]) for a, r in product]) for product in region])
+
+
+def _product(space: Space, low: Sequence[float], high: Sequence[float]) -> Product | None:
+    """Return a box given by its bounds as a product, `None` if no value lies in it."""
+    parts = []
+    for axis, (attribute, lo, hi) in enumerate(zip(space, low, high, strict=True)):
+        if not lo <= hi:
+            raise UsageError(f"{attribute.name!r}: the range {lo} to {hi} is empty or holds NaN")
+        if (lo, hi) == (-np.inf, np.inf):
+            continue
+        if isinstance(attribute, String):
+            _check_words(attribute, lo, hi)
+        ranges = union(attribute, snapped(attribute, lo, hi))
+        if not ranges:
+            return None
+        parts.append((axis, ranges))
+    return tuple(parts)
+
+
+def _check_words(attribute: String, lo: float, hi: float) -> None:
+    known = len(attribute.vocabulary)
+    if (OTHER > hi >= known) or (MISSING > lo > known):
+        raise UsageError(
+            f"{attribute.name!r}: the range {lo} to {hi} speaks of words that its vocabulary of "
+            f"{known:,} doesn't have; take the boxes from the space that they belong to"
+        )

@@ -1,0 +1,128 @@
+"""The words of filters: one regular expression cuts a text into them, comments left out.
+
+kind       text
+NAME       a word that isn't a keyword, or anything in `...`
+VALUE      a number, or a text in quotes
+BOOLEAN    true, false
+ORDER      <, <=, >, >=
+SAME       =, ==, !=, <>
+LPAR RPAR COMMA, and each other keyword as a kind of its own
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from lark import Token
+from lark.lexer import Lexer
+
+from rangecast.errors import FilterError
+from rangecast.model.filters.excerpts import clipped, fault
+
+DEEPEST = 100
+"""How deep parentheses may be nested."""
+
+QUOTES = "'\""
+KEYWORDS = {w: w.upper() for w in ("and", "or", "not", "between", "in", "is", "null")}
+KEYWORDS |= {"true": "BOOLEAN", "false": "BOOLEAN"}
+
+_WORDS = re.compile(
+    r"""(?:\s+|--[^\n]*|\#[^\n]*)*+(?:
+    (?P<WORD>[^\W\d]\w*)
+  | (?P<VALUE>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])
+      | '[^']*+(?:''[^']*+)*+' | "[^"]*+(?:""[^"]*+)*+")
+  | (?P<ORDER><=|>=|<(?!>)|>)
+  | (?P<SAME>==?|!=|<>)
+  | (?P<LPAR>\()
+  | (?P<RPAR>\))
+  | (?P<COMMA>,)
+  | (?P<NAME>`[^`]*+(?:``[^`]*+)*+`)
+  | (?P<BAD>[+-]?\.?[0-9][\w.]*|.)
+  | \Z)""",
+    re.VERBOSE | re.DOTALL,
+)
+_KINDS = ("", *_WORDS.groupindex)
+_INSTEAD = {"&": "use and", "|": "use or", "!": "use not"}
+_INSTEAD |= dict.fromkeys("+-*/%^", "there is no arithmetic; a sign touches its number, as in -5")
+_INSTEAD |= dict.fromkeys("\u2018\u2019\u201c\u201d", "use straight quotes, ' or \"")
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*\Z")
+
+
+class Word(Token):
+    """A token that knows its place only by offset; lines are counted when there is an error."""
+
+    __slots__ = ()
+    line = column = end_line = end_column = end_pos = None
+
+    def __new__(cls, kind: str, text: str, start: int) -> Word:
+        word = str.__new__(cls, text)
+        word.type = kind
+        word.start_pos = start
+        return word
+
+    @property
+    def start(self) -> int:
+        """Offset of the first character."""
+        return self.start_pos or 0
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last character."""
+        return self.start + len(self)
+
+
+class Words(Lexer):
+    """Cuts a text into words, in the shape that Lark asks of a lexer."""
+
+    def __init__(self, _options: Any):
+        pass
+
+    def lex(self, text: Any) -> Iterator[Word]:  # type: ignore[override]
+        depth = 0
+        keyword = KEYWORDS.get
+        for match in _WORDS.finditer(text):
+            group = match.lastindex
+            if group is None:
+                return
+            kind = _KINDS[group]
+            text_of_word = match[group]
+            start = match.start(group)
+            if kind == "WORD":
+                kind = keyword(text_of_word.lower(), "NAME")
+            elif kind == "LPAR":
+                depth += 1
+                if depth > DEEPEST:
+                    problem = f"parentheses are nested more than {DEEPEST} deep"
+                    to_do = "leave out those that aren't needed"
+                    raise fault(text, start, start + 1, problem, to_do)
+            elif kind == "RPAR":
+                depth -= 1
+            elif kind == "BAD":
+                raise _unreadable(text, start, text_of_word)
+            yield Word(kind, text_of_word, start)
+
+
+def name_text(name: str) -> str:
+    """Return an attribute's name as a filter writes it."""
+    if _PLAIN_NAME.match(name) and name.lower() not in KEYWORDS:
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _unreadable(text: str, at: int, found: str) -> FilterError:
+    if found in ("'", '"', "`"):
+        what = "name" if found == "`" else "text"
+        return fault(
+            text,
+            at,
+            at + 1,
+            f"the {what} that begins here has no closing {found}",
+            f"close it; a {found} inside it is written twice",
+        )
+    if len(found) > 1:
+        problem = f"{clipped(found)} is not a number"
+        return fault(text, at, at + len(found), problem, "put a text in quotes, a name in `...`")
+    to_do = _INSTEAD.get(found, "")
+    return fault(text, at, at + 1, f"the character {found!r} has no meaning here", to_do)

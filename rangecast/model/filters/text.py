@@ -1,0 +1,149 @@
+"""Boxes back to a text that a person would write, and that parses to the same boxes.
+
+Boxes that differ on one attribute only are written as one conjunction. A set of ranges is written
+both as what it holds and as what it leaves out, and the shorter text is taken: `x != 5` rather
+than `x < 5 or x > 5`, `symbol != 'A'` rather than a list of all others. An end of a range is
+written as `<` or `<=`, whichever number is shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta, timezone
+
+from rangecast.model.attributes import (
+    EPOCH,
+    OTHER,
+    Attribute,
+    Hierarchy,
+    Interval,
+    String,
+    quoted,
+)
+from rangecast.model.filters.lexer import name_text
+from rangecast.model.filters.regions import (
+    FARTHEST_ZONE,
+    NULL,
+    Ranges,
+    after,
+    before,
+    complement,
+    joined,
+)
+from rangecast.model.space import Space
+
+
+def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -> str:
+    """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention."""
+    products = [tuple((axis, ((lo, hi),)) for axis, lo, hi in box) for box in boxes]
+    alternatives = []
+    for product in joined(space.attributes, products):
+        several = len(product) > 1
+        parts = [_condition(space.attributes[axis], ranges, several) for axis, ranges in product]
+        alternatives.append(" and ".join(parts) or "true")
+    return " or ".join(alternatives)
+
+
+def _condition(attribute: Attribute, ranges: Ranges, in_conjunction: bool) -> str:
+    """Return the text of a set of ranges, in parentheses where an `or` in it needs them."""
+    name = name_text(attribute.name)
+    known = ranges[:-1] if ranges[-1] == NULL else ranges
+    alternatives = [f"{name} is null"] if ranges[-1] == NULL else []
+    if known == (attribute.domain,):
+        alternatives.insert(0, f"{name} is not null")
+    elif known:
+        held = _ordered_texts if attribute.ordered else _listed_texts
+        alternatives = [*held(attribute, name, known), *alternatives]
+    text = " or ".join(alternatives)
+    return f"({text})" if in_conjunction and len(alternatives) > 1 else text
+
+
+def _listed_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]:
+    included = _among(name, "=", "in", _words(attribute, ranges))
+    excluded = _among(name, "!=", "not in", _words(attribute, complement(attribute, ranges)))
+    if isinstance(attribute, String):  # only one side of it can be listed
+        return [excluded if ranges[-1][1] == OTHER else included]
+    return [included if len(included) <= len(excluded) else excluded]
+
+
+def _among(name: str, sign: str, word: str, literals: list[str]) -> str:
+    if len(literals) == 1:
+        return f"{name} {sign} {literals[0]}"
+    return f"{name} {word} ({', '.join(literals)})"
+
+
+def _words(attribute: Attribute, ranges: Ranges) -> list[str]:
+    """Return the literals that together are the ranges."""
+    words: list[str] = []
+    for lo, hi in ranges:
+        if isinstance(attribute, Hierarchy):
+            words.extend(map(quoted, attribute.concepts(lo, hi)))
+        elif hi < OTHER:
+            words.extend(attribute.literal(float(code)) for code in range(int(lo), int(hi) + 1))
+    return words
+
+
+def _ordered_texts(attribute: Attribute, name: str, ranges: Ranges) -> list[str]:
+    """Return the alternatives of the shorter text: what is held, or what is left out."""
+    held = [_span(attribute, name, one) for one in ranges if one[0] != one[1]]
+    points = [_literal(attribute, lo) for lo, hi in ranges if lo == hi]
+    if points:
+        held.append(_among(name, "=", "in", points))
+    if len(ranges) == 1:
+        return held
+    whole = ranges[0][0], ranges[-1][1]
+    left_out = [_span(attribute, name, whole)] if whole != attribute.domain else []
+    gaps = [gap for gap in complement(attribute, ranges) if whole[0] < gap[0] < whole[1]]
+    left_out += [_outside(attribute, name, one) for one in gaps if one[0] != one[1]]
+    points = [_literal(attribute, lo) for lo, hi in gaps if lo == hi]
+    if points:
+        left_out.append(_among(name, "!=", "not in", points))
+    excluded = " and ".join(left_out)
+    # A `not (...)` is harder to read than its letters say.
+    length = len(excluded) + len("not ") * excluded.count("not (")
+    return held if len(" or ".join(held)) <= length else [excluded]
+
+
+def _outside(attribute: Attribute, name: str, one: Interval) -> str:
+    text = _span(attribute, name, one)
+    between = f"{name} between "
+    if text.startswith(between):
+        return f"{name} not between {text[len(between) :]}"
+    return f"not ({text})"
+
+
+def _span(attribute: Attribute, name: str, one: Interval) -> str:
+    """Return the text of one range that isn't a point and not the whole domain."""
+    lo, hi = one
+    if lo == attribute.domain[0]:
+        return f"{name} {_end(attribute, hi, '<=', '<', after(attribute, hi))}"
+    if hi == attribute.domain[1]:
+        return f"{name} {_end(attribute, lo, '>=', '>', before(attribute, lo))}"
+    low_sign, low = _end(attribute, lo, "<=", "<", before(attribute, lo)).split(" ", 1)
+    high = _end(attribute, hi, "<=", "<", after(attribute, hi))
+    if low_sign == "<=" and high.startswith("<="):
+        return f"{name} between {low} and {high[3:]}"
+    return f"{low} {low_sign} {name} {high}"
+
+
+def _end(attribute: Attribute, end: float, closed: str, opened: str, neighbour: float) -> str:
+    """Return a sign and a literal for one end of a range: `<= 4` unless `< 5` is shorter."""
+    texts = []
+    for sign, coordinate in ((closed, end), (opened, neighbour)):
+        try:
+            texts.append((sign, _literal(attribute, coordinate)))
+        except OverflowError:  # a moment after the last year; its neighbour is in it
+            continue
+    # One digit less is no reason: `>= 1000` reads better than `> 999`.
+    sign, literal = texts[-1] if len(texts[-1][1]) + 1 < len(texts[0][1]) else texts[0]
+    return f"{sign} {literal}"
+
+
+def _literal(attribute: Attribute, coordinate: float) -> str:
+    try:
+        return attribute.literal(coordinate)
+    except OverflowError:
+        # In the first and last days of the calendar a moment may have no date in UTC.
+        zone = FARTHEST_ZONE if coordinate < 0 else -FARTHEST_ZONE
+        moment = EPOCH + (timedelta(microseconds=int(coordinate)) + zone)
+        return quoted(moment.replace(tzinfo=timezone(zone)).isoformat())

@@ -1,0 +1,1 @@
+"""The ranking structures of paper 003; auto never takes them."""

@@ -1,0 +1,32 @@
+"""The scored R-tree (paper 003, section 2.2.3): boxes by score in pages of b, hulls above them.
+
+A walk goes through it depth first, left first, so it finds boxes in the order of their scores. It
+opens every page whose hull holds the value, and hulls of boxes that only have their scores in
+common are wide: many of them are holes. 20 bytes a box, and 1/(b - 1) of that for the pages above.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.model.boxes import Boxes
+from rangecast.rank.papers.source import Axis, Nodes, Source, Tree, axes_of, joined, packed
+
+BRANCHING = 50
+"""Slots of a page, as in the paper's Table 1."""
+
+
+def single_list(axis: Axis, branching: int) -> Tree | None:
+    """Return the tree of one node whose list has the boxes of an attribute in the given order."""
+    if not len(axis.box):
+        return None
+    root, pages = packed(axis.box, axis.lo, axis.hi, np.array([len(axis.box)]), branching)
+    nowhere = np.array([-1])
+    return Tree(Nodes(np.zeros(1), nowhere, nowhere), root, pages)
+
+
+def rtree(boxes: Boxes, *, relaxed: bool = False, branching: int = BRANCHING) -> Source:
+    """Build the scored R-trees of all attributes."""
+    axes = axes_of(boxes, relaxed=relaxed)
+    trees = [single_list(axis, branching) for axis in axes]
+    return joined(trees, boxes, relaxed=relaxed)

@@ -1,0 +1,200 @@
+"""How `slabs` finds the k best that hold an event on all attributes.
+
+With a single attribute most events have their k in a list. The others are searched for one by one
+(`slabs_each`) if they are few, together if they are many (`slabs_together`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, U8, U64
+from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO, pointer
+from rangecast.kernels.grid import cell_in_table
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.kernels.lanes import TABLE_ROWS
+from rangecast.rank.result import TESTED, WORDS
+from rangecast.rank.slabs.each import EACH_LONGS, EACH_WORDS, room_in, search_each
+from rangecast.rank.slabs.layout import LIST, LIST_POWERS, LISTED
+from rangecast.rank.slabs.together import (
+    FEW,
+    LONGS,
+    MASKS,
+    MOST_AXES,
+    TOGETHER,
+    search_together,
+)
+from rangecast.rank.slabs.view import Asked, Found, Lists, Living, View, encode, is_alive, look
+
+_MOST_RANKS = 1 << 22
+"""Ranks that may be kept at a time, if no event alone has more."""
+
+
+@jit
+def _from_list(
+    lists: Lists, living: Living, whole: bool, value: float, k: int, rows: Any, scores: Any, at: int
+) -> int:
+    """Write the best of an event from its list; return how many, -1 if the list isn't enough.
+
+    whole   a list that isn't full has all that hold the event
+    """
+    cell = cell_in_table(lists.edges, ZERO, lists.edge_count[0], value, LIST_POWERS)
+    begin, count = cell * LIST, lists.counts[cell]
+    if not living.has_dead and count >= k:
+        for i in range(k):
+            rows[at + i] = lists.rows[begin + i]
+        for i in range(k):
+            scores[at + i] = lists.scores[begin + i]
+        return k
+    filled = ZERO
+    for i in range(begin, begin + count):
+        if filled < k and is_alive(living, lists.rows[i]):
+            rows[at + filled] = lists.rows[i]
+            scores[at + filled] = lists.scores[i]
+            filled += 1
+    return filled if filled == k or (whole and count < LIST) else -1
+
+
+class _Room(NamedTuple):
+    """What is needed to search for some events together."""
+
+    ends: F64
+    """(1 or 2, events * d) the events themselves: one, or above and below."""
+    codes: U8
+    """(1 or 2, events * d)"""
+    ranks: I32
+    """(events * (k + 1),)"""
+    counts: I64
+    """(events,)"""
+    last: I32
+    """(events,)"""
+
+
+@jit
+def _search(
+    view: View,
+    is_span: bool,
+    events: int,
+    k: int,
+    room: _Room,
+    longs: I64,
+    words: U64,
+) -> tuple[int, int]:
+    """Write the ranks of the best of some events; return the work."""
+    second = 1 if is_span else 0
+    asked = Asked(
+        pointer(room.ends, 0),
+        pointer(room.ends, second * room.ends.shape[1]),
+        pointer(room.codes, 0),
+        pointer(room.codes, second * room.codes.shape[1]),
+        is_span,
+    )
+    out = Found(pointer(room.ranks, 0), k, pointer(room.counts, 0), pointer(room.last, 0))
+    each = room_in(longs, words)
+    for e in range(events):
+        room.counts[e], room.last[e] = 0, -1
+        encode(view, asked.above, e * view.d, asked.above_codes)
+        if is_span:
+            encode(view, asked.below, e * view.d, asked.below_codes)
+    visited = tested = ZERO
+    if events < FEW or view.d > MOST_AXES:
+        for e in range(events):
+            compared, boxes = search_each(view, asked, e, ZERO, view.last_band, each, out)
+            visited += compared
+            tested += boxes
+        return visited, tested
+    group = np.empty((LANES, view.d), np.uint8)
+    table = np.empty(((1 + second) * view.d * TABLE_ROWS + 1) * LANE_WORDS, np.uint64)
+    more_longs, more_words = np.empty(LONGS, np.int64), np.empty(MASKS, np.uint64)
+    visited, tested = search_together(
+        view, asked, events, each, out, group, table, more_longs, more_words
+    )
+    return visited, tested
+
+
+@jit
+def search_exact(
+    table: I64,
+    above: F64,
+    below: F64,
+    is_span: bool,
+    names: I32,
+    died: I64,
+    edit: int,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+    counters: I64,
+) -> None:
+    """Write the best of each event, as many as there is room.
+
+    table               see `addresses`
+    above, below        (events, d) a box holds an event if lo <= above and below <= hi
+    is_span             whether the two differ
+    names, died, edit   see `Life`
+    """
+    view = look(table, names, died, edit)
+    events, k = rows.shape
+    to_rows, to_scores = pointer(rows, 0), pointer(scores, 0)
+    left = np.empty(events, np.int64)
+    todo = ZERO
+    listed = view.lists.are_there and k <= LIST and not is_span
+    whole = view.boxes <= LISTED
+    lists, living = view.lists, view.living
+    for e in range(events):
+        counts[e] = -1
+        if listed:
+            value = above[e, 0]
+            counts[e] = _from_list(lists, living, whole, value, k, to_rows, to_scores, e * k)
+        left[todo] = e
+        todo += counts[e] < 0
+    if todo == 0:
+        return
+    size = min(todo, max(1, min(TOGETHER, _MOST_RANKS // (k + 1))))
+    sides, d = 1 + is_span, view.d
+    room = _Room(
+        np.empty((sides, size * d)),
+        np.empty((sides, size * d), np.uint8),
+        np.empty(size * (k + 1), np.int32),
+        np.empty(size, np.int64),
+        np.empty(size, np.int32),
+    )
+    longs, words = np.empty(EACH_LONGS, np.int64), np.zeros(EACH_WORDS, np.uint64)
+    for first in range(0, todo, size):
+        some = left[first : min(first + size, todo)]
+        for i in range(len(some)):
+            for j in range(d):
+                room.ends[0, i * d + j] = above[some[i], j]
+                if is_span:
+                    room.ends[1, i * d + j] = below[some[i], j]
+        visited, tested = _search(view, is_span, len(some), k, room, longs, words)
+        counters[WORDS] += visited
+        counters[TESTED] += tested
+        ranks = pointer(room.ranks, 0)
+        for i in range(len(some)):
+            e = some[i]
+            counts[e] = room.counts[i]
+            for at in range(room.counts[i]):
+                rank = ranks[i * (k + 1) + at]
+                to_rows[e * k + at] = view.owner[rank]
+                to_scores[e * k + at] = view.worth[rank]
+
+
+@jit_single
+def search_exact_one(
+    table: I64,
+    above: F64,
+    below: F64,
+    is_span: bool,
+    names: I32,
+    died: I64,
+    edit: int,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+    counters: I64,
+) -> None:
+    """As `search_exact`, without giving up the GIL."""
+    search_exact(table, above, below, is_span, names, died, edit, rows, scores, counts, counters)

@@ -1,0 +1,92 @@
+"""Score-ordered slabs: the k best in any number of dimensions, without a structure an attribute.
+
+The idea. Boxes lie best first, in blocks of 64, their bounds as codes of a byte. A block is
+compared with an event in two instructions an attribute; the bits that are left are its matches, and
+the search stops when it has k. Only where an event shares a slab with a bound is the box itself
+looked at. So an event that many subscriptions hold is done after a few blocks; one that few hold
+looks at the hulls of all, and into the blocks near it.
+
+With a single attribute, the best of each cell between the bounds of the 1024 best boxes are written
+down: most events then only look up a list.
+
+An event may be a span of values on some attributes. It is compared as its two ends: a box that it
+must overlap begins before its end and ends after its beginning; one that must contain it, the other
+way round.
+
+Layout: see `slabs_layout`. Work: `words` of 64 comparisons, boxes `tested` exactly.
+The structure is our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.model.boxes import Boxes
+from rangecast.rank.life import ALL, Life
+from rangecast.rank.result import Best, Work, checked, new_best, new_counters
+from rangecast.rank.slabs.exact import search_exact, search_exact_one
+from rangecast.rank.slabs.layout import lay_out
+from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
+from rangecast.rank.slabs.view import addresses
+
+How = Literal["overlap", "contain"]
+
+
+class Slabs:
+    """The best subscriptions of events by the slabs that they and the bounds of boxes lie in."""
+
+    name = "slabs"
+
+    def __init__(self, boxes: Boxes, *, relaxed: bool = False):
+        self.dimensions, self.rows = boxes.dimensions, boxes.rows
+        self.relaxed = relaxed
+        self.layout = lay_out(boxes, relaxed=relaxed)
+        self._table = addresses(self.layout)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays held; the boxes are among them."""
+        return sum(array.nbytes for array in self.layout)
+
+    def best(self, points: F64, k: int, *, life: Life = ALL) -> Best:
+        """Return the k best of each event."""
+        events = checked(points, self.dimensions, k)
+        if not self.relaxed:
+            return self._exact(events, events, k, life, is_span=False)
+        search = search_relaxed_one if len(events) == 1 else search_relaxed
+        rows, scores, counts = new_best(len(events), min(k, self.rows))
+        counters = new_counters(levels=0)
+        search(self._table, events, *life, rows, scores, counts, counters)
+        return Best(rows, scores, counts, Work.of(counters))
+
+    def best_spans(self, lo: F64, hi: F64, k: int, how: How, *, life: Life = ALL) -> Best:
+        """Return the k best of events that are spans, (events, d) from lo to hi, both included.
+
+        how    `overlap`: a subscription must meet the span; `contain`: hold all of it.
+        """
+        if self.relaxed:
+            raise UsageError("events that are spans are ranked exactly; give relaxed=False")
+        if how not in ("overlap", "contain"):
+            raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
+        first, last = checked(lo, self.dimensions, k), checked(hi, self.dimensions, k)
+        if first.shape != last.shape or not (first <= last).all():
+            raise UsageError("a span begins where it ends or before; some given don't")
+        above, below = (last, first) if how == "overlap" else (first, last)
+        return self._exact(above, below, k, life, is_span=True)
+
+    def _exact(self, above: F64, below: F64, k: int, life: Life, *, is_span: bool) -> Best:
+        search = search_exact_one if len(above) == 1 else search_exact
+        rows, scores, counts = new_best(len(above), min(k, self.rows))
+        counters = new_counters(levels=0)
+        search(self._table, above, below, is_span, *life, rows, scores, counts, counters)
+        return Best(rows, scores, counts, Work.of(counters))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for array in state["layout"]:
+            array.flags.writeable = False
+        self.__dict__.update(state, _table=addresses(state["layout"]))

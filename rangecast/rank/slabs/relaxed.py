@@ -1,0 +1,158 @@
+"""How `slabs` finds the k best by the weights of the attributes that hold.
+
+Boxes lie by the most that they can get. So when the k-th best so far has more than the first box of
+the next block can get, the search is over; as much isn't enough, as that box may have arrived
+earlier. At worst all blocks are looked at, which costs n d / 32 instructions and the sums: that is
+why hundreds of attributes are no harm. Weights are summed in attribute order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, U8
+from rangecast.kernels.bits import ZERO, lowest_bit, meeting, pointer, sharing
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.jit import jit, jit_single
+from rangecast.kernels.lanes import SLOT_BYTES
+from rangecast.rank.result import TESTED, WORDS
+from rangecast.rank.slabs.view import Terms, View, encode, is_alive, look
+from rangecast.rank.top import insert, insert_once
+
+
+@jit
+def _term(terms: Terms, d: int, place: int, wanted: int) -> int:
+    """Return the term of a box for an attribute that it mentions."""
+    if terms.are_all:
+        return place * d + wanted
+    term = terms.first[place]
+    while terms.axis[term] != wanted:
+        term += 1
+    return int(term)
+
+
+@jit
+def _held(
+    terms: Terms,
+    d: int,
+    block: int,
+    codes: Any,
+    at: int,
+    rough: np.uint64,
+    axis: int,
+    code: int,
+    value: float,
+) -> tuple[np.uint64, int]:
+    """Return which boxes of a block hold a value of an attribute, and those tested."""
+    mask = meeting(codes, at, at + BLOCK, code, code)
+    doubt = mask & rough & sharing(codes, at, at + BLOCK, code, code)
+    tested = ZERO
+    while doubt:
+        i = lowest_bit(doubt)
+        doubt &= doubt - np.uint64(1)
+        term = _term(terms, d, block * BLOCK + i, axis)
+        if not (terms.bounds[2 * term] <= value and value <= terms.bounds[2 * term + 1]):
+            mask ^= np.uint64(1) << np.uint64(i)
+        tested += 1
+    return mask, tested
+
+
+@jit
+def _search(
+    view: View, points: Any, codes: Any, totals: Any, rows: I32, scores: F64
+) -> tuple[int, int, int]:
+    """Write the best of an event; return how many, and the work. A place is a rank here."""
+    k, d, terms = len(rows), view.d, view.terms
+    filled = block = words = tested = ZERO
+    while block < view.last_block and not (
+        filled == k and scores[k - 1] > view.worth[block * BLOCK]
+    ):
+        some = np.uint64(0)
+        for i in range(BLOCK):
+            totals[i] = 0.0
+        begin, end = view.first_slot[block], view.first_slot[block + 1]
+        words += end - begin
+        for slot in range(begin, end):
+            axis, at = view.attributes[slot], slot * SLOT_BYTES
+            rough, code, value = view.rough[axis], codes[axis], points[axis]
+            mask, boxes = _held(terms, d, block, view.codes, at, rough, axis, code, value)
+            tested += boxes
+            some |= mask
+            while mask:
+                i = lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                if terms.have_weights:
+                    totals[i] += terms.weights[_term(terms, d, block * BLOCK + i, axis)]
+                else:
+                    totals[i] += 1.0
+        while some:
+            i = lowest_bit(some)
+            some &= some - np.uint64(1)
+            row = view.owner[block * BLOCK + i]
+            if filled == k and totals[i] < scores[k - 1]:
+                continue
+            if not is_alive(view.living, row):
+                continue
+            if view.several[0]:
+                filled = insert_once(rows, scores, filled, row, totals[i])
+            else:
+                filled = insert(rows, scores, filled, row, totals[i])
+        block += 1
+    return filled, words, tested
+
+
+@jit
+def _search_all(
+    view: View,
+    points: F64,
+    codes: U8,
+    totals: F64,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+    counters: I64,
+) -> None:
+    """Write the best of each event; `codes` and `totals` are room for one."""
+    its_codes, sums = pointer(codes, 0), pointer(totals, 0)
+    for e in range(len(points)):
+        mine = pointer(points, e * view.d)
+        encode(view, mine, ZERO, its_codes)
+        counts[e], words, tested = _search(view, mine, its_codes, sums, rows[e], scores[e])
+        counters[WORDS] += words
+        counters[TESTED] += tested
+
+
+@jit
+def search_relaxed(
+    table: I64,
+    points: F64,
+    names: I32,
+    died: I64,
+    edit: int,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+    counters: I64,
+) -> None:
+    """Write the best of each event, as many as there is room; see `search_exact`."""
+    view = look(table, names, died, edit)
+    codes, totals = np.empty(view.d, np.uint8), np.empty(BLOCK)
+    _search_all(view, points, codes, totals, rows, scores, counts, counters)
+
+
+@jit_single
+def search_relaxed_one(
+    table: I64,
+    points: F64,
+    names: I32,
+    died: I64,
+    edit: int,
+    rows: I32,
+    scores: F64,
+    counts: I64,
+    counters: I64,
+) -> None:
+    """As `search_relaxed`, without giving up the GIL."""
+    search_relaxed(table, points, names, died, edit, rows, scores, counts, counters)

@@ -1,0 +1,211 @@
+"""How `slabs` finds the best of many events: LANES of them are compared with a box at once.
+
+See `kernels.lanes`. The boxes of a band are taken best first. Events that have their k drop out
+after each band, so that the others move together. Where the hulls of blocks leave hardly anything
+to compare, or most boxes hold, one event at a time is faster: some events of each band are tried.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rangecast.kernels.arrays import I64, U8, U64
+from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO, bits_set, bits_up_to, list_bits, pointer
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.jit import jit
+from rangecast.kernels.lanes import TABLE_ROWS, list_lanes, tabulate
+from rangecast.rank.slabs.each import BAND, Room, hulls_met, search_each
+from rangecast.rank.slabs.view import Asked, Found, View, holds, is_new
+
+FEW = 96
+"""Events that aren't worth a table."""
+MOST_AXES = 32
+"""With more attributes the tables are too large to stay near the processor."""
+_TRIED = 16
+"""Events of LANES whose hulls are looked at."""
+_TABLE = 16
+"""Comparing LANES events with the boxes of a block takes as long as so many of them one by one."""
+_HITS = 4
+"""Matches whose writing takes so much longer together as comparing an event with a block."""
+_PIECE = 64
+"""Boxes that are compared before what was found is read."""
+TOGETHER = 16 * LANES
+"""Events that move together: what is written of them stays near the processor."""
+_RECORDS = (_PIECE + 1) * LANE_WORDS
+LONGS = TOGETHER + BAND + _RECORDS + _PIECE * LANES + 4
+MASKS = LANE_WORDS + _RECORDS
+
+
+class Lanes(NamedTuple):
+    """Pointers to what is needed to compare a band with LANES events."""
+
+    above: Any
+    below: Any
+    """Tables of the events."""
+    places: Any
+    """Of the boxes of the band, by rank."""
+    keys: Any
+    masks: Any
+    """Records: 8 * rank + which 64 events, and which of them."""
+    hits: Any
+    """LANES * rank + event"""
+    lanes: Any
+    """A bit for each event that there is."""
+
+
+@jit
+def _pays(
+    view: View, band: int, asked: Asked, members: Any, begin: int, end: int, counts: Any
+) -> tuple[bool, int]:
+    """Whether to compare all boxes of a band with these events, by the hulls that some meet.
+
+    Where many boxes hold an event, they are written faster one event at a time. Of the first band
+    that isn't known; if its bounds are there as they are, comparing these is fastest.
+
+    Returns the words that it took as well.
+    """
+    if band == 0 and view.has_head:
+        return False, ZERO
+    tried = met = found = ZERO
+    for i in range(begin, end, max(1, (end - begin) // _TRIED)):
+        met += bits_set(hulls_met(view, band, asked, members[i] * view.d))
+        found += counts[members[i]]
+        tried += 1
+    words = tried * (view.hull_first[band + 1] - view.hull_first[band])
+    blocks = view.bands[band + 1] - view.bands[band]
+    hits = found * blocks // max(1, view.bands[band])  # as many more as there were so far
+    events = end - begin
+    return (_HITS * met - hits) * events > _HITS * _TABLE * blocks * tried, words
+
+
+@jit
+def _tabulate(
+    given: Any, d: int, members: Any, begin: int, end: int, codes: U8, table: U64
+) -> None:
+    """Make the table of the members from begin to before end, by the codes given."""
+    for i in range(begin, end):
+        for j in range(d):
+            codes[i - begin, j] = given[members[i] * d + j]
+    tabulate(codes[: end - begin], 1, table)
+
+
+@jit
+def _compare(
+    view: View, band: int, asked: Asked, members: Any, begin: int, room: Lanes, out: Found
+) -> tuple[int, int]:
+    """Give all boxes of a band to the events that they hold; return the work.
+
+    members   the events; those whose tables are in `room` are from begin on
+    """
+    k, d, terms = out.k, view.d, view.terms
+    base = view.bands[band] * BLOCK
+    last = min(view.bands[band + 1] * BLOCK, view.boxes)
+    words = tested = ZERO
+    for first in range(base, last, _PIECE):
+        filled = ZERO
+        for rank in range(first, min(first + _PIECE, last)):
+            place = room.places[rank - base]
+            slot, end = view.first_slot[place >> 6], view.first_slot[(place >> 6) + 1]
+            words += (end - slot) * LANE_WORDS
+            filled = list_lanes(
+                room.above,
+                room.below,
+                view.codes,
+                view.attributes,
+                slot,
+                end,
+                place & 63,
+                room.lanes,
+                room.masks,
+                room.keys,
+                filled,
+                rank * LANE_WORDS,
+            )
+        hits = ZERO
+        for i in range(filled):
+            hits = list_bits(room.masks[i], room.keys[i] * 64, room.hits, hits)
+        tested += 0 if view.is_exact else hits
+        for i in range(hits):
+            rank = room.hits[i] // LANES
+            e = members[begin + room.hits[i] % LANES]
+            so_far = out.counts[e]
+            held = so_far < k
+            if not view.is_exact:
+                place = room.places[rank - base]
+                held &= holds(terms, d, place, asked.above, asked.below, e * d)
+            if not view.is_simple:
+                held = held and is_new(view.living, view.owner[rank], out.last, e)
+            out.ranks[e * (k + 1) + so_far] = rank  # counts if it held: a branch would cost more
+            out.counts[e] = so_far + held
+    return words, tested
+
+
+@jit
+def search_together(
+    view: View,
+    asked: Asked,
+    events: int,
+    each: Room,
+    out: Found,
+    codes: U8,
+    table: U64,
+    longs: I64,
+    words: U64,
+) -> tuple[int, int]:
+    """Search for up to TOGETHER events; return the work.
+
+    codes, table, longs, words   room: (LANES, d), d tables or twice as many, LONGS, MASKS
+    """
+    d = view.d
+    rows = d * TABLE_ROWS * LANE_WORDS
+    skip = -(table.ctypes.data >> 3) % LANE_WORDS  # rows shouldn't straddle two cache lines
+    above = table[skip : skip + rows]
+    below = table[skip + rows : skip + 2 * rows] if asked.is_span else above
+    members = pointer(longs, 0)
+    room = Lanes(
+        pointer(above, 0),
+        pointer(below, 0),
+        pointer(longs, TOGETHER),
+        pointer(longs, TOGETHER + BAND),
+        pointer(words, LANE_WORDS),
+        pointer(longs, TOGETHER + BAND + _RECORDS),
+        pointer(words, 0),
+    )
+    left = events
+    for i in range(left):
+        members[i] = i
+    visited = tested = band = ZERO
+    while band < view.last_band and left >= FEW:
+        base = view.bands[band] * BLOCK
+        for place in range(base, min(view.bands[band + 1] * BLOCK, view.boxes)):
+            room.places[view.rank[place] - base] = place
+        for begin in range(0, left, LANES):
+            end = min(begin + LANES, left)
+            pays, compared = _pays(view, band, asked, members, begin, end, out.counts)
+            visited += compared
+            if pays:
+                _tabulate(asked.above_codes, d, members, begin, end, codes, above)
+                if asked.is_span:
+                    _tabulate(asked.below_codes, d, members, begin, end, codes, below)
+                for w in range(LANE_WORDS):
+                    room.lanes[w] = bits_up_to(end - begin - 64 * w)
+                compared, boxes = _compare(view, band, asked, members, begin, room, out)
+                visited += compared
+                tested += boxes
+            else:
+                for i in range(begin, end):
+                    e = members[i]
+                    compared, boxes = search_each(view, asked, e, band, band + 1, each, out)
+                    visited += compared
+                    tested += boxes
+        still = ZERO
+        for i in range(left):
+            members[still] = members[i]
+            still += out.counts[members[i]] < out.k
+        left = still
+        band += 1
+    for i in range(left):
+        compared, boxes = search_each(view, asked, members[i], band, view.last_band, each, out)
+        visited += compared
+        tested += boxes
+    return visited, tested

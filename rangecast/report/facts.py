@@ -1,0 +1,122 @@
+"""What the page about matching shows, as plain numbers and arrays.
+
+Whoever has them can have the page. Parts without data are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rangecast.kernels.arrays import F64, I64
+
+
+class Busy(NamedTuple):
+    """A subscription with many matches."""
+
+    subscription: str
+    matches: int
+    filter: str
+
+
+class BestOf(NamedTuple):
+    """An event, and the subscriptions that rank best for it."""
+
+    event: str
+    best: Sequence[tuple[str, float, str]]
+    """Subscription, score and filter, best first."""
+
+
+class Proof(NamedTuple):
+    """A result that was compared with the local engine's answer."""
+
+    name: str
+    events: int
+    matches: int
+    missing: int
+    extra: int
+    twice: int
+    other: int
+    """Differences of any other kind."""
+    holds: bool
+
+
+class MicroBatch(NamedTuple):
+    """One batch of a stream."""
+
+    events: int
+    matches: int
+    seconds: float
+    version: int
+
+
+class Stage(NamedTuple):
+    """A part of the run, and how long it took."""
+
+    name: str
+    seconds: float
+    events: int = 0
+    """Events that went through it; 0: it has to do with none."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Events by a value, or by a span of time: how many, and how many of them nobody wanted."""
+
+    attribute: str
+    labels: Sequence[str] | npt.NDArray[np.datetime64]
+    events: I64
+    unwanted: I64
+
+
+@dataclass(frozen=True)
+class Region:
+    """Counts over two attributes, (y, x); edges ascend, one more than there are cells."""
+
+    x: str
+    y: str
+    x_edges: F64
+    y_edges: F64
+    events: I64
+    matches: I64
+
+
+@dataclass(frozen=True)
+class MatchReport:
+    """All that the page shows."""
+
+    title: str
+    lead: str
+    per_event: I64
+    """Matches of each event."""
+    per_subscription: I64
+    """Matches of each subscription."""
+    busiest: Sequence[Busy] = ()
+    idle: Sequence[tuple[str, str]] = ()
+    """Some subscriptions without a match: the id and the filter."""
+    best: Sequence[BestOf] = ()
+    """Some events with their best subscriptions."""
+    over_time: Group | None = None
+    by_value: Group | None = None
+    region: Region | None = None
+    stages: Sequence[Stage] = ()
+    stream: Sequence[MicroBatch] = ()
+    changes: str = ""
+    """What changed about the subscriptions while the stream ran."""
+    proofs: Sequence[Proof] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    foot: str = ""
+
+    @property
+    def events(self) -> int:
+        """How many events there were."""
+        return len(self.per_event)
+
+    @property
+    def unwanted(self) -> int:
+        """How many of them matched nothing."""
+        return int((self.per_event == 0).sum())

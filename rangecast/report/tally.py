@@ -1,0 +1,169 @@
+"""What a report shows, counted from the files of a run: events, subscriptions and a result.
+
+Memory: a few numbers an event and one a subscription; the result streams through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.match.claims import rows_of
+from rangecast.model.attributes import Category, Hierarchy, Integer, Number, Timestamp
+from rangecast.model.boxes import Boxes
+from rangecast.model.events import Events
+from rangecast.model.filters.text import text_of
+from rangecast.model.ids import Places
+from rangecast.model.space import Space
+from rangecast.report.facts import Busy, Group, Region
+
+_CELLS = 28
+_SPANS = 39
+_EDGE = 0.005
+"""The share of events at either end of an attribute that a map leaves out."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Matches of each event and of each subscription, and where the events lie."""
+
+    space: Space
+    boxes: Boxes
+    axes: dict[str, F64]
+    """Coordinates of the events by attribute, of those that are shown."""
+    per_event: I64
+    per_subscription: I64
+    map_of: tuple[str, str] | None
+
+    def busiest(self, most: int) -> list[Busy]:
+        """Return the subscriptions with the most matches."""
+        order = np.argsort(-self.per_subscription, kind="stable")[:most].tolist()
+        return [
+            Busy(str(self.boxes.ids[row]), int(self.per_subscription[row]), self.filter_of(row))
+            for row in order
+            if self.per_subscription[row]
+        ]
+
+    def idle(self, most: int) -> list[tuple[str, str]]:
+        """Return some subscriptions without a match, from all over the set."""
+        rows = np.flatnonzero(self.per_subscription == 0)
+        spread = rows[:: max(1, len(rows) // most)][:most].tolist()
+        return [(str(self.boxes.ids[row]), self.filter_of(row)) for row in spread]
+
+    def filter_of(self, row: int) -> str:
+        """Return the filter of a subscription as a text."""
+        first = self._first
+        shown = []
+        for box in range(int(first[row]), int(first[row + 1])):
+            lo, hi = self.boxes.lo[box], self.boxes.hi[box]
+            axes = np.flatnonzero((lo != -np.inf) | (hi != np.inf)).tolist()
+            shown.append([(axis, float(lo[axis]), float(hi[axis])) for axis in axes])
+        return text_of(self.space, shown)
+
+    @cached_property
+    def _first(self) -> I64:
+        return self.boxes.first
+
+    def over_time(self) -> Group | None:
+        """Return the events nobody wanted over the first attribute of time that there is."""
+        name = _named(self.space, (Timestamp,))
+        if name is None or not len(self.per_event):
+            return None
+        when = self.axes[name]
+        here = np.isfinite(when)
+        if not here.any():
+            return None
+        edges = np.linspace(when[here].min(), when[here].max() + 1, _SPANS + 1)
+        all_of_them, unwanted = self._by(np.searchsorted(edges, when, "right") - 1, here, _SPANS)
+        starts = edges[:-1].astype(np.int64).astype("datetime64[us]")
+        return Group(name, starts, all_of_them, unwanted)
+
+    def by_value(self) -> Group | None:
+        """Return the events nobody wanted by the first attribute with listed values."""
+        name = _named(self.space, (Hierarchy, Category))
+        if name is None:
+            return None
+        codes = self.axes[name]
+        here = np.isfinite(codes)
+        known, places = np.unique(codes[here], return_inverse=True)
+        whole = np.zeros(len(codes), np.int64)
+        whole[here] = places
+        labels = [str(self.space[name].value(code)) for code in known.tolist()]
+        return Group(name, labels, *self._by(whole, here, len(known))) if labels else None
+
+    def _by(self, place: I64, here: Bool, size: int) -> tuple[I64, I64]:
+        unwanted = here & (self.per_event == 0)
+        return (
+            np.bincount(place[here], minlength=size),
+            np.bincount(place[unwanted], minlength=size),
+        )
+
+    def region(self) -> Region | None:
+        """Return the events and the matches over two attributes."""
+        if self.map_of is None or not len(self.per_event):
+            return None
+        x, y = (self.axes[name] for name in self.map_of)
+        here = np.isfinite(x) & np.isfinite(y)
+        if not here.any():
+            return None
+        x, y, matches = x[here], y[here], self.per_event[here]
+        bins = [_edges(y), _edges(x)]
+        seen, _, _ = np.histogram2d(y, x, bins)
+        weighted, _, _ = np.histogram2d(y, x, bins, weights=matches)
+        return Region(
+            *self.map_of, bins[1], bins[0], seen.astype(np.int64), weighted.astype(np.int64)
+        )
+
+
+def tally(
+    events: Iterable[Events],
+    boxes: Boxes,
+    space: Space,
+    result: Iterable[pa.RecordBatch],
+    *,
+    map_of: tuple[str, str] | None = None,
+) -> Tally:
+    """Count. The map is over two attributes, by default the first two that are numbers."""
+    numbers = [a.name for a in space if isinstance(a, Number | Integer)]
+    shown = map_of or ((numbers[0], numbers[1]) if len(numbers) > 1 else None)
+    names = [_named(space, (Timestamp,)), _named(space, (Hierarchy, Category)), *(shown or ())]
+    wanted = {name: space.axis(name) for name in names if name is not None}
+    ids, columns = [], []
+    for named, coordinates in events:
+        ids.append(named)
+        columns.append(coordinates[:, list(wanted.values())])
+    points = np.concatenate(columns) if columns else np.zeros((0, len(wanted)))
+    of_event = Places(pa.concat_arrays(ids) if ids else pa.array([], pa.int64()))
+    of_row = Places(boxes.ids)
+    per_event = np.zeros(len(points), np.int64)
+    per_subscription = np.zeros(boxes.rows, np.int64)
+    for batch in result:
+        given = rows_of(batch)
+        event = np.repeat(of_event.find(given.events), given.sizes)
+        row = of_row.find(given.subscriptions)
+        per_event += np.bincount(event[event >= 0], minlength=len(per_event))
+        per_subscription += np.bincount(row[row >= 0], minlength=boxes.rows)
+    axes = {name: points[:, place] for place, name in enumerate(wanted)}
+    return Tally(space, boxes, axes, per_event, per_subscription, shown)
+
+
+def _named(space: Space, kinds: tuple[type[Any], ...]) -> str | None:
+    """Return the first attribute of these kinds."""
+    return next((each.name for each in space if isinstance(each, kinds)), None)
+
+
+def _edges(values: F64) -> F64:
+    """Return the edges of cells: growing by a factor where the values spread over decades."""
+    low = float(np.quantile(values, _EDGE, method="lower"))
+    high = float(np.quantile(values, 1 - _EDGE, method="higher"))
+    if low == high:
+        return np.array([low - 0.5, low + 0.5])
+    if low > 0 and high / low > 20:
+        return np.geomspace(low, high, _CELLS + 1)
+    return np.linspace(low, high, _CELLS + 1)

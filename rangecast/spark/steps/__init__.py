@@ -1,0 +1,1 @@
+"""The verbs as functions from DataFrame to DataFrame."""

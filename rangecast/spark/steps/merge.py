@@ -1,0 +1,127 @@
+"""The step `merge`: the union of all subscriptions of a DataFrame as ranges on the Hilbert curve.
+
+    ranges = merge(subscriptions, space, attributes=["price", "volume"])   # start, end
+
+For sets of tens of millions. Each task converts its subscriptions block by block and keeps only
+their union. The curve is cut into runs of equal length and the unions are cut at these; each run is
+sorted and scanned where it lies, which leaves the union itself; a last sort and scan of that joins
+what touches across runs and closes gaps. The ranges are those of `rangecast.merge.Table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import U64
+from rangecast.merge.cells import Cells
+from rangecast.merge.ranges import LIMIT, Ranges, joined, union_of_boxes
+from rangecast.model.badrows import BadRows
+from rangecast.model.space import Space
+from rangecast.spark.session import session_of
+from rangecast.spark.subscriptions import encode, floats_of, report_errors
+
+_RUNS = 8
+"""Bits of a place that say which run it is in."""
+_ROWS = 1 << 16
+_SCHEMA = "start bigint, end bigint"
+
+
+def merge(
+    subscriptions: DataFrame,
+    space: Space,
+    bits: int = 8,
+    *,
+    attributes: Sequence[str] | None = None,
+    cells: Cells | None = None,
+    limit: int = LIMIT,
+    gap: int = 0,
+) -> DataFrame:
+    """Return the summary of subscriptions: columns start and end, ascending, in one partition.
+
+    What can be set is what `rangecast.merge.Table` takes. A subscription that can't be used fails
+    the job.
+    """
+    if subscriptions.isStreaming:
+        raise UsageError("merge takes a batch DataFrame: the union of a stream is never complete")
+    if cells is not None and attributes is not None:
+        raise UsageError("give attributes or cells, which have attributes of their own")
+    grid = cells or Cells.uniform(space, bits, attributes)
+    width = len(grid.axes) * grid.bits
+    if width > 63:
+        raise UsageError(
+            f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
+            f"given: {len(grid.axes)} attributes of {grid.bits} bits"
+        )
+    encoded, known = encode(subscriptions, space)
+    dimensions = len(known)
+    shift = max(width - _RUNS, 0)
+
+    def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: list[Ranges] = []
+        for batch in batches:
+            some = _union_of_batch(batch, grid, dimensions, limit)
+            while parts and len(parts[-1]) <= len(some):
+                some = joined([parts.pop(), some])
+            parts.append(some)
+        starts, ends = _cut(joined(parts), shift)
+        for begin in range(0, len(starts), _ROWS):
+            block = slice(begin, begin + _ROWS)
+            run = pa.array((starts[block] >> np.uint64(shift)).astype(np.int32))
+            yield pa.record_batch({"run": run, **_columns(starts[block], ends[block])})
+
+    none = np.zeros((1, dimensions))
+    union_of_boxes(
+        grid, none, none, np.zeros(1, np.int32), limit=limit
+    )  # compile before workers do
+    pieces = encoded.select("id", "boxes", "error").mapInArrow(sum_up, f"run int, {_SCHEMA}")
+    tasks = 2 * session_of(subscriptions).sparkContext.defaultParallelism
+    merged = pieces.repartition(tasks, "run").sortWithinPartitions("start")
+    merged = merged.select("start", "end").mapInArrow(_scan(0), _SCHEMA)
+    return merged.repartition(1).sortWithinPartitions("start").mapInArrow(_scan(gap), _SCHEMA)
+
+
+def _union_of_batch(batch: pa.RecordBatch, grid: Cells, dimensions: int, limit: int) -> Ranges:
+    table = pa.Table.from_batches([batch])
+    report_errors(table, BadRows())
+    sizes = pc.binary_length(table.column("boxes")).to_numpy() // (16 * dimensions)
+    flat = floats_of(table.column("boxes"), 2 * dimensions)
+    owner = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    return union_of_boxes(grid, flat[:, :dimensions], flat[:, dimensions:], owner, limit=limit)
+
+
+def _cut(ranges: Ranges, shift: int) -> tuple[U64, U64]:
+    """Cut ranges where runs begin, so that each lies in one run."""
+    by = np.uint64(shift)
+    first, last = ranges.starts >> by, ranges.ends >> by
+    counts = (last - first).astype(np.int64) + 1
+    place = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    run = first[place] + within.astype(np.uint64)
+    begin = run << by
+    end = begin + np.uint64((1 << shift) - 1)
+    return np.maximum(ranges.starts[place], begin), np.minimum(ranges.ends[place], end)
+
+
+def _scan(gap: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the step that joins sorted ranges of a partition; what is open goes on to the next."""
+
+    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        carried = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+        for batch in batches:
+            some = Ranges(*(batch.column(i).to_numpy().astype(np.uint64) for i in (0, 1)))
+            found = joined([carried, some], gap)
+            yield pa.record_batch(_columns(found.starts[:-1], found.ends[:-1]))
+            carried = Ranges(found.starts[-1:], found.ends[-1:])
+        yield pa.record_batch(_columns(*carried))
+
+    return scan
+
+
+def _columns(starts: U64, ends: U64) -> dict[str, pa.Array]:
+    return {"start": pa.array(starts.astype(np.int64)), "end": pa.array(ends.astype(np.int64))}

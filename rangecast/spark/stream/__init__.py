@@ -1,0 +1,1 @@
+"""Streams: sources, the protocol of a batch, sinks; pipelines made of them."""

@@ -1,0 +1,186 @@
+"""Where answers go, a batch at a time.
+
+A sink writes a batch and gives back what commits it. Folders are exactly once: nothing is seen
+before the commit, and a batch that is committed is passed over when Spark repeats it. The others
+have no memory of what they wrote: they are at least once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from rangecast.errors import FileError, UsageError
+from rangecast.spark.stream.sources import need_kafka
+from rangecast.store.commits import CommittedFolder
+
+
+class Batch(NamedTuple):
+    """Which batch it is, and the version of the subscriptions that answers it."""
+
+    stream: str
+    number: int
+    version: int
+    subscriptions: int
+    """How many that version has."""
+
+
+Counts = dict[str, int]
+"""Of a batch: rows (that were written), and whatever else is worth keeping."""
+Commit = Callable[[Counts], None]
+
+
+class Sink(ABC):
+    """What every sink does; this one forgets what it wrote."""
+
+    name: str
+    promise = "at least once"
+    stages = False
+    """Whether a write goes through all rows and nobody sees them before the commit."""
+
+    def check(self, session: SparkSession) -> None:  # noqa: B027
+        """Refuse, before anything runs, what can't work."""
+
+    def open(self, stream: str, closing: ExitStack) -> None:  # noqa: B027
+        """Get ready for the batches of a stream, and arrange for the end."""
+
+    def has(self, number: int) -> bool:
+        """Whether a batch is there for good."""
+        return False
+
+    @abstractmethod
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        """Write a batch; what is returned commits it."""
+
+
+class Folder(Sink):
+    """A folder of batches in Parquet or JSON that readers may read at any time: see `commits`."""
+
+    promise = "exactly once"
+    stages = True
+
+    def __init__(self, path: str | Path, format: str = "parquet"):  # noqa: A002
+        self.name = str(path)
+        self.path = Path(path)
+        self.format = format
+        self._batches: CommittedFolder
+
+    def open(self, stream: str, closing: ExitStack) -> None:
+        self._batches = closing.enter_context(CommittedFolder(self.path, stream))
+
+    def has(self, number: int) -> bool:
+        return self._batches.is_committed(number)
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        rows = self._with_ids_of_one_type(rows, batch)
+        staged = self._batches.stage(batch.number)
+        writer = rows.write.format(self.format)
+        writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer.save(f"file://{staged.absolute()}")  # not the file system that is Spark's default
+
+        def commit(counts: Counts) -> None:
+            _need_all_rows(staged, self.format, counts["rows"])
+            facts = {"version": batch.version, **counts}
+            self._batches.commit(batch.number, staged, facts)
+
+        return commit
+
+    def _with_ids_of_one_type(self, rows: DataFrame, batch: Batch) -> DataFrame:
+        """Return the rows with the subscriptions' ids as all batches of the folder have them.
+
+        The first batch settles whether they are integers or texts. Readers of the whole folder
+        need one type; a set without subscriptions has no ids that would tell, and fits any.
+        """
+        for name, form in (("subscription", "{}"), ("subscriptions", "array<{}>")):
+            if name in rows.columns:
+                own = dict(rows.dtypes)[name]
+                whole = own == form.format("bigint") and batch.subscriptions > 0
+                kind = self._batches.settled("ids", "bigint" if whole else "string")
+                if kind == "bigint" and not whole and batch.subscriptions:
+                    raise UsageError(
+                        f"{self.path}: holds subscriptions with integers as ids, and version "
+                        f"{batch.version} has texts\n  to do: write to a new folder"
+                    )
+                rows = rows.withColumn(name, F.col(name).cast(form.format(kind)))
+        return rows
+
+
+def _need_all_rows(staged: Path, form: str, rows: int) -> None:
+    """Refuse to commit a batch whose files stayed on the disks of other hosts."""
+    files = [path for path in staged.glob("part-*") if path.stat().st_size]
+    there = len(files) > 0 or rows == 0
+    if form == "parquet":
+        there = sum(pq.read_metadata(path).num_rows for path in files) == rows
+    if not there:
+        raise FileError(
+            f"{staged}: {rows:,} rows were written, and not all of them are there\n"
+            "  to do: give a folder on a file system that the driver and all workers mount"
+        )
+
+
+class Topic(Sink):
+    """A topic of Kafka: the event's id as key, the whole row as JSON."""
+
+    def __init__(self, servers: str, topic: str, options: Mapping[str, Any] | None = None):
+        self.name = f"Kafka topic {topic}"
+        self._options = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
+
+    def check(self, session: SparkSession) -> None:
+        need_kafka(session)
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        messages_of_rows(rows).write.format("kafka").options(**self._options).save()
+        return nothing
+
+
+def messages_of_rows(rows: DataFrame) -> DataFrame:
+    """Return rows as messages: key and value."""
+    key = F.col("event").cast("string").alias("key")
+    return rows.select(key, F.to_json(F.struct("*")).alias("value"))
+
+
+class Console(Sink):
+    """The first rows of each batch, on the standard output."""
+
+    name = "console"
+
+    def __init__(self, rows: int = 20):
+        self._rows = rows
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        from rich.console import Console as Terminal
+        from rich.table import Table
+        from rich.text import Text
+
+        title = f"batch {batch.number}, version {batch.version}"
+        shown = Table(title=title, title_justify="left")
+        for name in rows.columns:
+            shown.add_column(Text(name))  # not str: what is in brackets would be markup
+        for row in rows.take(self._rows):
+            shown.add_row(*(Text(str(value)) for value in row))
+        Terminal().print(shown)
+        return nothing
+
+
+class Callback(Sink):
+    """A function that is given each batch as a DataFrame."""
+
+    name = "callback"
+
+    def __init__(self, function: Callable[[DataFrame, Batch], None]):
+        self._function = function
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        self._function(rows, batch)
+        return nothing
+
+
+def nothing(counts: Counts) -> None:
+    """There is nothing to commit."""

@@ -1,0 +1,8 @@
+"""What survives a crash: versions of a set, commits of results, edits; without Spark.
+
+Names load when they are first used; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

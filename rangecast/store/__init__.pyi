@@ -1,0 +1,3 @@
+from .commits import read_committed as read_committed
+from .edits import Edits as Edits
+from .versions import Versions as Versions
