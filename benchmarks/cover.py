@@ -80,7 +80,7 @@ def paper_trace(commands: int, attributes: int, share: float = 0.15) -> Trace:
     )
     table = made.tables["commands"]
     assert made.space is not None
-    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
     words = table["command"].to_numpy() == "subscribe"
     return Trace(boxes, table["id"].to_numpy(), words.astype(np.uint8))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.measure import best_of, peak_memory, show
-from rangecast import FilterError, Space, parse
+from rangecast import Filter, FilterError, Space
 from rangecast.workloads import generate
 
 COMMAND = str(Path(sys.executable).with_name("rangecast"))
@@ -44,8 +44,8 @@ def _filters(count: int) -> None:
     made = generate("market", subscriptions=count, events=1, seed=1)
     texts = made.tables["subscriptions"].column("filter").to_pylist()
     space = _market_space()
-    parse(space, "true")
-    seconds, _ = best_of(lambda: [parse(space, text) for text in texts], 1, process_time)
+    Filter.parse("true", space)
+    seconds, _ = best_of(lambda: [Filter.parse(text, space) for text in texts], 1, process_time)
     rows = [[f"{count:,}", f"{seconds:.1f} s", f"{seconds / count * 1e6:.0f} us", "200 us"]]
     headings = ["filters", "all", "each", "each at most"]
     show("Market filters to boxes, seconds of one core", headings, rows)
@@ -78,7 +78,7 @@ def _hard_filters() -> None:
 
         def attempt(text: str = text, answers: list[str] = answers) -> None:
             try:
-                answers.append(f"{len(parse(space, text).boxes):,} boxes")
+                answers.append(f"{len(Filter.parse(text, space).boxes):,} boxes")
             except FilterError:
                 answers.append("refused")
 

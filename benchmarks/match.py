@@ -54,8 +54,8 @@ class Case:
         sizes = {"subscriptions": self.n, "events": self.events}
         made = generate(self.workload, seed=seed, **sizes, **self.settings)
         assert made.space is not None
-        boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
-        points = encode_events(made.space, made.tables["events"]).points
+        boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
+        points = encode_events(made.tables["events"], made.space).points
         if self.mentioned is not None:
             order = np.random.default_rng(seed).random(boxes.lo.shape).argsort(axis=1)
             free = order.argsort(axis=1) >= self.mentioned

@@ -66,8 +66,8 @@ def made(n: int, size: int, distribution: str, events: int) -> tuple[Space, Boxe
         event_distribution=distribution,
     )
     assert workload.space is not None
-    boxes = encode_subscriptions(workload.space, workload.tables["subscriptions"])
-    return workload.space, boxes, encode_events(workload.space, workload.tables["events"]).points
+    boxes = encode_subscriptions(workload.tables["subscriptions"], workload.space)
+    return workload.space, boxes, encode_events(workload.tables["events"], workload.space).points
 
 
 def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:

@@ -83,8 +83,8 @@ class Case:
             "ranked", seed=11, subscriptions=self.n, events=events, attributes=self.attributes
         )
         assert made.space is not None
-        boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
-        return boxes, made.space, encode_events(made.space, made.tables["events"]).points
+        boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
+        return boxes, made.space, encode_events(made.tables["events"], made.space).points
 
     def least(self, one: Contestant) -> float:
         """Return the seconds an event; a peer may be faster event by event, which counts then."""

@@ -112,8 +112,8 @@ def case(
         event_distribution=events,
     )
     assert made.space is not None
-    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
-    return Case(made.space, boxes, encode_events(made.space, made.tables["events"]).points)
+    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
+    return Case(made.space, boxes, encode_events(made.tables["events"], made.space).points)
 
 
 def filled(one: Case, n: int, **options: Any) -> Table:

@@ -92,8 +92,8 @@ def made(n: int, events: int, attributes: int = 1, **settings: float) -> tuple[B
         "ranked", seed=3, subscriptions=n, events=events, attributes=attributes, **settings
     )
     assert workload.space is not None
-    boxes = encode_subscriptions(workload.space, workload.tables["subscriptions"])
-    return boxes, encode_events(workload.space, workload.tables["events"]).points
+    boxes = encode_subscriptions(workload.tables["subscriptions"], workload.space)
+    return boxes, encode_events(workload.tables["events"], workload.space).points
 
 
 def built(name: str, boxes: Boxes, *, relaxed: bool = True) -> Index | None:

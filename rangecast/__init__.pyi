@@ -22,7 +22,6 @@ from .model.events import EventFile as EventFile
 from .model.events import Events as Events
 from .model.events import encode_events as encode_events
 from .model.filters.filter import Filter as Filter
-from .model.filters.filter import parse as parse
 from .model.space import Space as Space
 from .model.subscriptions import encode_subscriptions as encode_subscriptions
 from .model.subscriptions import read_subscriptions as read_subscriptions

@@ -81,13 +81,13 @@ class Engine(LiveSet):
         ignore_unknown   an event may have values that are no attribute of the space
         """
         state = self._state  # before encoding: a string is known by then if the state needs it
-        point = encode_event(self.space, event, ignore_unknown=ignore_unknown)
+        point = encode_event(event, self.space, ignore_unknown=ignore_unknown)
         return _by_arrival(state.columns, self._match(state, point[None], 1).rows)
 
     def match_many(self, events: Any, *, ignore_unknown: bool = False, threads: int = 1) -> Answers:
         """Return the subscriptions that hold each event of a table, DataFrame or list of dicts."""
         state = self._state
-        encoded = encode_events(self.space, events, ignore_unknown=ignore_unknown)
+        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown)
         matches = self._match(state, encoded.points, whole("threads", threads))
         return Answers(matches, encoded.ids, state.columns)
 
@@ -155,7 +155,7 @@ class Engine(LiveSet):
         if budget is not None:
             k = min(whole("k", k), whole("budget", budget))
         axis = None if clock is None else self._clock(clock, budget)
-        encoded = encode_events(self.space, events, ignore_unknown=ignore_unknown)
+        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown)
         best = self._best(state, (encoded.points, encoded.points), k, relaxed, None)
         if budget is not None and axis is not None:
             best = shed(best, seconds_of(encoded.points[:, axis]), budget)
@@ -234,7 +234,7 @@ class Engine(LiveSet):
     ) -> tuple[F64, F64]:
         """Return the beginnings and the ends of an event's values, (1, d) each."""
         if how is None:
-            point = encode_event(self.space, event, ignore_unknown=ignore_unknown)[None]
+            point = encode_event(event, self.space, ignore_unknown=ignore_unknown)[None]
             return point, point
         if self.rank_index not in ("auto", Slabs.name):
             raise UsageError(
@@ -242,7 +242,7 @@ class Engine(LiveSet):
                 f"{self.rank_index!r}: make it with Engine(space, rank_index='auto')"
             )
         lo, hi = (
-            encode_event(self.space, ends, ignore_unknown=ignore_unknown)[None]
+            encode_event(ends, self.space, ignore_unknown=ignore_unknown)[None]
             for ends in split_spans(event)
         )
         for axis in np.flatnonzero(lo[0] > hi[0]).tolist():

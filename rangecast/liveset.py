@@ -29,7 +29,7 @@ from rangecast.match.choose import Index, build, check_index
 from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
 from rangecast.model.rowstore import Columns, RowStore, terms_of
 from rangecast.model.rowstore import boxes_of as boxes_of_rows
@@ -253,7 +253,7 @@ class LiveSet:
 
     def _checked(self, subscription: Id, given: str | Filter) -> Filter:
         """Return a filter of this space; refuse what can't be an id."""
-        one = given if isinstance(given, Filter) else parse(self.space, given)
+        one = given if isinstance(given, Filter) else Filter.parse(given, self.space)
         if one.space is not self.space and one.space != self.space:
             raise UsageError(f"the filter is of another space, {one.space}; use {self.space}")
         if isinstance(subscription, bool) or not isinstance(subscription, str | int):
@@ -265,7 +265,7 @@ class LiveSet:
     def _many(self, given: Any) -> Boxes:
         if isinstance(given, str | Path):
             return read_subscriptions(given, self.space)
-        boxes = given if isinstance(given, Boxes) else encode_subscriptions(self.space, given)
+        boxes = given if isinstance(given, Boxes) else encode_subscriptions(given, self.space)
         if boxes.dimensions != len(self.space):
             raise UsageError(
                 f"boxes of {boxes.dimensions} attributes don't fit a space of {len(self.space)}"

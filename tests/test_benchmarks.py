@@ -68,7 +68,7 @@ def test_a_peer_agrees_with_the_oracle_on_touching_edges(peer: type[Peer]) -> No
 def test_a_peer_agrees_on_whole_numbers_and_when_nothing_matches(peer: type[Peer]) -> None:
     workload = generate("vcr", subscriptions=200, events=1)
     assert workload.space is not None
-    boxes = encode_subscriptions(workload.space, workload.tables["subscriptions"])
+    boxes = encode_subscriptions(workload.tables["subscriptions"], workload.space)
     one = made(peer, boxes, workload.space)
     points = np.concatenate([boxes.lo[:40], boxes.hi[:40], [[-5.0, -5.0]]])
     assert found(one, points) == right(boxes, points)

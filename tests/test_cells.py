@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 from rangecast.errors import UsageError
 from rangecast.match.candidates import Sample, stand_alone
+from rangecast.match.cells import index as cells_module
 from rangecast.match.cells.index import Cells
-from rangecast.match.cells.index import index as cells_module
 from rangecast.match.cells.plan import DOUBTFUL, EDGE, SURE, Plan, cut
 from rangecast.match.result import Work
 from rangecast.match.scan import Scan

@@ -141,7 +141,7 @@ def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(data):
 def test_the_generated_market_agrees_with_the_definition():
     made = generate("market", subscriptions=400, events=1)
     space = made.space
-    boxes = encode_subscriptions(space, made.tables["subscriptions"])
+    boxes = encode_subscriptions(made.tables["subscriptions"], space)
     above = covered_by(boxes)
     assert above.tolist() == earliest_kept(boxes)
     found = redundancy(space, boxes, above)

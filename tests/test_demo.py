@@ -45,7 +45,7 @@ def answers(folder):
 
 def right(events, boxes, space):
     """What the plain scan says, by event."""
-    matches = Scan(boxes).match(encode_events(space, events).points)
+    matches = Scan(boxes).match(encode_events(events, space).points)
     names = boxes.ids.to_pylist()
     ids = events["id"].to_pylist()
     return {ids[e]: [names[r] for r in sorted(matches.of(e).tolist())] for e in range(len(ids))}
@@ -96,7 +96,7 @@ def test_the_ranks_are_what_the_oracle_says(out):
     space = Space.load(out / "data/space.toml")
     boxes = read_subscriptions(out / "data/subscriptions.parquet", space)
     names = boxes.ids.to_pylist()
-    points = encode_events(space, events).points
+    points = encode_events(events, space).points
     found = pq.read_table(out / "best.parquet").sort_by("rank")
     written = {}
     for row in found.to_pylist():

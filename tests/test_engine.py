@@ -18,7 +18,7 @@ from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Category, Number, String
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from tests.strategies import boxes, intervals, points
 
@@ -268,7 +268,7 @@ def test_what_a_first_time_user_does():
         (lambda e: e.subscribe("b", "price < 1", weights={"prise": 1}), "did you mean 'price'"),
         (lambda e: e.subscribe(5, "price < 1"), "the ids of this set are texts"),
         (lambda e: e.subscribe(None, "price < 1"), "an id is an integer or a text"),
-        (lambda e: e.subscribe("b", parse(plane(), "a0 < 1")), "of another space"),
+        (lambda e: e.subscribe("b", Filter.parse("a0 < 1", plane())), "of another space"),
         (lambda e: e.unsubscribe("aa"), "no subscription 'aa': did you mean 'a'"),
         (lambda e: e.unsubscribe_many(["a", "zz"]), "no subscription 'zz'"),
         (lambda e: e.replace("b", "price < 1"), "no subscription 'b'"),

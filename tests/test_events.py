@@ -276,12 +276,12 @@ def test_mixed_json_types_blame_the_row_at_fault(tmp_path):
 def test_python_events_of_every_shape():
     rows = [{"price": 1.0, "kind": "x"}, {"kind": "y", "id": 7}]
     expected = [[1.0, INF, INF, INF, 0.0], [INF, INF, INF, INF, 1.0]]
-    assert encode_events(space(), rows).points.tolist() == expected
+    assert encode_events(rows, space()).points.tolist() == expected
     table = pa.table({"price": [1.0, None], "kind": ["x", "y"]})
     for same in (table, table.to_batches()[0], table.to_pydict(), table.to_pandas()):
-        assert encode_events(space(), same).points.tolist() == expected
-    assert encode_events(space(), [{}, {}]).points.tolist() == [[INF] * 5] * 2
-    assert encode_events(space(), []).points.shape == (0, 5)
+        assert encode_events(same, space()).points.tolist() == expected
+    assert encode_events([{}, {}], space()).points.tolist() == [[INF] * 5] * 2
+    assert encode_events([], space()).points.shape == (0, 5)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_python_events_of_every_shape():
 )
 def test_python_events_that_are_none(events, message):
     with pytest.raises((UsageError, BadRowError), match=message):
-        encode_events(space(), events)
+        encode_events(events, space())
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

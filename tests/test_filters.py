@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError, UsageError
-from rangecast.model import meaning, regions
 from rangecast.model.attributes import OTHER, Boolean, Integer, Number, String, Timestamp
-from rangecast.model.filters.filter import Filter, boxes_of, parse
+from rangecast.model.filters import compile as meaning
+from rangecast.model.filters import regions
+from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 from tests import filter_language as language
@@ -73,17 +74,17 @@ def test_boxes_mean_what_the_text_says(data: st.DataObject) -> None:
     events = data.draw(st.lists(language.events(), min_size=1, max_size=12))
     expected = [language.holds(tree, event) is True for event in events]
     space = language.space()
-    some = or_never(lambda: parse(space, text))
+    some = or_never(lambda: Filter.parse(text, space))
     if some is None:
         assert not any(expected)
         return
     points = np.array([point(space, event) for event in events])
     assert held(some, points).tolist() == expected
     assert_small(some)
-    assert parse(space, text) == some
+    assert Filter.parse(text, space) == some
     written = str(some)
-    assert parse(space, written) == some, written
-    assert str(parse(space, written)) == written
+    assert Filter.parse(written, space) == some, written
+    assert str(Filter.parse(written, space)) == written
     assert Filter.from_boxes(space, *some.arrays()) == some
 
 
@@ -99,7 +100,7 @@ def test_every_condition_and_its_negation(data: st.DataObject) -> None:
         ]
         expected = [language.holds(tree, event) is True for event in every]
         text = data.draw(language.texts(tree))
-        some = or_never(lambda space=space, text=text: parse(space, text))
+        some = or_never(lambda space=space, text=text: Filter.parse(text, space))
         if some is None:
             assert not any(expected)
         else:
@@ -132,12 +133,12 @@ def test_crowded_boxes_become_few(bounds: tuple[np.ndarray, np.ndarray]) -> None
     each = [Filter.from_boxes(space, *one) for one in zip(lo, hi, strict=True)]
     inside = np.any([held(one, EVERY_POINT) for one in each], axis=0)
     together = Filter.from_boxes(space, lo, hi)
-    written = parse(space, " or ".join(f"({one})" for one in each))
-    for some in (together, written, parse(space, str(together))):
+    written = Filter.parse(" or ".join(f"({one})" for one in each), space)
+    for some in (together, written, Filter.parse(str(together), space)):
         assert held(some, EVERY_POINT).tolist() == inside.tolist()
         assert_small(some)
-    assert parse(space, str(together)) == together
-    neither = or_never(lambda: parse(space, f"not ({together})"))
+    assert Filter.parse(str(together), space) == together
+    neither = or_never(lambda: Filter.parse(f"not ({together})", space))
     assert neither is None or not (held(neither, EVERY_POINT) & inside).any()
 
 
@@ -158,11 +159,14 @@ def test_growing_boxes_merge_to_the_end() -> None:
     parts = [
         f"a between {a[0]} and {a[1]} and b between {b[0]} and {b[1]}" for a, b in reversed(strips)
     ]
-    assert str(parse(space, " or ".join(parts))) == "a between -15 and 15 and b between -15 and 15"
+    assert (
+        str(Filter.parse(" or ".join(parts), space))
+        == "a between -15 and 15 and b between -15 and 15"
+    )
 
 
 def ranges(space: Space, text: str) -> list[dict[str, tuple[float, float]]]:
-    some = parse(space, text)
+    some = Filter.parse(text, space)
     return [{space.names[axis]: (lo, hi) for axis, lo, hi in box} for box in some.boxes]
 
 
@@ -231,8 +235,8 @@ def test_timestamps_are_exact_microseconds_in_utc() -> None:
 
 def test_a_string_means_the_same_when_the_vocabulary_has_grown() -> None:
     space = language.space()
-    first = parse(space, "s != 'b'")
-    parse(space, "s in ('a', 'b', 'c')")
+    first = Filter.parse("s != 'b'", space)
+    Filter.parse("s in ('a', 'b', 'c')", space)
     assert str(first) == "s != 'b'"
     for text, expected in (("a", True), ("b", False), ("c", True), ("unheard of", True)):
         at = np.full((1, len(space)), INF)
@@ -275,8 +279,8 @@ def test_a_string_means_the_same_when_the_vocabulary_has_grown() -> None:
 )
 def test_written_as_a_person_would(text: str, written: str) -> None:
     space = language.space()
-    assert str(parse(space, text)) == written
-    assert parse(space, written) == parse(space, text)
+    assert str(Filter.parse(text, space)) == written
+    assert Filter.parse(written, space) == Filter.parse(text, space)
 
 
 EXTREMES = [
@@ -295,8 +299,8 @@ EXTREMES = [
 @pytest.mark.parametrize("text", EXTREMES)
 def test_the_ends_of_the_calendar_and_of_the_doubles(text: str) -> None:
     space = language.space()
-    some = or_never(lambda: parse(space, text))
-    assert some is None or parse(space, str(some)) == some
+    some = or_never(lambda: Filter.parse(text, space))
+    assert some is None or Filter.parse(str(some), space) == some
 
 
 @given(st.data())
@@ -321,7 +325,7 @@ def test_any_boxes_have_a_text(data: st.DataObject) -> None:
         return
     assert held(some, points).tolist() == inside.tolist()
     assert_small(some)
-    assert parse(space, str(some)) == some
+    assert Filter.parse(str(some), space) == some
 
 
 def test_one_box_has_a_text() -> None:
@@ -344,7 +348,7 @@ def test_one_box_has_a_text() -> None:
 def test_boxes_of_many_filters() -> None:
     space = language.space()
     texts = ["true", "x != 5", "n = 1 and x is null", "s = 'a' or h = 'EU'"]
-    filters = [parse(space, text) for text in texts]
+    filters = [Filter.parse(text, space) for text in texts]
     lo, hi, owner = boxes_of(space, filters)
     assert owner.tolist() == [0, 1, 1, 2, 3, 3]
     assert (lo.dtype, hi.dtype, owner.dtype) == (np.float64, np.float64, np.int32)
@@ -360,11 +364,11 @@ def test_boxes_of_many_filters() -> None:
 
 def test_a_filter_is_a_value() -> None:
     space = language.space()
-    some = parse(space, "x > 5")
-    assert some == parse(space, "not x <= 5")
-    assert len({some, parse(space, "5 < x")}) == 1
-    assert some != parse(space, "x > 6")
-    assert some != parse(language.space(), "x > 5")
+    some = Filter.parse("x > 5", space)
+    assert some == Filter.parse("not x <= 5", space)
+    assert len({some, Filter.parse("5 < x", space)}) == 1
+    assert some != Filter.parse("x > 6", space)
+    assert some != Filter.parse("x > 5", language.space())
     assert repr(some) == "Filter('x > 5')"
     with pytest.raises(AttributeError):
         some.boxes = ()  # type: ignore[misc]
@@ -381,13 +385,19 @@ def wide(attributes: int) -> Space:
 
 def test_what_concerns_one_attribute_stays_one_set() -> None:
     space = wide(3)
-    assert len(parse(space, " and ".join(f"a0 != {i}" for i in range(1000))).boxes) == 1001
-    assert len(parse(space, " or ".join(f"a{i % 3} = {i}" for i in range(999))).boxes) == 999
+    assert len(Filter.parse(" and ".join(f"a0 != {i}" for i in range(1000)), space).boxes) == 1001
+    assert len(Filter.parse(" or ".join(f"a{i % 3} = {i}" for i in range(999)), space).boxes) == 999
     many = " and ".join(f"a0 != {i}" for i in range(5000))
-    assert str(parse(space, f"({many}) and a0 between 7 and 8")) == "7 < a0 < 8"
+    assert str(Filter.parse(f"({many}) and a0 between 7 and 8", space)) == "7 < a0 < 8"
     space = Space([String("s"), Integer("n")])
-    assert len(parse(space, f"s in ({', '.join(repr(str(i)) for i in range(1000))})").boxes) == 1
-    assert str(parse(space, " or ".join(f"n = {i}" for i in range(3000)))) == "n between 0 and 2999"
+    assert (
+        len(Filter.parse(f"s in ({', '.join(repr(str(i)) for i in range(1000))})", space).boxes)
+        == 1
+    )
+    assert (
+        str(Filter.parse(" or ".join(f"n = {i}" for i in range(3000)), space))
+        == "n between 0 and 2999"
+    )
 
 
 def test_a_product_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,23 +411,23 @@ def test_a_product_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(meaning, "meet", counted)
     space = wide(400)
     pairs = [f"(a{2 * i} = 1 or a{2 * i + 1} = 1)" for i in range(200)]
-    assert len(parse(space, " and ".join(pairs[:10])).boxes) == 1024
+    assert len(Filter.parse(" and ".join(pairs[:10]), space).boxes) == 1024
     assert calls == sum(2**k for k in range(1, 11))
     calls = 0
     lists = (" or ".join(f"a{60 * k + i} = 1" for i in range(60)) for k in (0, 1))
     with pytest.raises(FilterError, match="60 x 60 = 3,600 combinations of alternatives"):
-        parse(space, " and ".join(f"({one})" for one in lists))
+        Filter.parse(" and ".join(f"({one})" for one in lists), space)
     assert calls <= 60
     calls = 0
     with pytest.raises(FilterError, match=r"over 10\^12 combinations of alternatives"):
-        parse(space, " and ".join(pairs))
+        Filter.parse(" and ".join(pairs), space)
     assert calls <= 2046
     calls = 0
-    assert len(parse(space, tied(100)).boxes) == 100
+    assert len(Filter.parse(tied(100), space).boxes) == 100
     assert calls <= 10_200
     calls = 0
     with pytest.raises(FilterError, match="200 x 200 = 40,000 combinations"):
-        parse(space, tied(200))
+        Filter.parse(tied(200), space)
     assert calls <= 200
 
 
@@ -433,12 +443,12 @@ def test_alternatives_within_alternatives_are_bounded() -> None:
     for i in range(2, 92):
         text = f"({text}) and a{i} > 1 or a{i} = 0"
     with pytest.raises(FilterError, match=r"too many|combinations"):
-        parse(space, text)
+        Filter.parse(text, space)
     text = f"a0 in ({', '.join(str(2 * i) for i in range(500))})"
     for i in range(90):
         text = f"({text} or a0 = {2 * i + 1}) and a0 != {2 * i}"
     with pytest.raises(FilterError, match="too many alternatives within alternatives"):
-        parse(space, text)
+        Filter.parse(text, space)
 
 
 def test_the_part_that_is_too_large_is_shown() -> None:
@@ -446,21 +456,23 @@ def test_the_part_that_is_too_large_is_shown() -> None:
     many = " and ".join(f"a0 != {i}" for i in range(9))
     harmless = f"(a1 = 3 or a0 = 1.5 and not ({many.replace('!=', '=').replace('and', 'or')}))"
     with pytest.raises(FilterError) as raised:
-        parse(space, f"{harmless} and\na2 = 1 or a2 = 3 and (a1 = 1 or\n{many})", max_boxes=8)
+        Filter.parse(
+            f"{harmless} and\na2 = 1 or a2 = 3 and (a1 = 1 or\n{many})", space, max_boxes=8
+        )
     assert "this part makes 10 boxes, more than the 8 allowed" in str(raised.value)
     assert "(line 3, column 1)\n  a0 != 0 and a0" in str(raised.value)
 
 
 def test_max_boxes() -> None:
     space = wide(12)
-    assert len(parse(space, "a0 != 1", max_boxes=2).boxes) == 2
+    assert len(Filter.parse("a0 != 1", space, max_boxes=2).boxes) == 2
     with pytest.raises(FilterError, match="makes 2 boxes, more than the 1 allowed"):
-        parse(space, "a0 != 1", max_boxes=1)
-    assert len(parse(space, "a0 != 1 and a0 > 1", max_boxes=1).boxes) == 1
+        Filter.parse("a0 != 1", space, max_boxes=1)
+    assert len(Filter.parse("a0 != 1 and a0 > 1", space, max_boxes=1).boxes) == 1
     some = " or ".join(f"a{i} = 1 and a0 = 1" for i in range(1, 12))
-    assert str(parse(space, f"{some} or a0 = 1", max_boxes=1)) == "a0 = 1"
+    assert str(Filter.parse(f"{some} or a0 = 1", space, max_boxes=1)) == "a0 = 1"
     with pytest.raises(FilterError, match="makes 2,048 boxes"):
-        parse(space, " and ".join(f"a{i} != 1" for i in range(11)))
+        Filter.parse(" and ".join(f"a{i} != 1" for i in range(11)), space)
 
 
 # ---- the algebra, exhaustively on a small grid
@@ -514,16 +526,16 @@ def test_the_examples_of_the_page() -> None:
     for example in examples:
         text, outcome = example.strip().split("\n")
         if outcome.startswith("=> "):
-            assert str(parse(space, text)) == outcome[3:]
-            assert parse(space, outcome[3:]) == parse(space, text)
+            assert str(Filter.parse(text, space)) == outcome[3:]
+            assert Filter.parse(outcome[3:], space) == Filter.parse(text, space)
         else:
             assert outcome.startswith("!! ")
             with pytest.raises(FilterError) as raised:
-                parse(space, text)
+                Filter.parse(text, space)
             assert str(raised.value).split("\n")[0] == outcome[3:]
     (shown,) = (body for kind, body in blocks if kind == "")
     with pytest.raises(FilterError) as raised:
-        parse(space, shown.split("\n")[1].strip())
+        Filter.parse(shown.split("\n")[1].strip(), space)
     assert str(raised.value) == shown.strip()
     (program,) = (body for kind, body in blocks if kind == "python")
     names: dict[str, Any] = {"space": space}

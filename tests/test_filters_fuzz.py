@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from tests import filter_language as language
 
 WORDS = """
@@ -23,7 +23,7 @@ TOKENS += ["x > 5", "n in (1, 2)", "s = 'q'", "h != 'EU'", "at < '2026-01-01'", 
 def read(text: str) -> None:
     space = language.space()
     try:
-        some = parse(space, text)
+        some = Filter.parse(text, space)
     except FilterError as error:
         message = str(error)
         assert len(message) < 700, message
@@ -31,7 +31,7 @@ def read(text: str) -> None:
         message.encode()
     else:
         assert isinstance(some, Filter)
-        assert parse(space, str(some)) == some
+        assert Filter.parse(str(some), space) == some
 
 
 @settings(max_examples=250)
@@ -102,7 +102,7 @@ def test_long_texts(text: str) -> None:
 @pytest.mark.parametrize("given_value", [None, 5, b"x = 1", ["x = 1"]])
 def test_only_texts_are_filters(given_value: object) -> None:
     with pytest.raises(FilterError, match="a filter is a text; given: "):
-        parse(language.space(), given_value)  # type: ignore[arg-type]
+        Filter.parse(given_value, language.space())  # type: ignore[arg-type]
 
 
 MANY_X = " and ".join(f"x != {i}" for i in range(60))
@@ -231,5 +231,5 @@ to do: split the filter into several subscriptions, or raise max_boxes""",
 @pytest.mark.parametrize("text", MESSAGES, ids=range(len(MESSAGES)))
 def test_messages(text: str) -> None:
     with pytest.raises(FilterError) as raised:
-        parse(language.space(), text)
+        Filter.parse(text, language.space())
     assert str(raised.value) == MESSAGES[text].removeprefix("\n")

@@ -85,7 +85,7 @@ def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_together_ar
     best = facts["recommended"]
     space = Space.load(data / "space.toml")
     boxes = read_subscriptions(data / "subscriptions.parquet", space)
-    points = encode_events(space, pq.read_table(data / "events.parquet")).points
+    points = encode_events(pq.read_table(data / "events.parquet"), space).points
     cells = Setting(tuple(best["attributes"].split()), best["bits"], best["cells"]).made(
         space, points
     )

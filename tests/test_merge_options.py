@@ -24,8 +24,8 @@ from tests.test_merge_table import matched, pairs
 
 def zipf_and_uniform(n, m, d=3, **options):
     made = generate("mics", subscriptions=n, events=m, attributes=d, **options)
-    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
-    return made.space, boxes, encode_events(made.space, made.tables["events"]).points
+    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
+    return made.space, boxes, encode_events(made.tables["events"], made.space).points
 
 
 def filters_of(space, boxes):

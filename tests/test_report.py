@@ -181,7 +181,7 @@ def counted(form, **options):
     space = Space.from_toml(SPACE)
     filters = ["x < 5", "kind = 'b' or x > 7", "n = 99", "true"]
     given = pa.table({"id": ["low", "b", "never", "all"], "filter": filters})
-    boxes = encode_subscriptions(space, given)
+    boxes = encode_subscriptions(given, space)
     rows = {"id": [7, 8, 9], "x": [1.0, 8.0, None], "n": [1, 2, 3], "kind": ["b", "c", "b"]}
     events = pa.table(
         rows | {"at": ["2026-01-01T00:00Z", "2026-01-01T01:00Z", "2026-01-02T00:00Z"]}
@@ -194,7 +194,7 @@ def counted(form, **options):
         )
     else:
         result = pa.record_batch({"event": list(found), "subscriptions": list(found.values())})
-    return tally([encode_events(space, events)], boxes, space, [result], **options)
+    return tally([encode_events(events, space)], boxes, space, [result], **options)
 
 
 @pytest.mark.parametrize("form", ["pairs", "lists"])

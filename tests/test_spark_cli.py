@@ -114,7 +114,7 @@ def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files
     events, _, known = files
     space = Space.load(known)
     quotes = spark.read.csv(str(events), header=True)
-    boxes = encode_subscriptions(space, pa.table({"id": ["a"], "filter": ["x < 1"]}))
+    boxes = encode_subscriptions(pa.table({"id": ["a"], "filter": ["x < 1"]}), space)
     with (
         pytest.raises(UsageError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  to do: "),
         spark_session(None) as session,

@@ -9,7 +9,8 @@ import pytest
 from rangecast import Boxes, Integer, Number, RangecastError, Space, UsageError
 from rangecast.cover import covered_by
 from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.spark import cover, covering
+from rangecast.spark import cover
+from rangecast.spark.steps import cover as covering
 from rangecast.workloads import generate
 from tests.adversarial import cases
 
@@ -31,7 +32,7 @@ def wide_table(boxes):
 
 def check(spark, table, space, **options):
     """The same as the library on the same table."""
-    boxes = encode_subscriptions(space, table)
+    boxes = encode_subscriptions(table, space)
     ids = boxes.ids.to_pylist()
     expected = {
         ids[row]: None if by < 0 else ids[by] for row, by in enumerate(covered_by(boxes).tolist())
@@ -100,7 +101,7 @@ def test_visitors_come_in_pieces_and_a_worker_holds_one_at_a_time(spark, monkeyp
     assert named(most) == whole
     assert max(pieces) <= most
     assert len(pieces) > 2 * cut.groups
-    expected = covered_by(encode_subscriptions(space_of(2), table)) < 0
+    expected = covered_by(encode_subscriptions(table, space_of(2))) < 0
     assert [whole[row] is None for row in rows] == expected.tolist()
 
 

@@ -26,13 +26,13 @@ def expected(table):
 @pytest.mark.parametrize("gap", [0, 30])
 def test_many_partitions_give_the_ranges_of_the_table(spark, gap):
     made = generate("mics", subscriptions=3000, events=2000, attributes=4, size=9, seed=2)
-    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
     frame = spark.createDataFrame(made.tables["subscriptions"]).repartition(7)
     names = made.space.names[1:]
     table = Table.of(made.space, boxes, 6, attributes=names, gap=gap, limit=20)
     found = merge(frame, made.space, 6, attributes=names, gap=gap, limit=20)
     assert ranges_of(found) == expected(table)
-    points = encode_events(made.space, made.tables["events"]).points
+    points = encode_events(made.tables["events"], made.space).points
     cells = Cells.quantiles(made.space, 5, points, names[:2])
     table = Table.of(made.space, boxes, cells=cells, gap=gap)
     assert ranges_of(merge(frame, made.space, cells=cells, gap=gap)) == expected(table)
@@ -43,7 +43,7 @@ def test_ranges_that_run_through_all_runs_and_filters_of_several_boxes(spark):
     texts = ["x < 600", "x between 590 and 800 or x = 1000", "x > 700 and y < 0.5", "word = 'a'"]
     for some in (texts[:3], texts):
         rows = pa.table({"id": [f"s{i}" for i in range(len(some))], "filter": some})
-        boxes = encode_subscriptions(space, rows)
+        boxes = encode_subscriptions(rows, space)
         for names in (["x"], ["y", "x"]):
             table = Table.of(space, boxes, 10, attributes=names)
             found = merge(spark.createDataFrame(rows), space, 10, attributes=names)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rangecast.errors import UsageError
-from rangecast.spark import java, places
+from rangecast.spark import cache_folder as places
+from rangecast.spark import java
 
 CHILD = [sys.executable, "-c"]
 

@@ -135,15 +135,15 @@ def test_a_table_in_memory_gives_the_same(tmp_path):
     table = pa.table({"id": ["a", "b"], "filter": ["price < 5", "s = 'AAPL'"]})
     write_table(table, tmp_path / "s.csv")
     read = read_subscriptions(tmp_path / "s.csv", space())
-    made = encode_subscriptions(space(), table)
+    made = encode_subscriptions(table, space())
     assert made.lo.tolist() == read.lo.tolist()
     assert made.ids.equals(read.ids)
-    assert encode_subscriptions(space(), table.slice(0, 0)).rows == 0
+    assert encode_subscriptions(table.slice(0, 0), space()).rows == 0
 
 
 def test_one_space_shares_one_vocabulary():
     where = space()
-    first = encode_subscriptions(where, pa.table({"id": [1], "filter": ["s = 'A'"]}))
-    second = encode_subscriptions(where, pa.table({"id": [1], "filter": ["s in ('B', 'A')"]}))
+    first = encode_subscriptions(pa.table({"id": [1], "filter": ["s = 'A'"]}), where)
+    second = encode_subscriptions(pa.table({"id": [1], "filter": ["s in ('B', 'A')"]}), where)
     assert first.lo[0, 3] == 0
     assert (second.lo[0, 3], second.hi[0, 3]) == (0, 1)

@@ -38,7 +38,7 @@ def space():
 
 def subscriptions(**filters):
     return encode_subscriptions(
-        space_of := space(), pa.table({"id": list(filters), "filter": list(filters.values())})
+        pa.table({"id": list(filters), "filter": list(filters.values())}), space_of := space()
     ), space_of
 
 
@@ -52,7 +52,7 @@ ANSWER = [
 
 
 def events(fixed):
-    return [encode_events(fixed, EVENTS.slice(0, 3)), encode_events(fixed, EVENTS.slice(3))]
+    return [encode_events(EVENTS.slice(0, 3), fixed), encode_events(EVENTS.slice(3), fixed)]
 
 
 def pairs(rows):
@@ -166,8 +166,8 @@ def test_an_absent_event_is_right_if_some_version_has_nothing_for_it():
 
 def test_a_version_may_be_empty_or_have_ids_of_another_type():
     none = pa.table({"id": pa.array([], pa.int64()), "filter": pa.array([], pa.string())})
-    nobody = encode_subscriptions(known := space(), none)
-    one = encode_subscriptions(known, pa.table({"id": [7], "filter": ["true"]}))
+    nobody = encode_subscriptions(none, known := space())
+    one = encode_subscriptions(pa.table({"id": [7], "filter": ["true"]}), known)
     sets = {1: (nobody, known), 2: subscriptions(low="x < 3"), 3: (one, known)}
     right = [(10, "low", 2), (11, "low", 2), (13, "7", 3)]
     assert judged(versioned(right), sets=sets).holds
@@ -194,9 +194,9 @@ def test_nothing_at_all():
 def test_any_damage_is_found_across_blocks(data):
     """A block of three events: claims come in any order and go to many files."""
     made = generate("vcr", seed=5, subscriptions=40, events=17, width=30, height=30)
-    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
     table = made.tables["events"]
-    points = encode_events(made.space, table).points
+    points = encode_events(table, made.space).points
     held = [
         (event, row)
         for event in range(17)
@@ -213,7 +213,7 @@ def test_any_damage_is_found_across_blocks(data):
         patch.setattr(claims, "BLOCK", 3)
         patch.setattr("rangecast.match.verify.BLOCK", 3)
         verdict = verify(
-            lambda fixed: [encode_events(fixed, table)], {0: (boxes, made.space)}, batches, show=99
+            lambda fixed: [encode_events(table, fixed)], {0: (boxes, made.space)}, batches, show=99
         )
     assert verdict.pairs == len(held)
     assert verdict.missing_pairs == len(set(held) - set(claimed))
@@ -269,7 +269,7 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
     shell("match", *given_[:2], *given_[3:], "-o", "m.parquet", code=0)
     said = shell("verify", *given_, code=0)
     assert "m.parquet: right: 500 events, " in said
-    boxes = encode_subscriptions(made.space, made.tables["subscriptions"])
+    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
     save_boxes(tmp_path / "snapshot", boxes, made.space)
     shell("verify", "events", "snapshot", *given_[2:], "--index", "scan", code=0)
     table = pq.read_table(tmp_path / "m.parquet")

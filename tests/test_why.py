@@ -59,8 +59,8 @@ def space():
 )
 def test_each_kind_says_how_far_off_it_is(filter_text, event, wanted, distance):
     where = space()
-    boxes = encode_subscriptions(where, pa.table({"id": ["s"], "filter": [filter_text]}))
-    points = encode_events(where, [event]).points
+    boxes = encode_subscriptions(pa.table({"id": ["s"], "filter": [filter_text]}), where)
+    points = encode_events([event], where).points
     lines = explain_match(where, boxes, 0, points[0], event).boxes[0]
     (line,) = [line for line in lines if line.mentioned]
     assert (line.wanted, line.distance) == (wanted, distance)

@@ -181,8 +181,8 @@ class _Run:
         write_table(changed, self.data / "changed.parquet")
         return (
             made.space,
-            encode_subscriptions(made.space, searches),
-            encode_subscriptions(made.space, changed),
+            encode_subscriptions(searches, made.space),
+            encode_subscriptions(changed, made.space),
         )
 
     def changed(self, before: pa.Table) -> pa.Table:

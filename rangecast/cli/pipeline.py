@@ -77,13 +77,13 @@ def backfill(
     from rangecast.cli.progress import working
     from rangecast.cli.spark import spark_session
     from rangecast.model.files import write_table
-    from rangecast.model.filters.filter import parse
+    from rangecast.model.filters.filter import Filter
     from rangecast.model.space import Space
     from rangecast.spark import backfill as over_history
     from rangecast.spark import files_of
 
     known = Space.load(space)
-    parse(known, text)  # a mistake in it is told before Spark is started
+    Filter.parse(text, known)  # a mistake in it is told before Spark is started
     history = files_of(events)
     keep = [] if time is None else [time]
     with (

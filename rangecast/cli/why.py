@@ -48,7 +48,7 @@ def why(
     row = _row_of(boxes.ids, subscription)
     passed_over = {"id"} | ({*values} - {*where.names} if ignore_unknown else set())
     values = {name: value for name, value in values.items() if name not in passed_over}
-    points = encode_events(where, [values]).points
+    points = encode_events([values], where).points
     explanation = explain_match(where, boxes, row, points[0], values)
     place = explain_rank(boxes, row, points[0], relaxed=relaxed)
     if as_json:

@@ -31,7 +31,7 @@ from rangecast.kernels.arrays import I32, I64, U8, AnyArray, Bool
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Box as SparseBox
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 
@@ -228,7 +228,7 @@ class Graph:
 
     def _boxes_of(self, box: Box) -> Sequence[SparseBox]:
         if isinstance(box, str):
-            return parse(self.space, box).boxes
+            return Filter.parse(box, self.space).boxes
         if not isinstance(box, Filter):
             return Filter.from_boxes(self.space, *box).boxes
         if box.space is not self.space and box.space != self.space:
@@ -236,7 +236,7 @@ class Graph:
         return box.boxes
 
     def _many(self, given: Boxes | pa.Table) -> Boxes:
-        boxes = given if isinstance(given, Boxes) else encode_subscriptions(self.space, given)
+        boxes = given if isinstance(given, Boxes) else encode_subscriptions(given, self.space)
         if boxes.dimensions != len(self.space):
             raise UsageError(
                 f"boxes of {boxes.dimensions} attributes don't fit a space of {len(self.space)}"

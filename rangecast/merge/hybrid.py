@@ -27,7 +27,7 @@ from rangecast.merge.ranges import Ranges, range_sets
 from rangecast.merge.table import Id
 from rangecast.model.attributes import Number
 from rangecast.model.events import encode_event
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 
 PIECES = 256
@@ -92,7 +92,7 @@ class Hybrid:
         """Add a subscription; return what a neighbour must be told."""
         if subscription in self._row_of:
             raise UsageError(f"subscription {subscription!r} is there already; remove it first")
-        one = filter if isinstance(filter, Filter) else parse(self.space, filter)
+        one = filter if isinstance(filter, Filter) else Filter.parse(filter, self.space)
         lo, hi = one.arrays()
         sets = range_sets(self.cells, lo, hi, np.zeros(len(lo), np.int64), self.limit)
         row = len(self._rows)
@@ -139,12 +139,12 @@ class Hybrid:
 
     def matches(self, event: Mapping[str, Any]) -> list[Id]:
         """Return the subscriptions that hold an event, in order of arrival."""
-        point = encode_event(self.space, event)
+        point = encode_event(event, self.space)
         return [self._one(row).id for row in self._candidates(point) if self._hits(row, point)]
 
     def holds(self, event: Mapping[str, Any]) -> bool:
         """Return whether a subscription holds an event: no more and no less."""
-        point = encode_event(self.space, event)
+        point = encode_event(event, self.space)
         rows = self._candidates(point)
         return any(row not in self._inside and self._hits(row, point) for row in rows)
 

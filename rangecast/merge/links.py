@@ -93,7 +93,7 @@ class Links:
 
     def holds(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
         """Return the links that an event must go out over, other than the one that it came over."""
-        point = np.asarray(encode_event(self.space, event)[None])
+        point = np.asarray(encode_event(event, self.space)[None])
         return [
             link
             for link, table in self._tables.items()

@@ -26,7 +26,7 @@ from rangecast.merge.cells import axes_of
 from rangecast.merge.table import Id, Table
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 
 Subset = tuple[str, ...]
@@ -87,7 +87,7 @@ class Subsets:
         """Add a subscription to the tables that it belongs in."""
         if subscription in self._in:
             raise UsageError(f"subscription {subscription!r} is there already; remove it first")
-        one = filter if isinstance(filter, Filter) else parse(self.space, filter)
+        one = filter if isinstance(filter, Filter) else Filter.parse(filter, self.space)
         tables = self.tables if self.combine == "all" else self._fitting(*one.arrays())
         for table in tables:
             table.add(subscription, one)
@@ -106,7 +106,7 @@ class Subsets:
 
     def holds(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
-        return bool(self.holds_many(encode_event(self.space, event)[None])[0])
+        return bool(self.holds_many(encode_event(event, self.space)[None])[0])
 
     def holds_many(self, events: Any) -> Bool:
         """Return the same for each of many, as `Table.holds_many` takes them."""

@@ -21,7 +21,7 @@ from rangecast.kernels.jit import jit
 from rangecast.merge.cells import Cells
 from rangecast.merge.levels.build import tree_of
 from rangecast.merge.levels.tree import Tree
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 
 LIMIT = 64
@@ -57,7 +57,7 @@ class RangeSets(NamedTuple):
 
 def convert(space: Space, cells: Cells, filter: str | Filter, limit: int = LIMIT) -> Ranges:  # noqa: A002
     """Return one filter as ranges, as a client sends them to its broker."""
-    one = filter if isinstance(filter, Filter) else parse(space, filter)
+    one = filter if isinstance(filter, Filter) else Filter.parse(filter, space)
     lo, hi = one.arrays()
     sets = range_sets(cells, lo, hi, np.zeros(len(lo), np.int64), limit)
     return Ranges(sets.starts, sets.ends)

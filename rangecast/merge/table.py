@@ -33,7 +33,7 @@ from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, range_sets, tree_of_ranges
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event, encode_events
-from rangecast.model.filters.filter import Filter, parse
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 
 Id = str | int
@@ -151,7 +151,7 @@ class Table:
 
     def add(self, subscription: Id, filter: str | Filter) -> Change:  # noqa: A002
         """Add a subscription; return what the union gained, which a neighbour must be told."""
-        one = filter if isinstance(filter, Filter) else parse(self.space, filter)
+        one = filter if isinstance(filter, Filter) else Filter.parse(filter, self.space)
         lo, hi = one.arrays()
         boxes = Boxes.of(lo, hi, owner=np.zeros(len(lo)), ids=[subscription])
         changes = self.add_many(boxes)
@@ -336,7 +336,7 @@ class Table:
 
     def holds(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
-        return bool(self.holds_many(encode_event(self.space, event)[None])[0])
+        return bool(self.holds_many(encode_event(event, self.space)[None])[0])
 
     def holds_many(self, events: Any) -> Bool:
         """Return the same for each of many: points (events, d), a table, or a list of dicts."""
@@ -380,7 +380,7 @@ class Table:
 
     def _points(self, events: Any) -> F64:
         if not isinstance(events, np.ndarray):
-            return encode_events(self.space, events).points
+            return encode_events(events, self.space).points
         points = np.asarray(events, np.float64)
         if points.ndim != 2 or points.shape[1] != len(self.space) or np.isnan(points).any():
             raise UsageError(

@@ -156,7 +156,7 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         ) from None
 
 
-def encode_event(space: Space, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> F64:
+def encode_event(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False) -> F64:
     """Return the coordinates of one event, (d,); what it has no value for is missing."""
     point = np.full(len(space), np.inf)
     for name, value in values_of(event):
@@ -168,7 +168,7 @@ def encode_event(space: Space, event: Mapping[str, Any], *, ignore_unknown: bool
     return point
 
 
-def encode_events(space: Space, events: Any, *, ignore_unknown: bool = False) -> Events:
+def encode_events(events: Any, space: Space, *, ignore_unknown: bool = False) -> Events:
     """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
 
     A key that is absent, `None` or null is a missing value. The first event that can't be used

@@ -22,7 +22,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.encode import encode, encode_bounds, explain, explain_bounds
 from rangecast.model.events import REMEDY, pass_over, row_data
 from rangecast.model.files import Batch, format_of, read_batches
-from rangecast.model.filters.filter import boxes_of, parse
+from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.ids import Duplicates, id_type
 from rangecast.model.space import Space
 from rangecast.model.tables import table_of
@@ -64,7 +64,7 @@ def read_subscriptions(
     return _joined(parts, len(space))
 
 
-def encode_subscriptions(space: Space, given: Any) -> Boxes:
+def encode_subscriptions(given: Any, space: Space) -> Boxes:
     """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
 
     Their columns are those that a file would have.
@@ -195,7 +195,7 @@ class _Reader:
             try:
                 if not isinstance(text, str):
                     raise FilterError("a filter is a text", "write true for one that always holds")
-                filters.append(parse(self.space, text))
+                filters.append(Filter.parse(text, self.space))
             except FilterError as error:
                 to_do = error.to_do or REMEDY
                 self._refuse(batch, good, place, "filter", error.reason, to_do)

@@ -38,6 +38,11 @@ class Filter:
     boxes: tuple[Box, ...]
 
     @classmethod
+    def parse(cls, text: str, space: Space, *, max_boxes: int = MAX_BOXES) -> Filter:
+        """Return the filter that a text means. More boxes than `max_boxes` are refused."""
+        return cls(space, _sparse(region_of(space, text, max_boxes)))
+
+    @classmethod
     def from_boxes(cls, space: Space, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Filter:
         """Return the filter of one box, shape (d,), or of several, (boxes, d).
 
@@ -75,11 +80,6 @@ class Filter:
 
     def __hash__(self) -> int:
         return hash(self.boxes)
-
-
-def parse(space: Space, text: str, *, max_boxes: int = MAX_BOXES) -> Filter:
-    """Return the filter that a text means. More boxes than `max_boxes` are refused."""
-    return Filter(space, _sparse(region_of(space, text, max_boxes)))
 
 
 def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:

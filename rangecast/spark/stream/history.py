@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import UsageError, near
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import boxes_of, parse
+from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.space import Space
 from rangecast.spark.steps.match import match
 from rangecast.spark.stream.batch import is_good
@@ -45,7 +45,7 @@ def backfill(
     day that isn't known. At most `samples` of the events that match are kept for each day. Events
     need no ids.
     """
-    lo, hi, owner = boxes_of(space, [parse(space, text)])
+    lo, hi, owner = boxes_of(space, [Filter.parse(text, space)])
     time = time or next((a.name for a in space if a.type == "timestamp"), None)
     if time is not None and time not in events.columns:
         raise UsageError(f"the events have no column {time!r}: {near(time, events.columns)}")
