@@ -19,7 +19,6 @@ from rangecast.cli.options import (
     SubscriptionsFile,
     at_least,
 )
-from rangecast.kernels.arrays import F64
 
 
 def match(
@@ -64,6 +63,7 @@ def match(
     from rangecast.cli.progress import working
     from rangecast.cli.spark import check_engine, spark_session
     from rangecast.errors import UsageError
+    from rangecast.kernels.arrays import F64
     from rangecast.match.choose import Plan, build, check_index, choose
     from rangecast.match.ordered import stream_ordered
     from rangecast.model.boxes import Boxes
