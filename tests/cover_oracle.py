@@ -19,7 +19,7 @@ def cover_matrix(boxes: Boxes) -> np.ndarray:
         inside &= (lo[:, None, j] <= lo[None, :, j]) & (hi[None, :, j] <= hi[:, None, j])
     if not len(lo):
         return inside
-    first = boxes.first[:-1]
+    first = boxes.box_offsets[:-1]
     in_some = np.logical_or.reduceat(inside, first, axis=0)
     return np.logical_and.reduceat(in_some, first, axis=1)
 

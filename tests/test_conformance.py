@@ -44,7 +44,7 @@ def test_the_strategies_make_what_they_promise():
             name
             for name, there in {
                 "several boxes": len(boxes.lo) > boxes.rows,
-                "free": (~boxes.mentioned).any(),
+                "free": (~boxes.mentions).any(),
                 "null": (boxes.lo == np.inf).any(),
                 "point": (boxes.lo == boxes.hi).any(),
                 "missing value": np.isinf(points).any(),

@@ -30,7 +30,7 @@ def zipf_and_uniform(n, m, d=3, **options):
 
 def filters_of(space, boxes):
     """Each subscription as the filter that it came from."""
-    first = boxes.first
+    first = boxes.box_offsets
     return {
         one: Filter.from_boxes(space, boxes.lo[a:b], boxes.hi[a:b])
         for one, a, b in zip(boxes.ids.to_pylist(), first[:-1], first[1:], strict=True)

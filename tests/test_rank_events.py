@@ -183,7 +183,7 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
         totals = {}
         for box in np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], "contain")).tolist():
             row = int(boxes.owner[box])
-            chance = float(np.prod(sure[event][boxes.mentioned[box]]))
+            chance = float(np.prod(sure[event][boxes.mentions[box]]))
             totals[row] = max(totals.get(row, 0.0), float(boxes.scores[row]) * chance)
         assert found == ranked(totals, k)
 
@@ -336,7 +336,7 @@ def test_any_monotone_combination(name, combine):
         points, 6, combine=lambda weights: combine(weights, axis=1)
     )
     for event, found in enumerate(answers(best)):
-        held = (boxes.lo <= points[event]) & (points[event] <= boxes.hi) & boxes.mentioned
+        held = (boxes.lo <= points[event]) & (points[event] <= boxes.hi) & boxes.mentions
         scores = combine(np.where(held, boxes.weights, 0.0), axis=1)
         totals = {int(row): float(scores[row]) for row in np.flatnonzero(held.any(axis=1))}
         assert found == ranked(totals, 6)
@@ -360,7 +360,7 @@ def test_hundreds_of_attributes(name):
     assert answers(best) == oracle(boxes, points, 10, relaxed=True)
     assert index.memory < n * 2000
     if name != "slabs":
-        all_held = sum(((boxes.lo <= p) & (p <= boxes.hi) & boxes.mentioned).sum() for p in points)
+        all_held = sum(((boxes.lo <= p) & (p <= boxes.hi) & boxes.mentions).sum() for p in points)
         assert best.work.calls < all_held
 
 

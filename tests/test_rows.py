@@ -36,7 +36,7 @@ def test_rows_come_back_as_they_were_added(parts, random):
 def test_one_row_at_a_time_gives_the_same_columns(some):
     together, apart = RowStore(3), RowStore(3)
     together.append(Boxes.of(some.lo, some.hi, owner=some.owner, ids=some.ids, scores=some.scores))
-    mentioned = some.mentioned
+    mentioned = some.mentions
     for row in range(some.rows):
         terms = [
             tuple((int(j), some.lo[b, j], some.hi[b, j]) for j in np.flatnonzero(mentioned[b]))

@@ -178,10 +178,10 @@ def test_runs_hold_what_their_boxes_mention():
 def test_rare_sets_of_attributes_share_runs():
     boxes = sparse(2000, d=12, mentioned=4)
     layout = Slabs(boxes).layout
-    kinds = len(np.unique(boxes.mentioned, axis=0))
+    kinds = len(np.unique(boxes.mentions, axis=0))
     assert layout.runs[-1, FIRST_BLOCK] < kinds
     slots = np.repeat(np.diff(layout.runs[:, SLOT]), np.diff(layout.runs[:, FIRST_BLOCK]))
-    assert (slots * np.diff(layout.blocks)).sum() <= 1.5 * boxes.mentioned.sum()
+    assert (slots * np.diff(layout.blocks)).sum() <= 1.5 * boxes.mentions.sum()
 
 
 def test_the_arrays_are_read_only_before_and_after_a_pickle():

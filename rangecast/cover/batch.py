@@ -105,5 +105,5 @@ def _largest_first(boxes: Boxes) -> I64:
         edges = edges_of_bounds(column[some], np.empty(0), _CELLS)
         cells_of(frozen(edges, np.float64), frozen(column, np.float64), cells)
         total += cells
-    largest = np.maximum.reduceat(total, boxes.first[:-1])
+    largest = np.maximum.reduceat(total, boxes.box_offsets[:-1])
     return np.argsort(-largest, kind="stable")

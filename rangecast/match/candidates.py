@@ -103,7 +103,7 @@ class Sample:
         self.lo, self.hi = boxes.lo[chosen], boxes.hi[chosen]
         ends = np.where(rng.random(self.lo.shape) < 0.5, self.lo, self.hi)
         ends = np.where(ends == -np.inf, self.hi, ends)
-        mentioned = boxes.mentioned[chosen]
+        mentioned = boxes.mentions[chosen]
         for j in range(boxes.dimensions):
             known = np.flatnonzero(mentioned[:, j])
             free = np.flatnonzero(~mentioned[:, j])

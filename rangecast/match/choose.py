@@ -102,10 +102,10 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
     facts = f"{len(boxes.lo):,} boxes, about {matches:,.0f} hold an event"
     axes = sample.axes(MOST_AXES)
-    others = np.delete(boxes.mentioned[sample.boxes], axes, axis=1).any(axis=1)
+    others = np.delete(boxes.mentions[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:
         return Plan("slabs", f"{facts}, bounded on more attributes than cells can index")
-    if len(axes) > 1 and boxes.mentioned[sample.boxes].sum(axis=1).mean() < _ONE_EACH:
+    if len(axes) > 1 and boxes.mentions[sample.boxes].sum(axis=1).mean() < _ONE_EACH:
         return Plan("rtree", f"{facts}, bounded on one attribute each: a tree finds them at once")
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held

@@ -258,7 +258,7 @@ def _build(boxes: Boxes, events: F64 | None) -> Tree:
         _encode(edges[axis], *some, low[:, axis], high[:, axis])
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
     ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
-    packed = _packed_order(boxes.mentioned, order, low, high, ends)
+    packed = _packed_order(boxes.mentions, order, low, high, ends)
     lines, line_axis, lines_of, base = _build_levels(low[packed], high[packed], ends)
     return Tree(
         lines=frozen(lines, np.uint64),

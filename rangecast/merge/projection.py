@@ -52,7 +52,7 @@ def mentioned_subsets(
     `company` * 3^s subscriptions. The empty subset, for those that fit no other, is left out.
     """
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
-    _, groups = groups_by_axes(boxes.mentioned, order, most, company)
+    _, groups = groups_by_axes(boxes.mentions, order, most, company)
     return [tuple(space.names[axis] for axis in axes) for axes in groups if axes]
 
 

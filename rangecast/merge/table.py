@@ -266,7 +266,7 @@ class Table:
         """Remember the boxes, on the table's attributes alone: they give the same ranges again."""
         axes = list(self.cells.axes)
         both = np.stack([boxes.lo[:, axes], boxes.hi[:, axes]], axis=1)
-        first = boxes.first.tolist()
+        first = boxes.box_offsets.tolist()
         for place, one in enumerate(boxes.ids.to_pylist()):
             self._boxes[one] = both[first[place] : first[place + 1]].tobytes()
 

@@ -20,7 +20,9 @@ that is not below 5, so that no later code ever sees an open bound.
 from __future__ import annotations
 
 import math
+import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -339,11 +341,23 @@ class Category(_Named):
         return self.values[int(coordinate)]
 
 
+_GROWING = threading.Lock()
+"""Held while a vocabulary grows: two threads never give two texts one code."""
+
+
+def _new_lock() -> None:
+    global _GROWING
+    _GROWING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
+
+
 class String(_Named):
     """Any text. Its vocabulary is what subscriptions mention; all other texts are `OTHER`.
 
-    The vocabulary only grows, so a coordinate once given stays true, and one thread may add
-    words while others read.
+    The vocabulary only grows, so a coordinate once given stays true; any thread may add words
+    while others read.
     """
 
     type = "string"
@@ -362,13 +376,29 @@ class String(_Named):
         return None if coordinate == OTHER else self.vocabulary[int(coordinate)]
 
     def equal(self, value: Any) -> Interval | None:
-        text = self._text(value)
+        code = self._learned(self._text(value))
+        return code, code
+
+    def learn(self, words: Sequence[str]) -> bool:
+        """Add words to the vocabulary, which must begin with the same ones; return if it does."""
+        with _GROWING:
+            known = min(len(words), len(self.vocabulary))
+            if self.vocabulary[:known] != list(words[:known]):
+                return False
+        # Another thread may add a word in between: then the order differs after all.
+        return all(self._learned(word) == code for code, word in enumerate(words[known:], known))
+
+    def _learned(self, text: str) -> float:
+        """Return the code of a text, a new one if it is new."""
         code = self.codes.get(text)
         if code is None:
-            code = float(len(self.vocabulary))
-            self.vocabulary.append(text)
-            self.codes[text] = code
-        return code, code
+            with _GROWING:
+                code = self.codes.get(text)
+                if code is None:
+                    code = float(len(self.vocabulary))
+                    self.vocabulary.append(text)
+                    self.codes[text] = code
+        return code
 
 
 class Hierarchy(_Named):

@@ -12,8 +12,9 @@ Rows are in order of arrival, so that a lower row wins a tie. All arrays are rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
+
+if TYPE_CHECKING:
+    from rangecast.model.space import Space
 
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
@@ -43,6 +47,8 @@ class Boxes:
     ids: pa.Array
     scores: F64
     weights: F64 | None
+    space: Space | None = None
+    """Whose coordinates these are; `None`: plain arrays, of whatever space they are given to."""
 
     @classmethod
     def of(
@@ -54,6 +60,7 @@ class Boxes:
         ids: Sequence[str] | Sequence[int] | pa.Array | None = None,
         scores: npt.ArrayLike | None = None,
         weights: npt.ArrayLike | None = None,
+        space: Space | None = None,
     ) -> Boxes:
         """Check the arrays and bundle them. Without `owner` each box is a subscription."""
         lo, hi = frozen(lo, np.float64), frozen(hi, np.float64)
@@ -84,7 +91,7 @@ class Boxes:
                 )
         if not np.isfinite(scores).all():
             raise UsageError("scores are finite")
-        return cls(lo, hi, owner, ids, scores, weights)
+        return cls(lo, hi, owner, ids, scores, weights, space)
 
     @property
     def dimensions(self) -> int:
@@ -96,20 +103,20 @@ class Boxes:
         """Number of subscriptions."""
         return len(self.ids)
 
-    @property
-    def first(self) -> I64:
+    @cached_property
+    def box_offsets(self) -> I64:
         """First box of each subscription, and the number of boxes at the end."""
-        return np.searchsorted(self.owner, np.arange(self.rows + 1)).astype(np.int64)
+        return frozen(np.searchsorted(self.owner, np.arange(self.rows + 1)), np.int64)
 
-    @property
-    def mentioned(self) -> Bool:
+    @cached_property
+    def mentions(self) -> Bool:
         """Which attributes each box mentions, (boxes, d)."""
-        return np.asarray(~((self.lo == -np.inf) & (self.hi == np.inf)))
+        return frozen(~((self.lo == -np.inf) & (self.hi == np.inf)), np.bool_)
 
     def take(self, rows: Iterable[int] | AnyArray) -> Boxes:
         """Return the subscriptions of these rows, in this order."""
         wanted = np.asarray(rows, dtype=np.int64)
-        first = self.first
+        first = self.box_offsets
         counts = first[wanted + 1] - first[wanted]
         owner = np.repeat(np.arange(len(wanted)), counts)
         ends = np.cumsum(counts)
@@ -123,10 +130,11 @@ class Boxes:
             ids=self.ids.take(pa.array(wanted)),
             scores=self.scores[wanted],
             weights=weights,
+            space=self.space,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():

@@ -84,7 +84,7 @@ class RowStore:
 
     def append(self, boxes: Boxes, arrival: I64 | None = None) -> None:
         """Add the subscriptions of `boxes` as the next rows."""
-        terms = boxes.mentioned
+        terms = boxes.mentions
         box, axis = np.nonzero(terms)
         per_box = np.count_nonzero(terms, axis=1)
         kind = np.dtype(np.int64 if pa.types.is_integer(boxes.ids.type) else object)
@@ -98,7 +98,7 @@ class RowStore:
         bounds.hi[t : t + len(box)] = boxes.hi[box, axis]
         bounds.first_term[b + 1 : b + 1 + len(per_box)] = t + np.cumsum(per_box)
         rows = slice(n, n + boxes.rows)
-        bounds.first_box[n + 1 : n + 1 + boxes.rows] = b + boxes.first[1:]
+        bounds.first_box[n + 1 : n + 1 + boxes.rows] = b + boxes.box_offsets[1:]
         columns.scores[rows] = boxes.scores
         columns.arrival[rows] = np.arange(n, n + boxes.rows) if arrival is None else arrival
         columns.died[rows] = NEVER

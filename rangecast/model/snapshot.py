@@ -103,6 +103,7 @@ def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:
         ids_of_buffers(arrays),
         arrays["scores"],
         arrays.get("weights"),
+        space,
     )
     return boxes, space
 

@@ -61,7 +61,7 @@ def read_subscriptions(
         parts.append(reader.part(batch, *duplicates.check(batch, kind)))
         if progress is not None:
             progress(len(batch.rows))
-    return _joined(parts, len(space))
+    return _joined(parts, space)
 
 
 def encode_subscriptions(given: Any, space: Space) -> Boxes:
@@ -74,7 +74,7 @@ def encode_subscriptions(given: Any, space: Space) -> Boxes:
     kind = id_type(iter(batches), columnar=True)
     duplicates = Duplicates("subscriptions", reader.bad, lambda: iter(batches))
     parts = [reader.part(batch, *duplicates.check(batch, kind)) for batch in batches]
-    return _joined(parts, len(space))
+    return _joined(parts, space)
 
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
@@ -217,9 +217,10 @@ class _Reader:
         return lo[good], hi[good], np.ones(int(good.sum()), np.int64)
 
 
-def _joined(parts: list[Part], dimensions: int) -> Boxes:
+def _joined(parts: list[Part], space: Space) -> Boxes:
+    dimensions = len(space)
     if not parts:
-        return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)))
+        return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)), space=space)
     sizes = np.concatenate([part.sizes for part in parts])
     weighted = any(part.weights is not None for part in parts)
     boxes = Boxes.of(
@@ -229,6 +230,7 @@ def _joined(parts: list[Part], dimensions: int) -> Boxes:
         ids=pa.concat_arrays([part.ids for part in parts]),
         scores=np.concatenate([part.scores for part in parts]),
         weights=np.concatenate(list(_weights(parts, dimensions))) if weighted else None,
+        space=space,
     )
     arrival = [part.seq for part in parts if part.seq is not None]
     if not arrival:

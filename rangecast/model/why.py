@@ -67,7 +67,7 @@ def explain_match(
     space: Space, boxes: Boxes, row: int, point: F64, values: dict[str, Any]
 ) -> Explanation:
     """Compare one subscription with one event; `values` are the event's as the user gave them."""
-    first = boxes.first
+    first = boxes.box_offsets
     lines = [
         [
             _line(space, axis, boxes.lo[box, axis], boxes.hi[box, axis], point[axis], values)

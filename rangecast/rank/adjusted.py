@@ -107,7 +107,7 @@ def best_uncertain(
     def factor(event: int, rows: I32) -> F64:
         boxes = boxes_of(rows)
         held = ((boxes.lo <= lo[event]) & (hi[event] <= boxes.hi)).all(axis=1)
-        chance = np.multiply.reduce(np.where(boxes.mentioned, sure[event], 1.0), axis=1)
+        chance = np.multiply.reduce(np.where(boxes.mentions, sure[event], 1.0), axis=1)
         times = np.zeros(len(rows))  # of several boxes the best counts
         np.maximum.at(times, boxes.owner[held], chance[held])
         return times

@@ -22,7 +22,7 @@ class Terms(NamedTuple):
 
 def terms_of(boxes: Boxes) -> Terms:
     """Return the terms of all boxes."""
-    mentioned = boxes.mentioned
+    mentioned = boxes.mentions
     box, axis = np.nonzero(mentioned)
     counts = mentioned.sum(axis=1)
     ends = np.cumsum(counts)

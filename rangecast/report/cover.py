@@ -66,7 +66,7 @@ def redundancy(space: Space, boxes: Boxes, covered_by: I32) -> Redundancy:
     counts = np.bincount(covered_by[covered], minlength=boxes.rows)
     biggest = np.argsort(-counts, kind="stable")[:_TOP]
     mentions = np.zeros((boxes.rows, boxes.dimensions), np.bool_)
-    np.logical_or.at(mentions, boxes.owner, boxes.mentioned)
+    np.logical_or.at(mentions, boxes.owner, boxes.mentions)
     attributes = mentions.sum(axis=1)
     return Redundancy(
         subscriptions=boxes.rows,
@@ -92,7 +92,7 @@ def _text(space: Space, boxes: Boxes, row: int) -> str:
 
 def _equal(boxes: Boxes, covered_by: I32) -> Bool:
     """Return which subscriptions have just the boxes of what covers them."""
-    first = boxes.first
+    first = boxes.box_offsets
     sizes = np.diff(first)
     rows = np.flatnonzero(covered_by >= 0)
     rows = rows[sizes[rows] == sizes[covered_by[rows]]]

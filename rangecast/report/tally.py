@@ -68,7 +68,7 @@ class Tally:
 
     @cached_property
     def _first(self) -> I64:
-        return self.boxes.first
+        return self.boxes.box_offsets
 
     def over_time(self) -> Group | None:
         """Return the events nobody wanted over the first attribute of time that there is."""

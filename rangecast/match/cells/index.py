@@ -278,7 +278,7 @@ class Cells:
         least = 0
         for self.plan in choice:
             self._grid = self.plan.grid()
-            indexed = alone & ~np.delete(boxes.mentioned, self.plan.axes, axis=1).any(axis=1)
+            indexed = alone & ~np.delete(boxes.mentions, self.plan.axes, axis=1).any(axis=1)
             count = self._file(boxes, indexed, np.empty(0, np.int64), np.empty(0, np.uint16))
             least = self.plan.memory(count, len(boxes.lo))
             if least <= room and count < 1 << 31:

@@ -158,7 +158,7 @@ class _Axis:
     def __init__(self, boxes: Boxes, sample: Sample, axis: int, edges: F64):
         self.edges = edges
         self.lo, self.hi = (frozen(side[:, axis], np.float64) for side in (sample.lo, sample.hi))
-        self.free = bool((~boxes.mentioned[:, axis]).any())
+        self.free = bool((~boxes.mentions[:, axis]).any())
         first, last = _cells(edges, self.lo), _cells(edges, self.hi)
         cell = _cells(edges, frozen(sample.events[:, axis], np.float64))[:, None]
         self.met = (first <= cell) & (cell <= last)
@@ -218,7 +218,7 @@ def weigh(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> Iterator[Weig
     order = sample.axes(MOST_AXES)
     exact = {j: edges_at_bounds(boxes.lo[:, j], boxes.hi[:, j], 1 << 62) for j in order}
     coarse = {j: (boxes.lo[some, j], boxes.hi[some, j]) for j in order}
-    mentioned = boxes.mentioned[sample.boxes]
+    mentioned = boxes.mentions[sample.boxes]
     seen = set()
     for most in _CELLS:
         axes = []

@@ -282,7 +282,7 @@ def _build(
     boxes: Boxes, events: F64 | None, axes: int, bits: int | None, ranges: int, company: int
 ) -> Table:
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
-    group, group_axes = groups_by_axes(boxes.mentioned, order, axes, company)
+    group, group_axes = groups_by_axes(boxes.mentions, order, axes, company)
     members = [np.flatnonzero(group == i) for i in range(len(group_axes))]
     parts = [
         _build_part(boxes.lo[some][:, on], boxes.hi[some][:, on], bits, ranges)

@@ -148,7 +148,7 @@ def _fill(
 def lay_out(boxes: Boxes) -> Layout:
     """Return the arrays of a set of boxes."""
     n, d = boxes.lo.shape
-    mentioned = boxes.mentioned
+    mentioned = boxes.mentions
     edges = []
     for j in range(d):
         those = mentioned[:, j]

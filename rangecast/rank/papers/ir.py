@@ -108,7 +108,7 @@ class IrTrees:
             by_row=width,
             by_axis=int(self.relaxed),
         )
-        mentioned = boxes.mentioned
+        mentioned = boxes.mentions
         box, axis = np.nonzero(mentioned)
         ends = np.cumsum(mentioned.sum(axis=1))
         self._terms = Terms(
@@ -119,7 +119,10 @@ class IrTrees:
             boxes.hi[box, axis],
         )
         self._boxes_of = np.zeros((size, 2), np.int64)
-        self._boxes_of[rows, 0], self._boxes_of[rows, 1] = boxes.first[:-1], boxes.first[1:]
+        self._boxes_of[rows, 0], self._boxes_of[rows, 1] = (
+            boxes.box_offsets[:-1],
+            boxes.box_offsets[1:],
+        )
         self._boxes = self._built = len(boxes.lo)
         self._used_terms = len(box)
         self._edits = 0
@@ -137,7 +140,7 @@ class IrTrees:
         if row in self:
             raise UsageError(f"row {row} is there already; delete it first")
         one = Boxes.of(lo, hi, owner=np.zeros(len(lo)), scores=[score], weights=weights)
-        mentioned = one.mentioned
+        mentioned = one.mentions
         box, axis = np.nonzero(mentioned)
         first, terms = self._boxes, self._used_terms
         self._reserve(row, len(one.lo), len(box))

@@ -110,7 +110,7 @@ def worth_of(boxes: Boxes, *, relaxed: bool) -> tuple[F64, int, int]:
 
 def axes_of(boxes: Boxes, *, relaxed: bool) -> list[Axis]:
     """Return the boxes of each attribute, best first; relaxed only those that mention it."""
-    mentioned = boxes.mentioned
+    mentioned = boxes.mentions
     made = []
     for j in range(boxes.dimensions):
         those = np.flatnonzero(mentioned[:, j]) if relaxed else np.arange(len(boxes.lo))

@@ -213,7 +213,7 @@ def best_combined(
 ) -> Best:
     """Return the best by any combination that never falls when a weight grows."""
     d = boxes.dimensions
-    mentioned, first_box = boxes.mentioned, boxes.first
+    mentioned, first_box = boxes.mentions, boxes.box_offsets
     weights = np.ones((boxes.rows, d)) if boxes.weights is None else boxes.weights
     rows, scores, counts = new_best(len(points), k)
     seen, counters = new_seen(boxes.rows, d), new_counters()

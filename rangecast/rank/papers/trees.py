@@ -71,7 +71,7 @@ class Trees:
 def lookup_of(boxes: Boxes) -> Lookup:
     """Return how to look the subscriptions of some boxes up."""
     terms = terms_of(boxes)
-    first, last = frozen(boxes.first[:-1], np.int64), frozen(boxes.first[1:], np.int64)
+    first, last = frozen(boxes.box_offsets[:-1], np.int64), frozen(boxes.box_offsets[1:], np.int64)
     return Lookup(terms, first, last, int((terms.last - terms.first).max(initial=1)))
 
 

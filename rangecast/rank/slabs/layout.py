@@ -226,7 +226,7 @@ def _slots(counts: I64, *, by_use: bool) -> tuple[I64, I32, U8]:
 def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
     """Return the arrays of a set of boxes."""
     n, d = boxes.lo.shape
-    mentioned = boxes.mentioned
+    mentioned = boxes.mentions
     edges = [
         edges_of_bounds(boxes.lo[mentioned[:, j], j], boxes.hi[mentioned[:, j], j], SLABS)
         for j in range(d)

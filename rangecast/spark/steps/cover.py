@@ -141,7 +141,7 @@ def _cut(rows: DataFrame, dimensions: int, most: int) -> Cut:
     scale = max(1.0, count / SAMPLE)
     some = rows if scale == 1.0 else rows.sample(fraction=1 / scale, seed=1)
     sample = boxes_of_table(some.toArrow(), dimensions)
-    corners = sample.lo[sample.first[:-1]]
+    corners = sample.lo[sample.box_offsets[:-1]]
     # As many partitions as those at home need. More of them would make visits, not groups, smaller.
     wanted = max(_tasks(rows), count // most + 1)
     return cut_space(sample, corners, scale=scale, tasks=wanted, most_boxes=np.inf)

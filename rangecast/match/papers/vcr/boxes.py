@@ -57,7 +57,7 @@ class BoxStore:
         after = before + len(boxes.lo)
         alone = np.empty(len(boxes.lo), np.bool_)
         stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
-        alone &= ~np.delete(boxes.mentioned, self.axes, axis=1).any(axis=1)
+        alone &= ~np.delete(boxes.mentions, self.axes, axis=1).any(axis=1)
         owner = boxes.owner + np.int32(self.rows) if self.rows else boxes.owner
         new: list[AnyArray] = [boxes.lo, boxes.hi, owner, alone, np.ones(len(alone), np.bool_)]
         if before == 0:

@@ -1,0 +1,105 @@
+"""The doors for filters and sets: whatever a caller gives, checked against this very space.
+
+Coordinates on a string attribute are numbers of words in the vocabulary of one space. So boxes of
+an equal space mean the same only as far as both spaces know the same words in the same order; a
+filter can be said again in the words of this space, arrays can't.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes import OTHER, String
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.compile import MAX_BOXES
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+
+_SPLIT = 4
+"""Boxes that one box may become in another vocabulary: `!=` splits at other places."""
+
+
+def as_space(given: Any) -> Space:
+    """Return a space; refuse anything else."""
+    if isinstance(given, Space):
+        return given
+    raise UsageError(
+        f"a Space is expected; given: {type(given).__name__} {given!r}\n"
+        "  to do: Space.load(path) reads one from a file, Space([...]) makes one of attributes"
+    )
+
+
+def as_filter(given: Any, space: Space) -> Filter:
+    """Return a filter of this space: from a text, a `Filter`, or bounds (lo, hi).
+
+    A filter of an equal space is said again in the words of this one.
+    """
+    if isinstance(given, str):
+        return Filter.parse(given, space)
+    if isinstance(given, Filter):
+        if given.space is space:
+            return given
+        _check_equal(given.space, space, "the filter")
+        if _stranger(given.space, space, *given.arrays()) is None:
+            return Filter(space, given.boxes)
+        return Filter.parse(str(given), space, max_boxes=max(MAX_BOXES, _SPLIT * len(given.boxes)))
+    if isinstance(given, tuple) and len(given) == 2:
+        return Filter.from_boxes(space, *given)
+    raise UsageError(
+        "a filter is a text, a Filter, or a pair of bounds (lo, hi)\n"
+        f"  given: {type(given).__name__} {given!r}\n"
+        f'  to do: give a text, such as "{space.names[0]} is not null"'
+    )
+
+
+def as_boxes(given: Any, space: Space) -> Boxes:
+    """Return a set of subscriptions of this space.
+
+    It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
+    dict of columns, with the columns of a file; or `Boxes`.
+    """
+    if isinstance(given, str | Path):
+        return read_subscriptions(given, space)
+    if not isinstance(given, Boxes):
+        return encode_subscriptions(given, space)
+    if given.space is None:  # plain coordinates: the caller's own business
+        if given.dimensions != len(space):
+            raise UsageError(
+                f"boxes of {given.dimensions} attributes don't fit a space of {len(space)}"
+            )
+    elif given.space is not space:
+        _check_equal(given.space, space, "the boxes")
+        name = _stranger(given.space, space, given.lo, given.hi)
+        if name is not None:
+            raise UsageError(
+                f"the boxes belong to an equal space that numbers the texts of {name!r} otherwise\n"
+                "  to do: make the boxes with this space, or give the subscriptions as filters"
+            )
+    return given
+
+
+def _check_equal(other: Space, space: Space, noun: str) -> None:
+    if other != space:
+        raise UsageError(
+            f"{noun} belong to another space\n  given: {other}\n  expected: {space}\n"
+            "  to do: make them with this space"
+        )
+
+
+def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
+    """Return an attribute whose texts this space numbers otherwise than an equal one, if any.
+
+    Only the words that bounds (boxes, d) speak of count. Those that this space lacks are learned.
+    """
+    for axis, (mine, theirs) in enumerate(zip(space, other, strict=True)):
+        if isinstance(mine, String) and isinstance(theirs, String):
+            lows, highs = lo[:, axis], hi[:, axis]
+            first = lows[lows < OTHER].max(initial=0)
+            last = highs[highs < OTHER].max(initial=-1) + 1
+            if not mine.learn(theirs.vocabulary[: int(max(first, last))]):
+                return mine.name
+    return None

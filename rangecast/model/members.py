@@ -1,0 +1,146 @@
+"""The ids of a set, and the dense row of each: one rule for every set that a user holds.
+
+An id is an integer of 64 bits or a text, and all ids of a set are of one kind, that of its first
+member. NumPy scalars are taken as what they hold; booleans, floats and texts that UTF-8 can't carry
+are refused. Checks come first and change nothing; `bind` and `release` then can't fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import UsageError, near
+from rangecast.model.attributes import INT64_MAX, INT64_MIN
+
+Id = str | int
+
+_HINTED = 1000
+"""Ids that are compared with an unknown one for a hint."""
+
+
+def as_id(given: Any, noun: str = "subscription") -> Id:
+    """Return an id as a Python integer or text."""
+    if isinstance(given, str):
+        if not given.isascii():
+            _check_text(given, noun)
+        return str(given)
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        number = int(given)
+        if INT64_MIN <= number <= INT64_MAX:
+            return number
+        raise UsageError(
+            f"the id of a {noun} is an integer of at most 64 bits, or a text; given: {number}\n"
+            "  to do: give it as a text"
+        )
+    raise UsageError(
+        f"the id of a {noun} is an integer or a text; given: {type(given).__name__} {given!r}"
+    )
+
+
+def _check_text(given: str, noun: str) -> None:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the id of a {noun} is a text that UTF-8 can carry; given: {given!r}, which has a "
+            "lone surrogate\n  to do: remove or replace that character"
+        ) from None
+
+
+class Members:
+    """The ids of a set by row. Iteration is in the order in which they were bound."""
+
+    def __init__(self, noun: str = "subscription"):
+        self.noun = noun
+        self._rows: dict[Id, int] = {}
+        self._kind: type | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self._rows)
+
+    def __contains__(self, given: object) -> bool:
+        if isinstance(given, bool | float):  # equal to an integer, but no id
+            return False
+        return given in self._rows
+
+    def items(self) -> Iterable[tuple[Id, int]]:
+        """Return pairs of id and row."""
+        return self._rows.items()
+
+    def rows(self) -> Iterable[int]:
+        """Return the rows, in the order of the ids."""
+        return self._rows.values()
+
+    def new(self, given: Any, remedy: str = "use replace()") -> Id:
+        """Return the id of a new member; refuse one that exists or is of the other kind."""
+        new = as_id(given, self.noun)
+        self._check_kind(new)
+        if new in self._rows:
+            raise UsageError(f"{self.noun} {new!r} already exists; {remedy}")
+        return new
+
+    def new_many(self, given: Iterable[Any]) -> list[Id]:
+        """Return the ids of new members; refuse all of them if one can't be."""
+        ids = [as_id(one, self.noun) for one in given]
+        if ids:
+            kind = type(ids[0])
+            other = next((one for one in ids if type(one) is not kind), None)
+            if other is not None:
+                raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
+            self._check_kind(ids[0])
+        seen = set(ids)
+        known = next((one for one in ids if one in self._rows), None)
+        if known is not None:
+            raise UsageError(f"{self.noun} {known!r} already exists; nothing was added")
+        if len(seen) < len(ids):
+            seen.clear()
+            twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+            raise UsageError(f"duplicate id {twice!r}; nothing was added")
+        return ids
+
+    def row(self, given: Any) -> int:
+        """Return the row of a member."""
+        if given in self:
+            return self._rows[given]
+        hint = near(str(given), [str(one) for one in islice(self._rows, _HINTED)])
+        raise UsageError(f"no {self.noun} {given!r}: {hint}")
+
+    def bind(self, new: Id, row: int) -> None:
+        """Give a checked id its row; a member gets another one."""
+        self._kind = type(new)
+        self._rows[new] = row
+
+    def bind_many(self, ids: list[Id], rows: Iterable[int]) -> None:
+        """Give checked ids their rows."""
+        if ids:
+            self._kind = type(ids[0])
+            self._rows.update(zip(ids, rows, strict=True))
+
+    def release(self, given: Any) -> int:
+        """Forget a member; return the row that it had."""
+        row = self.row(given)
+        del self._rows[given]
+        return row
+
+    def release_many(self, given: Iterable[Any]) -> list[int]:
+        """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
+        rows = {one: self.row(one) for one in given}
+        for one in rows:
+            del self._rows[one]
+        return list(rows.values())
+
+    def _check_kind(self, new: Id) -> None:
+        if self._kind is not None and type(new) is not self._kind:
+            had = "integers" if self._kind is int else "texts"
+            raise UsageError(_one_kind(f"{new!r}, and this set's are {had}"))
+
+
+def _one_kind(given: str) -> str:
+    return f"all ids of a set are integers, or all are texts; given: {given}"

@@ -1,0 +1,157 @@
+"""The doors: ids, filters and sets, checked against the very space that they are given to."""
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from rangecast import Boxes, Filter, Number, Space, String, UsageError, encode_subscriptions
+from rangecast.model.inputs import as_boxes, as_filter, as_space
+from rangecast.model.members import Members, as_id
+
+
+def words(*texts: str) -> Space:
+    return Space([String("symbol", texts), Number("price")])
+
+
+# ---- ids
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("a", "a"), (7, 7), (np.int64(7), 7), (np.str_("é"), "é"), (-(2**63), -(2**63))],
+)
+def test_an_id_is_an_integer_or_a_text(given, kept):
+    assert as_id(given) == kept
+    assert type(as_id(given)) is type(kept)
+
+
+@pytest.mark.parametrize("given", [1.5, True, np.bool_(True), None, 2**63, b"a", ("a",), "\ud800"])
+def test_anything_else_is_refused(given):
+    with pytest.raises(UsageError, match="the id of a subscription is"):
+        as_id(given)
+
+
+def test_members_are_of_one_kind_and_each_there_once():
+    members = Members()
+    members.bind(members.new(1), 0)
+    for wrong, why in (
+        ("a", "integers"),
+        (1, "already exists; use replace"),
+        (1.0, "is an integer"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            members.new(wrong)
+    assert True not in members
+    assert 1.0 not in members
+    assert np.int64(1) in members
+    with pytest.raises(UsageError, match="no subscription 2: known: '1'"):
+        members.row(2)
+
+
+@pytest.mark.parametrize(
+    ("many", "why"),
+    [
+        ([2, 1], "1 already exists"),
+        ([2, 2], "duplicate id 2"),
+        ([2, "a"], "2 and 'a'"),
+        (["a"], "integers"),
+    ],
+)
+def test_many_are_added_all_or_none(many, why):
+    members = Members()
+    members.bind(1, 0)
+    with pytest.raises(UsageError, match=why):
+        members.new_many(many)
+    assert list(members) == [1]
+
+
+def test_many_leave_all_or_none():
+    members = Members()
+    members.bind_many(["a", "b", "c"], range(3))
+    with pytest.raises(UsageError, match="no subscription 'x'"):
+        members.release_many(["a", "x"])
+    assert members.release_many(["b", "a", "b"]) == [1, 0]
+    assert list(members) == ["c"]
+
+
+# ---- filters
+
+
+def test_a_filter_of_an_equal_space_keeps_its_meaning():
+    mine, theirs = words("IBM"), words("AAPL")
+    taken = as_filter(Filter.parse("symbol = 'AAPL' and price < 3", theirs), mine)
+    assert taken == Filter.parse("symbol = 'AAPL' and price < 3", mine)
+    assert str(as_filter(Filter.parse("symbol != 'AAPL'", theirs), mine)) == "symbol != 'AAPL'"
+
+
+def test_a_filter_with_more_boxes_than_a_text_may_have_is_taken_from_an_equal_space():
+    lo = np.arange(3000.0)[:, None] * 2
+    theirs = Filter.from_boxes(Space([Number("price")]), lo, lo + 1)
+    assert len(as_filter(theirs, Space([Number("price")])).boxes) == 3000
+
+
+@pytest.mark.parametrize("given", [5, None, ("a",), {"price": 3}])
+def test_what_is_no_filter_is_refused(given):
+    with pytest.raises(UsageError, match="a filter is a text"):
+        as_filter(given, words())
+
+
+def test_a_filter_of_another_space_is_refused():
+    with pytest.raises(UsageError, match="another space"):
+        as_filter(Filter.parse("x < 3", Space([Number("x")])), words())
+
+
+# ---- sets
+
+
+ROWS = [{"id": 1, "filter": "symbol = 'AAPL'"}, {"id": 2, "filter": "symbol != 'IBM'"}]
+
+
+def test_boxes_whose_codes_mean_other_texts_are_refused():
+    with pytest.raises(UsageError, match="numbers the texts of"):
+        as_boxes(encode_subscriptions(ROWS, words()), words("IBM"))
+
+
+def test_boxes_of_an_equal_space_with_the_same_texts_are_taken_and_their_new_texts_learned():
+    theirs = words("MSFT")
+    mine = pickle.loads(pickle.dumps(theirs))
+    boxes = encode_subscriptions(ROWS, theirs)
+    assert as_boxes(boxes, mine) is boxes
+    assert mine.vocabularies == theirs.vocabularies == {"symbol": ["MSFT", "AAPL", "IBM"]}
+    theirs["symbol"].equal("T")
+    mine["symbol"].equal("F")  # they part here, after all that the boxes speak of
+    assert as_boxes(boxes, mine) is boxes
+
+
+def test_plain_boxes_need_as_many_attributes_as_the_space():
+    with pytest.raises(UsageError, match="boxes of 1 attributes"):
+        as_boxes(Boxes.of([[0.0]], [[1.0]]), words())
+
+
+def test_boxes_remember_their_space():
+    space = words()
+    boxes = encode_subscriptions(ROWS, space)
+    assert boxes.space is boxes.take([1]).space is space
+    assert pickle.loads(pickle.dumps(boxes)).space == space
+
+
+def test_what_is_no_space_is_refused():
+    with pytest.raises(UsageError, match=r"Space\.load"):
+        as_space("space.toml")
+
+
+def test_two_threads_never_give_two_texts_one_code():
+    space = Space([String("s")])
+    start = threading.Barrier(4)
+
+    def grow(thread):
+        start.wait()
+        return [(f"{thread}-{i}", space["s"].equal(f"{thread}-{i}")[0]) for i in range(500)]
+
+    with ThreadPoolExecutor(4) as pool:
+        pairs = [pair for found in pool.map(grow, range(4)) for pair in found]
+    assert sorted(code for _, code in pairs) == list(range(2000))
+    assert all(space["s"].value(code) == text for text, code in pairs)
