@@ -1,26 +1,37 @@
 """The one place where functions are compiled: every option of numba is set here.
 
-Compiled code is kept on disk. numba looks only at the file of the function itself, so a change in
-a kernel that is called from another file would go unnoticed: the folder is therefore named after
-a hash of all sources that a kernel can reach, which are those of its own folder and of the floors
-below it. It lies in the user's cache folder; if that can't be written, in the temporary folder; if
-neither can, nothing is kept.
+Compiled code is kept on disk, in a folder that is named after a hash of all sources that a kernel
+can reach, which are those of its own folder and of the floors below it: numba itself looks only at
+the file of the function, so a change in a kernel that is called from another file would go
+unnoticed. The folder lies in the user's cache folder, or else in the temporary folder; what is
+loaded from it is run, so it must be one that nobody else can write. If there is none, nothing is
+kept. Each kernel and signature has a file of its own with a checksum. A file that is damaged or
+can't be written costs time, never an answer: the kernel is compiled again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import pickle
+import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 from numba.core import config, event
+from numba.core.caching import FunctionCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from rangecast.kernels.private_folder import private_folder
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -39,24 +50,64 @@ def jit_single(function: Function) -> Function:
 
 
 def _compile(function: Function, *, nogil: bool) -> Function:
+    compiled: Any = numba.njit(function, nogil=nogil, fastmath=False, error_model="numpy")
     package, floor = function.__module__.split(".")[:2]
-    folder = cache_folder(floor) if package == "rangecast" else None
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder) if folder else before  # read once, when caching is set up
-    try:
-        compiled: Function = numba.njit(
-            function, cache=folder is not None, nogil=nogil, fastmath=False, error_model="numpy"
-        )
-    finally:
-        config.CACHE_DIR = before
-    return compiled
+    if package == "rangecast" and (folder := cache_folder(floor)):
+        compiled._cache = _KernelCache(function, folder)
+    kernel: Function = compiled
+    return kernel
+
+
+class _KernelCache(FunctionCache):  # type: ignore[misc]
+    """The compiled code of one kernel on disk, a file per signature."""
+
+    def __init__(self, function: Callable[..., object], folder: Path):
+        self._py_func = function
+        self._folder = folder
+        self._name = f"{function.__module__.partition('.')[2]}.{function.__qualname__}"
+
+    @property
+    def cache_path(self) -> str:
+        return str(self._folder)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled code, `None` if there is no whole file of just this kernel."""
+        target_context.refresh()
+        key = self._index_key(sig, target_context.codegen())
+        try:
+            kept = self._file(key).read_bytes()
+        except OSError:
+            return None
+        digest, data = kept[:32], kept[32:]
+        if hashlib.sha256(data).digest() != digest:
+            return None
+        found, code = pickle.loads(data)
+        return CompileResult._rebuild(target_context, *code) if found == key else None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled code, if there is room on the disk."""
+        if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
+            raise TypeError(f"{self._name} can't be cached: it holds an address or lifted code")
+        key = self._index_key(sig, data.codegen)
+        content = dumps((key, data._reduce()))
+        path = self._file(key)
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+        try:
+            partial.write_bytes(hashlib.sha256(content).digest() + content)
+            partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+
+    def _file(self, key: object) -> Path:
+        return self._folder / f"{self._name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}"
 
 
 class Compiling(event.Listener):  # type: ignore[misc]
     """Notices kernels that are compiled because they aren't kept on disk, and for how long."""
 
     def __init__(self, tell: Callable[[], None]):
-        """Take whom to call when the first one begins."""
+        """`tell` is called once, when the first kernel starts compiling."""
         self.seconds = 0.0
         self._tell = tell
         self._told = False
@@ -100,14 +151,22 @@ def cache_folder(floor: str) -> Path | None:
         for source in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(source.relative_to(package).as_posix().encode() + b"\0")
             digest.update(source.read_bytes())
+    versions = (numba.__version__, sys.implementation.cache_tag)
+    digest.update(repr(versions).encode())
     name = f"{floor}-{digest.hexdigest()[:16]}" + ("-boundscheck" if config.BOUNDSCHECK else "")
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for base in (user, Path(tempfile.gettempdir())):
-        folder = base / "rangecast" / "kernels" / name
+    for base in (_user_folder, _temporary_folder):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = private_folder(base() / "kernels" / name)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
-        except OSError:
+        except (OSError, RuntimeError):  # RuntimeError: a user without a home
             continue
     return None
+
+
+def _user_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rangecast"
+
+
+def _temporary_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"rangecast-{os.getuid()}"

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rangecast.errors import UsageError
+from rangecast.kernels.private_folder import private_folder
 
 
 def own_folder() -> Path:
@@ -17,16 +18,9 @@ def own_folder() -> Path:
     named = os.environ.get("RANGECAST_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"rangecast-{os.getuid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        seen = folder.stat()
+        return private_folder(folder)
     except OSError as error:
         raise UsageError(
-            f"{folder}: can't be used for snapshots: {error.strerror}; set RANGECAST_CACHE to a "
-            "folder that can be written"
+            f"{folder}: can't be used as a cache: {error.strerror or error}; set "
+            "RANGECAST_CACHE to a folder that you alone can write"
         ) from None
-    if seen.st_uid != os.getuid() or seen.st_mode & 0o022:
-        raise UsageError(
-            f"{folder}: belongs to another user or can be written by others; remove it, or set "
-            "RANGECAST_CACHE to a folder of your own"
-        )
-    return folder

@@ -1,0 +1,114 @@
+"""Compiled kernels on disk: only in a folder of ours, and a damaged file costs time, not a run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rangecast.kernels.jit import cache_folder
+from rangecast.kernels.private_folder import private_folder
+
+USE = """
+import sys
+import numpy as np
+from rangecast.kernels.jit import noticing
+from rangecast.kernels.morton import key_of
+with noticing(lambda: print("compiled")):
+    assert key_of(np.array([1, 2]), 2, 2) == 0b10110
+"""
+
+
+def folders(monkeypatch, user: Path, temporary: Path) -> Path | None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(user))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    return cache_folder.__wrapped__("kernels")
+
+
+@pytest.fixture
+def no_user_folder(tmp_path):
+    (tmp_path / "file").touch()
+    return tmp_path / "file"  # nothing can be created in it
+
+
+def test_the_folder_is_the_users_own_and_nobody_elses(monkeypatch, tmp_path):
+    before = os.umask(0o002)  # a group of colleagues
+    try:
+        folder = folders(monkeypatch, tmp_path / "user", tmp_path)
+    finally:
+        os.umask(before)
+    assert folder.is_relative_to(tmp_path / "user")
+    for place in (folder, folder.parent, tmp_path / "user"):
+        assert place.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_user_folder_it_lies_in_the_temporary_folder(
+    monkeypatch, tmp_path, no_user_folder
+):
+    tmp_path.chmod(0o1777)
+    folder = folders(monkeypatch, no_user_folder, tmp_path)
+    assert folder.is_relative_to(tmp_path / f"rangecast-{os.getuid()}")
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("trap", ["open to all", "a link", "another user's", "a folder above"])
+def test_a_folder_that_others_can_write_is_not_used(monkeypatch, tmp_path, no_user_folder, trap):
+    tmp_path.chmod(0o1777)
+    if trap == "another user's":
+        theirs = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: theirs + 1)
+    folder = tmp_path / f"rangecast-{os.getuid()}"
+    if trap == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere").chmod(0o777)
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if trap == "open to all" else 0o700)
+    if trap == "a folder above":
+        tmp_path.chmod(0o777)
+    assert folders(monkeypatch, no_user_folder, tmp_path) is None
+    with pytest.raises(PermissionError, match=r"others|link|another user"):
+        private_folder(folder)
+
+
+def test_a_user_without_a_home_has_the_temporary_folder(monkeypatch, tmp_path):
+    def no_home(_kind):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(no_home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cache_folder.__wrapped__("kernels").is_relative_to(tmp_path)
+
+
+def use(folder: Path, before: str = "") -> int:
+    """Run a kernel in a process of its own; return how often it was compiled."""
+    run = subprocess.run(
+        [sys.executable, "-c", before + USE],
+        env=os.environ | {"XDG_CACHE_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.count("compiled")
+
+
+def test_a_damaged_file_is_replaced(tmp_path):
+    assert use(tmp_path) == 1
+    assert use(tmp_path) == 0
+    (kept,) = (file for file in tmp_path.rglob("*key_of*"))
+    whole = kept.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for damaged in (b"", whole[:100], whole[:-1], bytes(flipped)):
+        kept.write_bytes(damaged)
+        assert use(tmp_path) == 1
+        assert use(tmp_path) == 0
+
+
+def test_a_full_disk_keeps_nothing_and_stops_nobody(tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+    assert use(tmp_path, limit) == 1
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
