@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rangecast import Boxes, Filter, Number, Space, String, UsageError, encode_subscriptions
@@ -51,6 +52,36 @@ def test_members_are_of_one_kind_and_each_there_once():
         members.row(2)
 
 
+@pytest.mark.parametrize("wrong", [np.float32(1.0), np.bool_(True), 1.0, True, None, (1,)])
+def test_what_equals_an_id_is_not_one(wrong):
+    members = Members.of([1])
+    assert wrong not in members
+    with pytest.raises(UsageError, match="no subscription"):
+        members.row(wrong)
+
+
+def test_a_column_of_ids_is_checked_at_once_and_opened_when_one_is_asked_for():
+    members = Members.of(pa.array(["a", "b"]), "interest")
+    assert len(members) == 2
+    assert members._column is not None
+    assert members.row("b") == 1
+    assert list(members) == ["a", "b"]
+    with pytest.raises(UsageError, match="texts"):
+        members.new(3)
+    members.bind(members.new("c"), 2)
+    assert len(members) == 3
+    for wrong, why in ((["a", "b", "a"], "duplicate id 'a'"), ([None], "missing")):
+        with pytest.raises(UsageError, match=why):
+            Members.of(wrong)
+    assert pickle.loads(pickle.dumps(Members.of([3, 4]))).row(4) == 1
+
+
+@pytest.mark.parametrize("wrong", [[1.5], [True], [None, 1], [b"a"], [2**63], ["\ud800"], [1, "a"]])
+def test_boxes_and_columns_take_ids_alone(wrong):
+    with pytest.raises(UsageError, match="integers of 64 bits or all texts"):
+        Boxes.of([[0.0]] * len(wrong), [[1.0]] * len(wrong), ids=wrong)
+
+
 @pytest.mark.parametrize(
     ("many", "why"),
     [
@@ -66,6 +97,14 @@ def test_many_are_added_all_or_none(many, why):
     with pytest.raises(UsageError, match=why):
         members.new_many(many)
     assert list(members) == [1]
+
+
+def test_many_are_known_each_once():
+    members = Members.of(["a", "b"])
+    assert members.known_many(["b", "a"]) == (["b", "a"], [1, 0])
+    for wrong, why in ((["a", "x"], "no subscription 'x'"), (["a", "a"], "duplicate id 'a'")):
+        with pytest.raises(UsageError, match=why):
+            members.known_many(wrong)
 
 
 def test_many_leave_all_or_none():

@@ -144,17 +144,24 @@ class Boxes:
 
 
 def id_array(ids: Any) -> pa.Array:
-    """Return user ids as one Arrow array, int64 or text; refuse a mixture."""
+    """Return user ids as one Arrow array, int64 or text; refuse anything else, and a mixture."""
+    given = ""
     try:
         array = ids if isinstance(ids, pa.Array) else pa.array(ids)
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
-        if pa.types.is_null(array.type) and not len(array):
+        kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+        if pa.types.is_null(kind) and not len(array):
             return pa.array([], pa.int64())
-        if pa.types.is_integer(array.type):
+        given = f"; given: {array.null_count} missing" if array.null_count else f"; given: {kind}"
+        if not array.null_count and pa.types.is_integer(kind):
             return array.cast(pa.int64())
-        if array.null_count == 0:
+        if not array.null_count and _is_text(kind):
             return array.cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        pass
-    raise UsageError("ids are all integers of 64 bits or all texts, and none is missing")
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        given = f"\n  {error}"
+    raise UsageError(f"ids are all integers of 64 bits or all texts, and none is missing{given}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string))

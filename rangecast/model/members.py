@@ -8,13 +8,16 @@ are refused. Checks come first and change nothing; `bind` and `release` then can
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
+from rangecast.model.boxes import id_array
 
 Id = str | int
 
@@ -56,17 +59,41 @@ class Members:
 
     def __init__(self, noun: str = "subscription"):
         self.noun = noun
-        self._rows: dict[Id, int] = {}
+        self._column: pa.Array | None = None
+        """Ids whose rows are their places, as long as nobody asked for one of them."""
         self._kind: type | None = None
 
+    @classmethod
+    def of(cls, ids: Any, noun: str = "subscription") -> Members:
+        """Return the members of a column of ids; the row of each is its place.
+
+        Millions of ids stay a column until one of them is asked for.
+        """
+        members = cls(noun)
+        column = id_array(ids)
+        if len(column.unique()) < len(column):
+            counts = column.value_counts()
+            twice = counts.field("values")[counts.field("counts").to_numpy().argmax()]
+            raise UsageError(f"duplicate id {twice.as_py()!r}; nothing was added")
+        if len(column):
+            members._column = column
+            members._kind = int if pa.types.is_integer(column.type) else str
+        return members
+
+    @cached_property
+    def _rows(self) -> dict[Id, int]:
+        column, self._column = self._column, None
+        return {} if column is None else {one: row for row, one in enumerate(column.to_pylist())}
+
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) if self._column is None else len(self._column)
 
     def __iter__(self) -> Iterator[Id]:
         return iter(self._rows)
 
     def __contains__(self, given: object) -> bool:
-        if isinstance(given, bool | float):  # equal to an integer, but no id
+        # True and 1.0 equal the integer 1, but are no ids.
+        if not isinstance(given, str | int | np.integer) or isinstance(given, bool):
             return False
         return given in self._rows
 
@@ -95,15 +122,18 @@ class Members:
             if other is not None:
                 raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
             self._check_kind(ids[0])
-        seen = set(ids)
         known = next((one for one in ids if one in self._rows), None)
         if known is not None:
             raise UsageError(f"{self.noun} {known!r} already exists; nothing was added")
-        if len(seen) < len(ids):
-            seen.clear()
-            twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
-            raise UsageError(f"duplicate id {twice!r}; nothing was added")
+        _check_distinct(ids, "added")
         return ids
+
+    def known_many(self, given: Iterable[Any]) -> tuple[list[Id], list[int]]:
+        """Return members and their rows, each once; refuse all of them if one is unknown."""
+        ids = list(given)
+        rows = [self.row(one) for one in ids]
+        _check_distinct(ids, "replaced")
+        return ids, rows
 
     def row(self, given: Any) -> int:
         """Return the row of a member."""
@@ -140,6 +170,14 @@ class Members:
         if self._kind is not None and type(new) is not self._kind:
             had = "integers" if self._kind is int else "texts"
             raise UsageError(_one_kind(f"{new!r}, and this set's are {had}"))
+
+
+def _check_distinct(ids: list[Id], done: str) -> None:
+    seen = set(ids)
+    if len(seen) < len(ids):
+        seen.clear()
+        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        raise UsageError(f"duplicate id {twice!r}; nothing was {done}")
 
 
 def _one_kind(given: str) -> str:

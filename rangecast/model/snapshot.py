@@ -82,20 +82,14 @@ def save_boxes(path: str | Path, boxes: Boxes, space: Space) -> None:
     if boxes.weights is not None:
         arrays["weights"] = boxes.weights
     arrays |= id_buffers(boxes.ids)
-    meta = {
-        "space": space.to_toml(),
-        "vocabularies": space.vocabularies,
-        "subscriptions": boxes.rows,
-        "boxes": len(boxes.lo),
-    }
-    save_arrays(path, "boxes", arrays, meta)
+    counts = {"subscriptions": boxes.rows, "boxes": len(boxes.lo)}
+    save_arrays(path, "boxes", arrays, space_meta(space) | counts)
 
 
 def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:
     """Map a set of subscriptions into memory, with its space."""
     arrays, meta = load_arrays(path, "boxes", verify=verify)
-    fixed = Space.from_toml(meta["space"])
-    space = Space.from_definition(fixed.definition(), meta["vocabularies"])
+    space = space_of_meta(meta)
     boxes = Boxes(
         arrays["lo"],
         arrays["hi"],
@@ -106,6 +100,17 @@ def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:
         space,
     )
     return boxes, space
+
+
+def space_meta(space: Space) -> dict[str, Any]:
+    """Return a space and the strings that its subscriptions mention, as meta data."""
+    return {"space": space.to_toml(), "vocabularies": space.vocabularies}
+
+
+def space_of_meta(meta: Mapping[str, Any]) -> Space:
+    """Return the space of meta data."""
+    fixed = Space.from_toml(meta["space"])
+    return Space.from_definition(fixed.definition(), meta["vocabularies"])
 
 
 def id_buffers(ids: pa.Array) -> Arrays:

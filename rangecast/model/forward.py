@@ -1,0 +1,72 @@
+"""What the neighbours of a broker must hear when its set of subscriptions changes.
+
+The order matters: first all new subscriptions are sent, then what is withdrawn. The other way
+round a neighbour would miss events in between. An id that a neighbour knows already and that is
+sent again has a new filter, which takes the place of the old one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.members import Id
+from rangecast.model.results import Results
+
+
+class Forward(NamedTuple):
+    """What neighbours must hear of one command. False if there is nothing to send."""
+
+    subscribe: list[Id]
+    """Send these first, with their filters as they are now, in order of arrival."""
+    unsubscribe: list[Id]
+    """Then withdraw these."""
+
+    def __bool__(self) -> bool:
+        return bool(self.subscribe or self.unsubscribe)
+
+
+@dataclass(frozen=True, eq=False)
+class Forwards(Results[Forward]):
+    """What neighbours must hear of many commands, one `Forward` per command."""
+
+    commands: int
+    command: I64
+    """The command that causes each message, ascending."""
+    ids: list[Id]
+    withdraws: Bool
+    """Whether a message withdraws its subscription; else it is sent."""
+
+    def __len__(self) -> int:
+        return self.commands
+
+    @cached_property
+    def _offsets(self) -> I64:
+        return np.searchsorted(self.command, np.arange(self.commands + 1))
+
+    def _item(self, place: int) -> Forward:
+        begin, end = self._offsets[place : place + 2].tolist()
+        sent = begin + int(np.count_nonzero(~self.withdraws[begin:end]))
+        return Forward(self.ids[begin:sent], self.ids[sent:end])
+
+    def table(self) -> pa.Table:
+        """Return all messages in the order in which they are sent: command, action, id."""
+        actions = np.where(self.withdraws, "unsubscribe", "subscribe")
+        return pa.table({"command": self.command, "action": actions, "id": self.ids})
+
+    @classmethod
+    def of(cls, forwards: list[Forward]) -> Forwards:
+        """Return the forwards of commands that were done one after the other."""
+        sizes = np.array([[len(f.subscribe), len(f.unsubscribe)] for f in forwards], np.int64)
+        sizes = sizes.reshape(-1, 2)
+        return cls(
+            len(forwards),
+            np.repeat(np.arange(len(forwards)), sizes.sum(axis=1)),
+            [one for f in forwards for some in f for one in some],
+            np.repeat(np.tile([False, True], len(forwards)), sizes.reshape(-1)),
+        )

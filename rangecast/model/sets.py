@@ -1,0 +1,56 @@
+"""The one shape of every set of subscriptions that a user holds.
+
+    made by (space, *, options)
+    subscribe(id, filter)   unsubscribe(id)   replace(id, filter)   and _many of each
+    len(set)   id in set   iteration in order of arrival   set[id]   repr
+    save(path)   Set.open(path)   pickle   copy
+
+What a command returns is the set's own business: what neighbours must hear, or nothing. Of
+several subscriptions all are taken or none.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+from rangecast.model.inputs import as_space
+from rangecast.model.members import Id, Members
+from rangecast.model.space import Space
+
+
+class Subscription(NamedTuple):
+    """A subscription of a set, for a person to read."""
+
+    id: Id
+    filter: str
+    """A text that means the same as the filter that was given, as far as the set keeps it."""
+
+
+class SubscriptionSet:
+    """What the sets have in common: ids, their order, and copies that share nothing."""
+
+    def __init__(self, space: Space):
+        self.space = as_space(space)
+        self._members = Members()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, subscription: object) -> bool:
+        return subscription in self._members
+
+    def __iter__(self) -> Iterator[Id]:
+        """Go through the ids in order of arrival; one that was replaced keeps its place."""
+        return iter(self._members)
+
+    def __repr__(self) -> str:
+        count = len(self)
+        noun = "subscription" if count == 1 else "subscriptions"
+        return f"<{type(self).__name__}: {count:,} {noun} over {self.space}>"
+
+    def __copy__(self) -> Self:
+        """Return a set of its own over the same space."""
+        memo: dict[int, Any] = {id(self.space): self.space}
+        return copy.deepcopy(self, memo)
