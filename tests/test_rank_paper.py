@@ -167,3 +167,41 @@ def test_relaxed_ranking_stops_before_the_lists_end(name):
     work = INDEXES[name](boxes, relaxed=True).best(points, 5).work
     held = sum(((boxes.lo <= p) & (p <= boxes.hi)).sum() for p in points)
     assert work.calls < held / 2
+
+
+TIED = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 1e16])
+"""Weights whose sums tie often, also because they are rounded."""
+
+
+@settings(max_examples=300)
+@given(data=st.data(), d=st.integers(1, 5), k=st.integers(1, 6))
+@pytest.mark.parametrize("name", ["sopt", "ir"])
+def test_ties_with_the_bound_are_decided_by_arrival(name, data, d, k):
+    """Few weights and wide ranges: nearly all scores are tied, and the order is by arrival."""
+    rows = data.draw(st.integers(1, 25))
+    lo = np.array(
+        data.draw(st.lists(st.sampled_from([-INF, 0.0, 2.0]), min_size=rows * d, max_size=rows * d))
+    )
+    hi = np.where(np.isinf(lo), INF, lo + 1)
+    weights = data.draw(st.lists(TIED, min_size=rows * d, max_size=rows * d))
+    boxes = Boxes.of(lo.reshape(-1, d), hi.reshape(-1, d), weights=np.reshape(weights, (-1, d)))
+    points = np.array([[1.0] * d, [2.0] * d, [0.0, 3.0, 0.0, 3.0, 0.0][:d]])
+    best = INDEXES[name](boxes, relaxed=True).best(points, k)
+    for event, right in enumerate(Scan(boxes).rank(points, k, relaxed=True)):
+        found, scores = best.of(event)
+        assert found.tolist() == right.rows.tolist()
+        assert scores.tolist() == right.scores.tolist()
+
+
+@pytest.mark.parametrize("d", [1, 3, 12])
+def test_subscriptions_of_one_weight_are_not_fetched_to_the_last_one(d):
+    """All tie with the bound: about k calls for each attribute, however many there are."""
+    rng = np.random.default_rng(d)
+    lo, hi = np.full((4000, d), -INF), np.full((4000, d), INF)
+    for row in range(4000):
+        for axis in rng.choice(d, min(d, 3), replace=False):
+            lo[row, axis], hi[row, axis] = 0.0, 1.0
+    index = INDEXES["sopt"](Boxes.of(lo, hi), relaxed=True)
+    best = index.best(np.full((1, d), 0.5), 10)
+    assert best.rows[0].tolist() == list(range(10))
+    assert best.work.calls <= 12 * d

@@ -35,7 +35,7 @@ from rangecast.rank.papers.ir_pages import (
 )
 from rangecast.rank.papers.rtree import BRANCHING
 from rangecast.rank.papers.source import Axis, Source, Tree, axes_of, joined, packed
-from rangecast.rank.papers.threshold import Lookup
+from rangecast.rank.papers.threshold import Lookup, levels_of
 from rangecast.rank.papers.trees import ranked
 from rangecast.rank.result import LEVELS, Best, checked
 from rangecast.rank.terms import Terms
@@ -86,6 +86,7 @@ class IrTrees:
             worth[rows, 0] = boxes.scores
         elif boxes.weights is not None:
             worth[rows] = boxes.weights
+        self._weights = levels_of(boxes.weights)
         used = np.full(FREE_PAGE + 1 + SIZES, -1, np.int64)
         used[NODES], used[PAGES] = len(source.split), len(source.first)
         used[SLOTS] = len(source.item)
@@ -173,6 +174,8 @@ class IrTrees:
         width = self._pool.by_row
         mine = self._pool.worth[row * width : row * width + width]
         mine[:] = np.ravel(1.0 if weights is None else weights) if self.relaxed else score
+        if self.relaxed and len(self._weights):  # weights that have gone do no harm there
+            self._weights = levels_of(np.append(self._weights, mine))
 
     def _ranges(self, row: int) -> list[tuple[int, int, float, float]]:
         """Return (axis, box, lo, hi) of all that the trees have of a row."""
@@ -292,7 +295,7 @@ class IrTrees:
             terms = Terms._make(map(_read_only, self._terms))
             first, last = (_read_only(column.copy()) for column in self._boxes_of.T)
             most = int((terms.last - terms.first)[: self._boxes].max(initial=1))
-            lookup = Lookup(terms, first, last, most)
+            lookup = Lookup(terms, first, last, most, self._weights)
         k = min(k, len(self._boxes_of))
         return ranked(self._source(), self._shape, lookup, len(self._boxes_of), events, k, life)
 

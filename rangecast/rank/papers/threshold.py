@@ -3,11 +3,25 @@
 Round by round, the walk of each attribute yields its next box that holds the event, by weight. Of a
 subscription that is seen for the first time the whole score is looked up. What hasn't been seen yet
 can't score more than the weights at which the walks now stand, combined; when the k-th best so far
-scores more than that, nothing can change any more. (As much isn't enough: the unseen one may have
-arrived earlier.) A walk that has ended stands at 0.
+scores more than that, nothing can change any more. A walk that has ended stands at 0.
 
 No box mentions more than `most` attributes, so the `most` largest of those weights are enough for
 the bound. With hundreds of attributes, of which a box mentions a few, this is what makes it stop.
+
+A tie with the bound can be decided as well, by arrival. Take a list whose head is needed for the
+bound: with the next lower weight that there is in its place, the sum would be less. Let an unseen
+subscription u score exactly the bound. No weight of u is above the head of its list, so in a needed
+list u has the very weight of the head. A list is in order of weight, then arrival, and u hasn't
+been taken from it: so u stands behind the head, and arrived after it. Hence u arrived after the
+latest head of the needed lists, and the search may also stop if the k-th best scores the bound and
+arrived no later than that one. If more heads are positive than a box mentions attributes (`most`),
+the same is done where the `most` largest heads are equal, w: u has w in `most` of the lists at w,
+and arrived after the `most`-th earliest of their heads. Without this, subscriptions of one weight
+(the usual case) would be fetched to the last one.
+
+Sums are in attribute order, as scores are. Rounding keeps the order of two such sums of which one
+has no larger weight anywhere, so all of this holds of the rounded sums; only the bound by the
+`most` largest, which are added in another order, needs some slack.
 
 The usual combination is the sum, in attribute order. Any other one that never falls when a weight
 grows will do: it is given as a function over arrays, and called for some rounds at a time.
@@ -22,7 +36,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Boxes
+from rangecast.model.boxes import Boxes, frozen
 from rangecast.rank.life import Life, lives
 from rangecast.rank.papers.cursor import Cursor, Walks, begin, getnext, walks_of, worth
 from rangecast.rank.papers.source import Source
@@ -35,6 +49,7 @@ Combine = Callable[[F64], F64]
 
 _SLACK = 1.0 + 1e-9
 """The bound is summed in another order than scores are: it must not come out lower."""
+_MOST_LEVELS = 1024
 _ROUNDS = 8
 """Rounds before another combination than the sum is looked at; then twice as many, and so on."""
 
@@ -48,6 +63,14 @@ class Lookup(NamedTuple):
     """(rows,) its boxes."""
     most: int
     """Attributes that a box mentions at most."""
+    levels: F64
+    """The distinct weights, ascending from 0; empty if there are too many: ties are rare then."""
+
+
+def levels_of(weights: F64 | None) -> F64:
+    """Return the `levels` of some weights; `None`: all are 1."""
+    levels = np.unique(np.append(0.0, 1.0 if weights is None else weights))
+    return frozen(levels if len(levels) <= _MOST_LEVELS else [], np.float64)
 
 
 class Seen(NamedTuple):
@@ -59,11 +82,14 @@ class Seen(NamedTuple):
     """(d,) 0: the walk has ended."""
     going: I32
     """(d,) 1 while a walk goes on."""
+    rows: I32
+    """(d,) the subscription at which a walk stands, while it goes on."""
 
 
 def new_seen(rows: int, dimensions: int) -> Seen:
     """Return the scratch of a batch."""
-    return Seen(np.full(rows, -1, np.int32), np.zeros(dimensions), np.zeros(dimensions, np.int32))
+    going, at = np.zeros(dimensions, np.int32), np.zeros(dimensions, np.int32)
+    return Seen(np.full(rows, -1, np.int32), np.zeros(dimensions), going, at)
 
 
 @jit
@@ -95,6 +121,7 @@ def _round(
         some = True
         seen.heads[axis] = worth(walks, axis, box)
         row = walks.owner[box]
+        seen.rows[axis] = row
         if seen.marks[row] != event:
             seen.marks[row] = event
             found[filled] = row
@@ -146,6 +173,81 @@ def bound(heads: F64, most: int, largest: F64) -> float:
 
 
 @jit
+def _next_lower(levels: F64, weight: float) -> float:
+    """Return the next lower weight that there is."""
+    place = int(np.searchsorted(levels, weight))
+    return float(levels[max(place - 1, 0)])
+
+
+@jit
+def _latest_needed(seen: Seen, levels: F64, total: float) -> int:
+    """Return the latest row at which a walk stands that the sum of the heads needs; -1: none."""
+    heads = seen.heads
+    latest = -1
+    for axis in range(len(heads)):
+        if heads[axis] <= 0.0 or seen.rows[axis] <= latest:
+            continue
+        lower = 0.0
+        for other in range(len(heads)):
+            lower += _next_lower(levels, heads[axis]) if other == axis else heads[other]
+        if lower < total:
+            latest = seen.rows[axis]
+    return latest
+
+
+@jit
+def _earliest_of_equal(seen: Seen, levels: F64, most: int, score: float, earliest: I32) -> int:
+    """Return the `most`-th earliest row of the walks at the largest head; -1: undecided.
+
+    It decides if the score is the sum of `most` such heads, and each of them is needed for it.
+    """
+    head = seen.heads.max()
+    lower = _next_lower(levels, head)
+    for without in range(-1, most):
+        total = 0.0
+        for place in range(most):
+            total += lower if place == without else head
+        if (total == score) != (without < 0):
+            return -1
+    filled = 0
+    for axis in range(len(seen.heads)):
+        row = seen.rows[axis]
+        if seen.heads[axis] != head or (filled == most and row >= earliest[most - 1]):
+            continue
+        place = filled if filled < most else most - 1
+        while place and earliest[place - 1] > row:
+            earliest[place] = earliest[place - 1]
+            place -= 1
+        earliest[place] = row
+        filled = min(filled + 1, most)
+    return int(earliest[most - 1]) if filled == most else -1
+
+
+@jit
+def _is_final(
+    seen: Seen, lookup: Lookup, largest: F64, earliest: I32, score: float, row: int
+) -> bool:
+    """Whether no unseen subscription comes before one with this score and row.
+
+    `largest` and `earliest` are scratch for the `most` largest heads, and for rows of such.
+    """
+    positive = 0
+    total = 0.0
+    for head in seen.heads:
+        positive += head > 0.0
+        total += head
+    if positive > lookup.most:
+        if score > bound(seen.heads, lookup.most, largest):
+            return True
+        if len(lookup.levels) == 0:
+            return False
+        return row <= _earliest_of_equal(seen, lookup.levels, lookup.most, score, earliest)
+    if score != total or len(lookup.levels) == 0:
+        return score > total
+    return row <= _latest_needed(seen, lookup.levels, total)
+
+
+@jit
 def best_relaxed(
     source: Source,
     lookup: Lookup,
@@ -163,6 +265,7 @@ def best_relaxed(
     walks = walks_of(source, cursor, counters)
     found = np.empty(d, np.int32)
     largest = np.empty(lookup.most + 1)
+    earliest = np.empty(lookup.most + 1, np.int32)
     k = rows.shape[1]
     for event in range(len(points)):
         point = points[event]
@@ -175,8 +278,10 @@ def best_relaxed(
                 if lives(life, found[i]):
                     score = _score(walks, lookup, found[i], point)
                     filled = insert(rows[event], scores[event], filled, found[i], score)
-            if filled == k and scores[event, k - 1] > bound(seen.heads, lookup.most, largest):
-                break
+            if filled == k:
+                score, row = scores[event, k - 1], rows[event, k - 1]
+                if _is_final(seen, lookup, largest, earliest, score, row):
+                    break
         counts[event] = filled
 
 

@@ -14,7 +14,14 @@ from rangecast.rank.life import ALL, Life
 from rangecast.rank.papers.cursor import Shape, Walk
 from rangecast.rank.papers.exact import best_exact
 from rangecast.rank.papers.source import Source
-from rangecast.rank.papers.threshold import Combine, Lookup, best_combined, best_relaxed, new_seen
+from rangecast.rank.papers.threshold import (
+    Combine,
+    Lookup,
+    best_combined,
+    best_relaxed,
+    levels_of,
+    new_seen,
+)
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.terms import terms_of
 
@@ -72,7 +79,8 @@ def lookup_of(boxes: Boxes) -> Lookup:
     """Return how to look the subscriptions of some boxes up."""
     terms = terms_of(boxes)
     first, last = frozen(boxes.box_offsets[:-1], np.int64), frozen(boxes.box_offsets[1:], np.int64)
-    return Lookup(terms, first, last, int((terms.last - terms.first).max(initial=1)))
+    most = int((terms.last - terms.first).max(initial=1))
+    return Lookup(terms, first, last, most, levels_of(boxes.weights))
 
 
 def ranked(
