@@ -21,7 +21,6 @@ from rangecast import Boxes, Integer, Number, Space
 from rangecast.cover import Graph, covered_by
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.live import Live
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
 
@@ -79,10 +78,8 @@ def paper_trace(commands: int, attributes: int, share: float = 0.15) -> Trace:
         "covering", commands=commands, attributes=attributes, unsubscribe_share=share, events=1
     )
     table = made.tables["commands"]
-    assert made.space is not None
-    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
     words = table["command"].to_numpy() == "subscribe"
-    return Trace(boxes, table["id"].to_numpy(), words.astype(np.uint8))
+    return Trace(made.boxes, table["id"].to_numpy(), words.astype(np.uint8))
 
 
 def half_mentioned(commands: int) -> Trace:

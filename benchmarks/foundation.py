@@ -52,9 +52,7 @@ def _filters(count: int) -> None:
 
 
 def _market_space() -> Space:
-    made = generate("market", subscriptions=1, events=1).space
-    assert made is not None
-    return made
+    return generate("market", subscriptions=1, events=1).space
 
 
 def _hard_filters() -> None:

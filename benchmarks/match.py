@@ -19,9 +19,7 @@ from benchmarks.match_report import write_page, write_plot
 from benchmarks.measure import Table, console, show
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_events
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.workloads import generate
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
@@ -53,15 +51,13 @@ class Case:
         """Return the boxes, the space and the points."""
         sizes = {"subscriptions": self.n, "events": self.events}
         made = generate(self.workload, seed=seed, **sizes, **self.settings)
-        assert made.space is not None
-        boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
-        points = encode_events(made.tables["events"], made.space).points
+        boxes = made.boxes
         if self.mentioned is not None:
             order = np.random.default_rng(seed).random(boxes.lo.shape).argsort(axis=1)
             free = order.argsort(axis=1) >= self.mentioned
             lo, hi = np.where(free, -np.inf, boxes.lo), np.where(free, np.inf, boxes.hi)
             boxes = Boxes.of(lo, hi, ids=boxes.ids)
-        return boxes, made.space, points
+        return boxes, made.space, made.points
 
     @property
     def engine(self) -> Contestant:
@@ -106,17 +102,18 @@ def cases(*, quick: bool) -> list[Case]:
     few, many = (1_000, 8_000) if quick else (32_000, 256_000)
     half = "half of the attributes unmentioned"
     two = {"mentioned": 2}
+    crowded = "crowded-rectangles"
     made = [
-        Case("W1-32k", "VCR 90-10 on 300 x 200", "vcr", few),
-        Case("W1-256k", "the same, eight times the set", "vcr", many, 30, events=2_000),
-        Case("W2-100k", "4-d, 100 matches an event", "w2", small, 50),
-        Case("W2-1M", "the same, ten times the set", "w2", large, 20),
-        Case("W2h-100k", f"W2, {half}", "w2", small, 50, two),
-        Case("W2h-1M", f"W2, {half}, ten times the set", "w2", large, 20, two),
-        Case("W3-100k", "8-d, both ends of every interval uniform", "w3", small, 70),
-        Case("W3h-100k", f"W3, {half}", "w3", small, 70, mentioned=4),
-        Case("W6-100k", "20-d, 4 mentioned, 10-30% of the domain wide", "w6", small, 150),
-        Case("W6-1M", "the same, ten times the set", "w6", large, 220),
+        Case("W1-32k", "VCR 90-10 on 300 x 200", crowded, few),
+        Case("W1-256k", "the same, eight times the set", crowded, many, 30, events=2_000),
+        Case("W2-100k", "4-d, 100 matches an event", "selective", small, 50),
+        Case("W2-1M", "the same, ten times the set", "selective", large, 20),
+        Case("W2h-100k", f"W2, {half}", "selective", small, 50, two),
+        Case("W2h-1M", f"W2, {half}, ten times the set", "selective", large, 20, two),
+        Case("W3-100k", "8-d, both ends of every interval uniform", "wide", small, 70),
+        Case("W3h-100k", f"W3, {half}", "wide", small, 70, mentioned=4),
+        Case("W6-100k", "20-d, 4 mentioned, 10-30% of the domain wide", "sparse", small, 150),
+        Case("W6-1M", "the same, ten times the set", "sparse", large, 220),
     ]
     for case in made:
         case.events = 300 if quick else case.events

@@ -22,9 +22,7 @@ from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Table
 from rangecast.merge.ranges import range_sets
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_events
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
 
@@ -57,7 +55,7 @@ class Measured(NamedTuple):
 def made(n: int, size: int, distribution: str, events: int) -> tuple[Space, Boxes, F64]:
     """Return the space, boxes and publications; both follow the distribution."""
     workload = generate(
-        "mics",
+        "equal-boxes",
         seed=7,
         subscriptions=n,
         events=events,
@@ -65,9 +63,7 @@ def made(n: int, size: int, distribution: str, events: int) -> tuple[Space, Boxe
         subscription_distribution=distribution,
         event_distribution=distribution,
     )
-    assert workload.space is not None
-    boxes = encode_subscriptions(workload.tables["subscriptions"], workload.space)
-    return workload.space, boxes, encode_events(workload.tables["events"], workload.space).points
+    return workload.space, workload.boxes, workload.points
 
 
 def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:

@@ -25,9 +25,7 @@ from benchmarks.rank_peers import PEERS, PostgresRanked, RankPeer
 from rangecast.engine import Engine
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_events
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.rank.choose import INDEXES, choose
 from rangecast.rank.result import Work
 from rangecast.rank.scan import Scan
@@ -82,9 +80,7 @@ class Case:
         made = generate(
             "ranked", seed=11, subscriptions=self.n, events=events, attributes=self.attributes
         )
-        assert made.space is not None
-        boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
-        return boxes, made.space, encode_events(made.tables["events"], made.space).points
+        return made.boxes, made.space, made.points
 
     def least(self, one: Contestant) -> float:
         """Return the seconds an event; a peer may be faster event by event, which counts then."""

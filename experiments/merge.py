@@ -5,7 +5,7 @@
 
 Writes docs/experiments/merge.md and merge.png. The figures are pictures without numbers in the
 text that we have, so beside each stands what the paper says of it. Times are of one core; those of
-the paper are of 2008. 256 values an attribute; what else is open is said in workloads/mics.py.
+the paper are of 2008. 256 values per attribute; workloads/equal_boxes.py says what else is open.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from rangecast.merge import Cells, Table
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, range_sets
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_events
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.report.plots import COLOURS, figure
 from rangecast.workloads import generate
 
@@ -102,7 +100,7 @@ def case(
 ) -> Case:
     """Return subscriptions and publications."""
     made = generate(
-        "mics",
+        "equal-boxes",
         seed=4,
         subscriptions=n,
         events=m,
@@ -111,9 +109,7 @@ def case(
         subscription_distribution=subscriptions,
         event_distribution=events,
     )
-    assert made.space is not None
-    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
-    return Case(made.space, boxes, encode_events(made.tables["events"], made.space).points)
+    return Case(made.space, made.boxes, made.points)
 
 
 def filled(one: Case, n: int, **options: Any) -> Table:

@@ -21,8 +21,6 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_events
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.rank.choose import INDEXES, Index
 from rangecast.rank.papers.sopt import arranged
 from rangecast.rank.result import Work
@@ -91,9 +89,7 @@ def made(n: int, events: int, attributes: int = 1, **settings: float) -> tuple[B
     workload = generate(
         "ranked", seed=3, subscriptions=n, events=events, attributes=attributes, **settings
     )
-    assert workload.space is not None
-    boxes = encode_subscriptions(workload.tables["subscriptions"], workload.space)
-    return boxes, encode_events(workload.tables["events"], workload.space).points
+    return workload.boxes, workload.points
 
 
 def built(name: str, boxes: Boxes, *, relaxed: bool = True) -> Index | None:

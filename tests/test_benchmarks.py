@@ -11,7 +11,6 @@ from rangecast import Number, Space
 from rangecast.kernels.arrays import F64
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.workloads import generate
 
 
@@ -66,9 +65,8 @@ def test_a_peer_agrees_with_the_oracle_on_touching_edges(peer: type[Peer]) -> No
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
 def test_a_peer_agrees_on_whole_numbers_and_when_nothing_matches(peer: type[Peer]) -> None:
-    workload = generate("vcr", subscriptions=200, events=1)
-    assert workload.space is not None
-    boxes = encode_subscriptions(workload.tables["subscriptions"], workload.space)
+    workload = generate("crowded-rectangles", subscriptions=200, events=1)
+    boxes = workload.boxes
     one = made(peer, boxes, workload.space)
     points = np.concatenate([boxes.lo[:40], boxes.hi[:40], [[-5.0, -5.0]]])
     assert found(one, points) == right(boxes, points)

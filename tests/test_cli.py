@@ -186,7 +186,7 @@ def test_why_explains_and_concludes(data):
         (("match", "events.csv"), "Missing argument"),
         (("rank", *FILES, "-k", "0"), "Invalid value for '-k'"),
         (("generate", "markt"), "did you mean 'market'"),
-        (("generate", "market", "--set", "evnts=5"), "did you mean 'events'"),
+        (("generate", "market", "--evnts", "5"), "--events"),
         (("match", *FILES, "--index", "slab"), "no index 'slab': did you mean 'slabs'"),
         (("mach",), "No such command"),
     ],
@@ -223,7 +223,7 @@ def test_json_errors_are_json(data):
 def test_version_help_and_list(tmp_path):
     assert run("--version", cwd=tmp_path).stdout.strip()
     assert "generate" in run("--help", cwd=tmp_path).stdout
-    assert "market" in run("generate", "--list", cwd=tmp_path).stdout
+    assert "market" in run("generate", "--help", cwd=tmp_path).stdout
 
 
 def test_output_into_a_closed_pipe_is_no_fault(data):

@@ -156,7 +156,7 @@ def test_the_header_of_events_is_read_before_subscriptions(shell, folder):
 
 def test_generate_keeps_what_is_not_its_own(shell, folder):
     make = ("generate", "market", "--subscriptions", 3, "--events", 1, "-o", ".")
-    assert "space.toml: is there already, and wasn't generated" in shell(*make, code=2).err
+    assert "space.toml: already exists, and wasn't generated" in shell(*make, code=2).err
     assert (folder / "space.toml").read_text() == SPACE
     assert not (folder / "events.parquet").exists()
     said = shell(*make, "--overwrite").err

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cover.batch import covered_by
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.report.cover import redundancy
 from rangecast.workloads import generate
 from tests.cover_oracle import earliest_kept
@@ -140,8 +139,7 @@ def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(data):
 
 def test_the_generated_market_agrees_with_the_definition():
     made = generate("market", subscriptions=400, events=1)
-    space = made.space
-    boxes = encode_subscriptions(made.tables["subscriptions"], space)
+    space, boxes = made.space, made.boxes
     above = covered_by(boxes)
     assert above.tolist() == earliest_kept(boxes)
     found = redundancy(space, boxes, above)

@@ -39,7 +39,7 @@ def run(*arguments, cwd, code=0):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("merge")
-    made = generate("mics", subscriptions=300, events=500, attributes=3, size=8, seed=3)
+    made = generate("equal-boxes", subscriptions=300, events=500, attributes=3, size=8, seed=3)
     made.space.save(folder / "space.toml")
     for name, table in made.tables.items():
         write_table(table, folder / f"{name}.parquet")

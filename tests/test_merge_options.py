@@ -15,17 +15,14 @@ from rangecast.merge.ranges import Ranges, union_of_boxes
 from rangecast.merge.trade import Setting, holds, outcome, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import encode_events
 from rangecast.model.filters.filter import Filter
-from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.workloads import generate
 from tests.test_merge_table import matched, pairs
 
 
 def zipf_and_uniform(n, m, d=3, **options):
-    made = generate("mics", subscriptions=n, events=m, attributes=d, **options)
-    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
-    return made.space, boxes, encode_events(made.tables["events"], made.space).points
+    made = generate("equal-boxes", subscriptions=n, events=m, attributes=d, **options)
+    return made.space, made.boxes, made.points
 
 
 def filters_of(space, boxes):

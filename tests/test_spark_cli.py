@@ -149,7 +149,7 @@ def test_a_message_of_spark_with_an_error_of_ours():
 
 
 def test_every_structure_and_no_events(spark, tmp_path):
-    made = generate("w3", subscriptions=300, events=50, seed=3)
+    made = generate("wide", subscriptions=300, events=50, seed=3)
     tables = {name: tmp_path / f"{name}.parquet" for name in ("events", "subscriptions")}
     for name, path in tables.items():
         pq.write_table(made.tables[name], path)

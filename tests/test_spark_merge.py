@@ -7,7 +7,6 @@ import pytest
 from rangecast.errors import UsageError
 from rangecast.merge import Cells, Table
 from rangecast.model.attributes import Integer, Number, String
-from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import merge
@@ -25,16 +24,14 @@ def expected(table):
 
 @pytest.mark.parametrize("gap", [0, 30])
 def test_many_partitions_give_the_ranges_of_the_table(spark, gap):
-    made = generate("mics", subscriptions=3000, events=2000, attributes=4, size=9, seed=2)
-    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
+    made = generate("equal-boxes", subscriptions=3000, events=2000, attributes=4, size=9, seed=2)
     frame = spark.createDataFrame(made.tables["subscriptions"]).repartition(7)
     names = made.space.names[1:]
-    table = Table.of(made.space, boxes, 6, attributes=names, gap=gap, limit=20)
+    table = Table.of(made.space, made.boxes, 6, attributes=names, gap=gap, limit=20)
     found = merge(frame, made.space, 6, attributes=names, gap=gap, limit=20)
     assert ranges_of(found) == expected(table)
-    points = encode_events(made.tables["events"], made.space).points
-    cells = Cells.quantiles(made.space, 5, points, names[:2])
-    table = Table.of(made.space, boxes, cells=cells, gap=gap)
+    cells = Cells.quantiles(made.space, 5, made.points, names[:2])
+    table = Table.of(made.space, made.boxes, cells=cells, gap=gap)
     assert ranges_of(merge(frame, made.space, cells=cells, gap=gap)) == expected(table)
 
 

@@ -193,10 +193,8 @@ def test_nothing_at_all():
 @given(st.data())
 def test_any_damage_is_found_across_blocks(data):
     """A block of three events: claims come in any order and go to many files."""
-    made = generate("vcr", seed=5, subscriptions=40, events=17, width=30, height=30)
-    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
-    table = made.tables["events"]
-    points = encode_events(table, made.space).points
+    made = generate("crowded-rectangles", seed=5, subscriptions=40, events=17, width=30, height=30)
+    boxes, points, table = made.boxes, made.points, made.tables["events"]
     held = [
         (event, row)
         for event in range(17)
@@ -269,8 +267,7 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
     shell("match", *given_[:2], *given_[3:], "-o", "m.parquet", code=0)
     said = shell("verify", *given_, code=0)
     assert "m.parquet: right: 500 events, " in said
-    boxes = encode_subscriptions(made.tables["subscriptions"], made.space)
-    save_boxes(tmp_path / "snapshot", boxes, made.space)
+    save_boxes(tmp_path / "snapshot", made.boxes, made.space)
     shell("verify", "events", "snapshot", *given_[2:], "--index", "scan", code=0)
     table = pq.read_table(tmp_path / "m.parquet")
     kept = np.delete(np.arange(len(table)), 7)

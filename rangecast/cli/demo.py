@@ -174,14 +174,13 @@ class _Run:
         quotes = market_events(session, self.events, seed=self.seed, partitions=_MICRO_BATCHES)
         quotes.write.parquet(str(self.quotes))
         made = generate("market", seed=self.seed, subscriptions=self.subscriptions, events=0)
-        assert made.space is not None
         searches = made.tables["subscriptions"]
         changed = self.changed(searches)
         write_table(searches, self.data / "subscriptions.parquet")
         write_table(changed, self.data / "changed.parquet")
         return (
             made.space,
-            encode_subscriptions(searches, made.space),
+            made.boxes,
             encode_subscriptions(changed, made.space),
         )
 

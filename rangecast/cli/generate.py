@@ -1,15 +1,24 @@
-"""`rangecast generate`: write a workload, seeded, in the file formats of everything else."""
+"""`rangecast generate`: write a workload, seeded, in the file formats of everything else.
+
+Each workload is a command with its own options, made from the signature of its generator when it is
+called: `rangecast --help` needn't load NumPy.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperGroup
 
 from rangecast.cli.options import Json, Quiet, Seed
+
+if TYPE_CHECKING:
+    from rangecast.workloads import Generator
 
 
 class Format(Enum):
@@ -21,79 +30,101 @@ class Format(Enum):
     ARROW = "arrow"
 
 
-def generate(
-    name: Annotated[
-        str | None, typer.Argument(help="The workload, such as market; --list shows all.")
-    ] = None,
+class _Workloads(TyperGroup):
+    """A command per workload."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from rangecast.workloads import WORKLOADS
+
+        return list(WORKLOADS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from rangecast.workloads.base import named
+
+        return _command(named(cmd_name))
+
+
+app = typer.Typer(
+    cls=_Workloads,
+    help="Write a workload: its tables, and space.toml. The same seed gives the same files.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _command(generator: Generator) -> Any:
+    """Return the command of a workload: what can be set about it, then where to write it."""
+
+    def run(**given: Any) -> None:
+        settings = {name: given.pop(name) for name in generator.parameters}
+        _write(generator, settings, **given)
+
+    signature = inspect.signature(_write, eval_str=True, locals={"Generator": object})
+    declared = signature.parameters.values()
+    where = [one for one in declared if one.kind is one.KEYWORD_ONLY]
+    what = [_option(one) for one in generator.parameters.values()]
+    run.__signature__ = inspect.Signature([*what, *where])  # type: ignore[attr-defined]
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    text = f"{inspect.getdoc(generator.function)}\n\nFrom: {generator.source}."
+    made.command(generator.name, help=text, short_help=generator.description)(run)
+    return typer.main.get_command(made)
+
+
+def _option(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter of a generator as an option; the generator checks its limits."""
+    kind, meta = get_args(parameter.annotation)
+    return parameter.replace(annotation=Annotated[kind, typer.Option(help=meta.description)])
+
+
+def _write(
+    generator: Generator,
+    settings: dict[str, Any],
+    *,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "data"
     ),
-    subscriptions: Annotated[
-        int | None, typer.Option("--subscriptions", help="Short for --set subscriptions=N.")
-    ] = None,
-    events: Annotated[
-        int | None, typer.Option("--events", help="Short for --set events=N.")
-    ] = None,
     seed: Seed = 0,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter: name=value. May be repeated.")
-    ] = None,
     kind: Annotated[
         Format, typer.Option("--format", help="The format of the tables.")
     ] = Format.PARQUET,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Show the workloads and their parameters, and exit.")
-    ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Write also over files that aren't generate's.")
+        bool, typer.Option("--overwrite", help="Replace also files that generate didn't write.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a workload: its tables, and space.toml. The same seed gives the same files.
+    """Write the tables and the space.
 
     Files that an earlier generate wrote into the folder are replaced; others, and those that were
     changed since, only with --overwrite.
     """
     from rangecast.cli.output import counted, summary
-    from rangecast.errors import FileError, UsageError, near
+    from rangecast.errors import FileError
     from rangecast.model.files import write_table
-    from rangecast.workloads import WORKLOADS
 
-    if listed:
-        _show_all()
-        return
-    if name not in WORKLOADS:
-        raise UsageError(f"no workload {name or ''!r}: {near(name or '', list(WORKLOADS))}")
-    generator = WORKLOADS[name]
-    texts = list(settings or [])
-    for short, value in (("subscriptions", subscriptions), ("events", events)):
-        if value is not None:
-            texts.append(f"{short}={value}")
-    made = generator.generate(seed=seed, **generator.settings(texts))
+    made = generator.generate(seed=seed, **settings)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{output}: can't be written: {error.strerror}") from None
     tables = {f"{table}.{kind.value}": rows for table, rows in made.tables.items()}
-    names = [*tables, *([] if made.space is None else ["space.toml"])]
+    names = [*tables, "space.toml"]
     if not overwrite:
         _check_ours(output, names)
     for file, rows in tables.items():
         write_table(rows, output / file)
-    if made.space is not None:
-        made.space.save(output / "space.toml")
+    made.space.save(output / "space.toml")
     _remember(output, names)
     paths = {file: str(output / file) for file in names}
     sizes = {file: f" ({counted(rows.num_rows, 'row')})" for file, rows in tables.items()}
     listing = ", ".join(path + sizes.get(file, "") for file, path in paths.items())
     facts = {
-        "workload": name,
+        "workload": generator.name,
         "seed": seed,
         "files": {paths[file]: rows.num_rows for file, rows in tables.items()},
-        "space": paths.get("space.toml"),
+        "space": paths["space.toml"],
     }
-    summary(f"{name}, seed {seed}: {listing}", facts, as_json=as_json, quiet=quiet)
+    summary(f"{generator.name}, seed {seed}: {listing}", facts, as_json=as_json, quiet=quiet)
 
 
 _MARK = ".rangecast-generate"
@@ -127,7 +158,7 @@ def _check_ours(folder: Path, names: Sequence[str]) -> None:
         if path.exists() and (path.is_dir() or ours.get(name) != _hash(path)):
             what = "was changed since it was generated" if name in ours else "wasn't generated"
             raise FileError(
-                f"{path}: is there already, and {what}\n"
+                f"{path}: already exists, and {what}\n"
                 "  to do: choose another folder with -o, or replace it with --overwrite"
             )
 
@@ -137,18 +168,3 @@ def _remember(folder: Path, names: Sequence[str]) -> None:
 
     hashes = _written(folder) | {name: _hash(folder / name) for name in names}
     (folder / _MARK).write_text(json.dumps(hashes, indent=1) + "\n")
-
-
-def _show_all() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from rangecast.workloads import WORKLOADS
-
-    table = Table(title="workloads: rangecast generate NAME --set parameter=value")
-    for heading in ("name", "what it is", "from", "parameters (default)"):
-        table.add_column(heading)
-    for one in WORKLOADS.values():
-        parameters = "\n".join(f"{p.name} ({p.default}): {p.meaning}" for p in one.parameters)
-        table.add_row(one.name, one.description, one.source, parameters, end_section=True)
-    Console(highlight=False).print(table, markup=False)

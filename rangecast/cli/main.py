@@ -52,8 +52,10 @@ def _root(
 
 
 # What `--help` lists has a line of 80 characters; the docstrings say more.
-app.command("generate", short_help="Make data to try: events, subscriptions, their space.")(
-    generate.generate
+app.add_typer(
+    generate.app,
+    name="generate",
+    short_help="Make data to try: events, subscriptions, their space.",
 )
 app.command("match", short_help="Find the subscriptions that hold each event.")(match.match)
 app.command("rank", short_help="Find the k best subscriptions of each event.")(rank.rank)

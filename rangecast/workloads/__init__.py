@@ -4,7 +4,17 @@
 be set. docs/WORKLOADS.md lists them all.
 """
 
-from rangecast.workloads import covering, market, mics, ranked, sparse, topk, vcr  # noqa: F401
-from rangecast.workloads.base import WORKLOADS, Generator, Parameter, Workload, generate
+from rangecast.workloads import (  # noqa: F401
+    covering,
+    crowded_rectangles,
+    equal_boxes,
+    market,
+    ranked,
+    selective,
+    sparse,
+    topk,
+    wide,
+)
+from rangecast.workloads.base import WORKLOADS, Generator, Workload, generate
 
-__all__ = ["WORKLOADS", "Generator", "Parameter", "Workload", "generate"]
+__all__ = ["WORKLOADS", "Generator", "Workload", "generate"]

@@ -1,13 +1,13 @@
 """What a workload is, how a generator declares its parameters, and the registry of all of them.
 
 A generator is a function `f(seed, *, parameter=default, ...) -> Workload`, registered with
-`@workload(...)`. Each parameter is annotated with `Annotated[type, Takes(meaning, limits)]`, so
-the signature is the one place that says what there is to set: the shell lists and parses it from
-here, and `generate` checks it here before any row is made.
+`@workload(...)`. Each parameter is annotated with `Annotated[type, takes(meaning, limits)]`, so
+the signature is the one place that says what can be set: `generate` checks values against it before
+any row is made, and the shell makes its options from it.
 
 Tables have the columns of the product's files:
 
-    events           id, one column an attribute; null: the event lacks it
+    events           id, one column per attribute; null: the event lacks it
     subscriptions    id, <attribute>_lo, <attribute>_hi ...; null: no bound on that side
                      or id, filter; both with score and weight_<attribute> where there are any
 """
@@ -16,22 +16,24 @@ from __future__ import annotations
 
 import inspect
 import math
-import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, AnyArray, Bool
+from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 
-Function = Callable[..., "Workload"]
+if TYPE_CHECKING:  # a generator of texts needs no reader of filters
+    from rangecast.model.boxes import Boxes
 
-_KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-_BOOLEANS = {"true": True, "false": False}
+Function = Callable[..., "Workload"]
 
 
 @dataclass(frozen=True)
@@ -39,87 +41,27 @@ class Workload:
     """Tables that belong together, and the space that they speak of."""
 
     name: str
-    space: Space | None
+    space: Space
     tables: dict[str, pa.Table]
 
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The table of subscriptions as boxes."""
+        from rangecast.model.subscriptions import encode_subscriptions
 
-@dataclass(frozen=True)
-class Takes:
-    """What a parameter means and which values it takes; annotate the parameter with it."""
+        return encode_subscriptions(self.tables["subscriptions"], self.space)
 
-    meaning: str
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
-    choices: tuple[str, ...] = ()
+    @cached_property
+    def points(self) -> F64:
+        """The table of events as points, (events, attributes)."""
+        from rangecast.model.events import encode_events
 
-    def allows(self, value: Any) -> bool:
-        """Return whether a value of the right type lies within the limits."""
-        if self.choices:
-            return value in self.choices
-        return (
-            (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
-
-    def limits(self) -> str:
-        """Return the limits in words; empty if there are none."""
-        if self.choices:
-            return "one of " + ", ".join(map(repr, self.choices))
-        words = {"at least": self.least, "above": self.above}
-        words |= {"at most": self.most, "below": self.below}
-        return " and ".join(
-            f"{word} {limit:g}" for word, limit in words.items() if limit is not None
-        )
+        return encode_events(self.tables["events"], self.space).points
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One thing that can be set about a workload."""
-
-    name: str
-    kind: type
-    default: Any
-    takes: Takes
-
-    @property
-    def meaning(self) -> str:
-        """What it is, in one line."""
-        return self.takes.meaning
-
-    def expected(self) -> str:
-        """Return what it takes, in words."""
-        limits = self.takes.limits()
-        if self.takes.choices:
-            return limits
-        return _KIND_NAMES[self.kind] + (f", {limits}" if limits else "")
-
-    def check(self, value: Any, workload_name: str) -> Any:
-        """Return the value as the generator wants it; refuse one of the wrong type or size."""
-        if isinstance(value, np.generic):
-            value = value.item()
-        fits = isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool))
-        if self.kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            fits = math.isfinite(value)
-        if not fits or not self.takes.allows(value):
-            raise UsageError(
-                f"parameter {self.name!r} of workload {workload_name!r} takes {self.expected()}; "
-                f"given: {value!r}"
-            )
-        return self.kind(value)
-
-    def read(self, text: str) -> Any:
-        """Return the value that a text of the shell stands for, or the text if it is none."""
-        stripped = text.strip()
-        try:
-            if self.kind is bool:
-                return _BOOLEANS.get(stripped.casefold(), text)
-            return self.kind(stripped)
-        except ValueError:
-            return text
+def takes(meaning: str, **limits: Any) -> msgspec.Meta:
+    """Annotate a parameter: what it means, and its limits `ge`, `gt`, `le`, `lt`."""
+    return msgspec.Meta(description=meaning, **limits)
 
 
 @dataclass(frozen=True)
@@ -129,40 +71,38 @@ class Generator:
     name: str
     description: str
     source: str
-    parameters: tuple[Parameter, ...]
     function: Function
+    parameters: Mapping[str, inspect.Parameter]
+    """By name, with the annotation and the default."""
 
     def generate(self, *, seed: int = 0, **parameters: Any) -> Workload:
         """Return the workload; the same seed and parameters give the same tables."""
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise UsageError(f"seed takes a whole number, at least 0; given: {seed!r}")
-        checked = {
-            name: self.parameter(name).check(value, self.name) for name, value in parameters.items()
-        }
+        checked = {name: self._checked(name, value) for name, value in parameters.items()}
         return self.function(int(seed), **checked)
 
-    def parameter(self, name: str) -> Parameter:
-        """Return the parameter of this name."""
-        known = {p.name: p for p in self.parameters}
-        if name not in known:
+    def _checked(self, name: str, value: Any) -> Any:
+        if name not in self.parameters:
             raise UsageError(
-                f"workload {self.name!r} has no parameter {name!r}: {near(name, list(known))}"
+                f"workload {self.name!r} has no parameter {name!r}: "
+                f"{near(name, list(self.parameters))}"
             )
-        return known[name]
-
-    def settings(self, texts: Iterable[str]) -> dict[str, Any]:
-        """Return the parameters that texts such as `events=1000` set, checked."""
-        values: dict[str, Any] = {}
-        for text in texts:
-            name, equals, value = text.partition("=")
-            name = name.strip()
-            if not equals:
-                raise UsageError(f"a setting is written name=value, such as events=1000: {text!r}")
-            if name in values:
-                raise UsageError(f"parameter {name!r} is set twice: {text!r}")
-            parameter = self.parameter(name)
-            values[name] = parameter.check(parameter.read(value), self.name)
-        return values
+        if isinstance(value, np.generic):
+            value = value.item()
+        annotation = self.parameters[name].annotation
+        try:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise msgspec.ValidationError("expected a finite number")
+            return msgspec.convert(value, annotation)
+        except msgspec.ValidationError as error:
+            kind, _ = get_args(annotation)
+            why = str(error).replace("Expected", "expected")
+            if get_origin(kind) is Literal:
+                why = f"expected one of {', '.join(get_args(kind))}"
+            raise UsageError(
+                f"parameter {name!r} of workload {self.name!r}: {why}; given: {value!r}"
+            ) from None
 
 
 WORKLOADS: dict[str, Generator] = {}
@@ -174,27 +114,24 @@ def workload(name: str, *, source: str) -> Callable[[Function], Function]:
 
     def register(function: Function) -> Function:
         description = (inspect.getdoc(function) or "").partition("\n")[0]
-        WORKLOADS[name] = Generator(name, description, source, _parameters(function), function)
+        _, *parameters = inspect.signature(function, eval_str=True).parameters.values()
+        by_name = {parameter.name: parameter for parameter in parameters}
+        WORKLOADS[name] = Generator(name, description, source, function, by_name)
         return function
 
     return register
 
 
-def _parameters(function: Function) -> tuple[Parameter, ...]:
-    hints = typing.get_type_hints(function, include_extras=True)
-    found = []
-    for name, declared in inspect.signature(function).parameters.items():
-        if declared.kind is inspect.Parameter.KEYWORD_ONLY:
-            kind, takes = typing.get_args(hints[name])
-            found.append(Parameter(name, kind, declared.default, takes))
-    return tuple(found)
-
-
 def generate(name: str, *, seed: int = 0, **parameters: Any) -> Workload:
     """Return the workload of this name; the same seed and parameters give the same tables."""
+    return named(name).generate(seed=seed, **parameters)
+
+
+def named(name: str) -> Generator:
+    """Return the generator of this name."""
     if name not in WORKLOADS:
         raise UsageError(f"no workload {name!r}: {near(str(name), list(WORKLOADS))}")
-    return WORKLOADS[name].generate(seed=seed, **parameters)
+    return WORKLOADS[name]
 
 
 def numbered(letter: str, count: int) -> list[str]:
@@ -228,3 +165,20 @@ def box_table(
     if weights is not None:
         columns |= {f"weight_{n}": pa.array(weights[:, j]) for j, n in enumerate(names)}
     return pa.table(columns)
+
+
+def unit_cube(
+    name: str,
+    lo: F64,
+    hi: F64,
+    rng: np.random.Generator,
+    events: int,
+    mentioned: Bool | None = None,
+) -> Workload:
+    """Return boxes on [0, 1]^d with events that are uniform on it."""
+    space = Space(Number(axis, min=0, max=1) for axis in numbered("a", lo.shape[1]))
+    tables = {
+        "subscriptions": box_table(space.names, lo, hi, mentioned=mentioned),
+        "events": event_table(space.names, rng.random((events, len(space)))),
+    }
+    return Workload(name, space, tables)

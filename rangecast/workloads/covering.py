@@ -24,7 +24,7 @@ import pyarrow as pa
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.attributes import Integer
 from rangecast.model.space import Space
-from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
+from rangecast.workloads.base import Workload, box_table, event_table, numbered, takes, workload
 from rangecast.workloads.draws import stream
 
 TOP = 2**31 - 1
@@ -55,11 +55,11 @@ def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bo
 def covering(
     seed: int,
     *,
-    commands: Annotated[int, Takes("number of subscribes and unsubscribes", least=0)] = 60_000,
-    events: Annotated[int, Takes("number of uniform events", least=0)] = 1_000,
-    attributes: Annotated[int, Takes("attributes of each box", least=1)] = 5,
+    commands: Annotated[int, takes("Number of subscribes and unsubscribes.", ge=0)] = 60_000,
+    events: Annotated[int, takes("Number of uniform events.", ge=0)] = 1_000,
+    attributes: Annotated[int, takes("Attributes of each box.", ge=1)] = 5,
     unsubscribe_share: Annotated[
-        float, Takes("p: probability that a command unsubscribes", least=0, below=0.5)
+        float, takes("p: probability that a command unsubscribes.", ge=0, lt=0.5)
     ] = 0.15,
 ) -> Workload:
     """Boxes with random edges that come and go."""

@@ -1,7 +1,8 @@
 """Random draws that several workloads share.
 
-Each table of a workload draws from a stream of its own, keyed by the seed and the table's name.
-So more events leave the subscriptions as they were, and the other way round.
+Each table of a workload draws from a stream of its own, keyed by the seed and a name. So more
+events leave the subscriptions as they were, and the other way round. A stream keeps its name when
+its workload gets another one: with a new name every row would be another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from zlib import crc32
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64, Bool
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
@@ -38,6 +40,20 @@ def ordered_pairs(rng: np.random.Generator, count: int) -> tuple[F64, F64]:
     equal = ends[:, 0] == ends[:, 1]
     ends[equal, 1] = np.nextafter(ends[equal, 0], 1.0)
     return ends[:, 0], ends[:, 1]
+
+
+def mentions(rng: np.random.Generator, rows: int, attributes: int, mentioned: int) -> Bool:
+    """Return which attributes each row mentions: this many, any of them alike."""
+    if mentioned > attributes:
+        raise UsageError(f"{mentioned} attributes can't be mentioned: there are {attributes}")
+    order = rng.random((rows, attributes)).argsort(axis=1).argsort(axis=1)
+    return np.asarray(order < mentioned)
+
+
+def placed(rng: np.random.Generator, widths: F64) -> tuple[F64, F64]:
+    """Return intervals of these widths, anywhere in [0, 1]."""
+    lo = rng.random(widths.shape) * (1.0 - widths)
+    return lo, np.minimum(lo + widths, 1.0)
 
 
 def turns(who: I64) -> Iterator[I64]:

@@ -44,7 +44,7 @@ from rangecast.model.attributes import (
     Timestamp,
 )
 from rangecast.model.space import Space
-from rangecast.workloads.base import Takes, Workload, workload
+from rangecast.workloads.base import Workload, takes, workload
 from rangecast.workloads.draws import pick, stream, zipf
 from rangecast.workloads.searches import Listing, saved_searches
 
@@ -211,9 +211,9 @@ def chunks(events: int) -> range:
 def market(
     seed: int,
     *,
-    subscriptions: Annotated[int, Takes("number of saved searches", least=0)] = 10_000,
-    events: Annotated[int, Takes("number of quotes", least=0)] = 1_000,
-    symbols: Annotated[int, Takes("number of stocks", least=1, most=10_000)] = 400,
+    subscriptions: Annotated[int, takes("Number of saved searches.", ge=0)] = 10_000,
+    events: Annotated[int, takes("Number of quotes.", ge=0)] = 1_000,
+    symbols: Annotated[int, takes("Number of stocks.", ge=1, le=10_000)] = 400,
 ) -> Workload:
     """A day of stock quotes and the searches that people saved; start here."""
     day = trading_day(seed, symbols)

@@ -26,7 +26,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
-from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
+from rangecast.workloads.base import Workload, box_table, event_table, numbered, takes, workload
 from rangecast.workloads.draws import pick, stream, zipf
 
 
@@ -65,20 +65,20 @@ def _points(
 def ranked(
     seed: int,
     *,
-    subscriptions: Annotated[int, Takes("number of subscriptions", least=0)] = 1_000_000,
-    events: Annotated[int, Takes("number of query points", least=0)] = 1_000,
-    attributes: Annotated[int, Takes("d: number of axes", least=1)] = 1,
-    cells: Annotated[int, Takes("c: cells an axis, and different half-lengths", least=1)] = 100,
-    regions: Annotated[int, Takes("regions that points fall into", least=1)] = 10,
+    subscriptions: Annotated[int, takes("Number of subscriptions.", ge=0)] = 1_000_000,
+    events: Annotated[int, takes("Number of query points.", ge=0)] = 1_000,
+    attributes: Annotated[int, takes("d: number of axes.", ge=1)] = 1,
+    cells: Annotated[int, takes("c: cells an axis, and different half-lengths.", ge=1)] = 100,
+    regions: Annotated[int, takes("Regions that points fall into.", ge=1)] = 10,
     least_volume: Annotated[
-        float, Takes("least share of the space that a region takes", above=0, most=1)
+        float, takes("Least share of the space that a region takes.", gt=0, le=1)
     ] = 0.05,
     most_volume: Annotated[
-        float, Takes("largest share of the space that a region takes", above=0, most=1)
+        float, takes("Largest share of the space that a region takes.", gt=0, le=1)
     ] = 0.05,
-    skew_across: Annotated[float, Takes("Zipf skew of points across regions", least=0)] = 0.0,
-    skew_within: Annotated[float, Takes("Zipf skew of points within a region", least=0)] = 1.0,
-    skew_length: Annotated[float, Takes("Zipf skew of the half-lengths", least=0)] = 0.75,
+    skew_across: Annotated[float, takes("Zipf skew of points across regions.", ge=0)] = 0.0,
+    skew_within: Annotated[float, takes("Zipf skew of points within a region.", ge=0)] = 1.0,
+    skew_length: Annotated[float, takes("Zipf skew of the half-lengths.", ge=0)] = 0.75,
 ) -> Workload:
     """Scored boxes around crowded regions; the narrow ones score best."""
     if least_volume > most_volume:

@@ -24,7 +24,7 @@ Where the paper is silent:
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
-from rangecast.workloads.base import Takes, Workload, box_table, workload
+from rangecast.workloads.base import Workload, box_table, takes, workload
 from rangecast.workloads.draws import ordered_pairs, pick, stream, turns
 
 CLUSTERS = 10
@@ -112,25 +112,22 @@ def _objects(**columns: F64) -> pa.Table:
 def topk(
     seed: int,
     *,
-    objects: Annotated[int, Takes("number of objects", least=0)] = 10_000,
-    interests: Annotated[int, Takes("number of interests", least=0)] = 2_000_000,
-    updates: Annotated[int, Takes("number of updates", least=0)] = 50_000,
+    objects: Annotated[int, takes("Number of objects.", ge=0)] = 10_000,
+    interests: Annotated[int, takes("Number of interests.", ge=0)] = 2_000_000,
+    updates: Annotated[int, takes("Number of updates.", ge=0)] = 50_000,
     object_distribution: Annotated[
-        str, Takes("where objects lie", choices=("uniform", "clustered"))
+        Literal["uniform", "clustered"], takes("Where objects lie.")
     ] = "uniform",
     interest_distribution: Annotated[
-        str,
-        Takes(
-            "where interests lie; (anti-)correlated: to clustered objects",
-            choices=("uniform", "clustered", "correlated", "anti-correlated"),
-        ),
+        Literal["uniform", "clustered", "correlated", "anti-correlated"],
+        takes("Where interests lie; (anti-)correlated: to clustered objects."),
     ] = "uniform",
     spread: Annotated[
-        float, Takes("lambda: spread of clustered interests, sigma = lambda / 4", above=0)
+        float, takes("lambda: spread of clustered interests, sigma = lambda / 4.", gt=0)
     ] = 0.25,
-    change: Annotated[str, Takes("how values change", choices=("random", "gaussian"))] = "random",
+    change: Annotated[Literal["random", "gaussian"], takes("How values change.")] = "random",
     volatility: Annotated[
-        float, Takes("c: standard deviation of gaussian changes, times 8", above=0)
+        float, takes("c: standard deviation of gaussian changes, times 8.", gt=0)
     ] = 1.0,
 ) -> Workload:
     """Objects whose values change under ranges that want the best few."""
@@ -159,11 +156,11 @@ def topk(
 def topk_one_and_a_half(
     seed: int,
     *,
-    objects: Annotated[int, Takes("number of objects", least=0)] = 10_000,
-    interests: Annotated[int, Takes("number of interests", least=0)] = 400_000,
-    updates: Annotated[int, Takes("number of updates", least=0)] = 50_000,
+    objects: Annotated[int, takes("Number of objects.", ge=0)] = 10_000,
+    interests: Annotated[int, takes("Number of interests.", ge=0)] = 400_000,
+    updates: Annotated[int, takes("Number of updates.", ge=0)] = 50_000,
     covered: Annotated[
-        int, Takes("objects in each range of x: 1000, 100; 0: two random ends", least=0)
+        int, takes("Objects in each range of x: 1000, 100; 0: two random ends.", ge=0)
     ] = 0,
 ) -> Workload:
     """Interests with a range of x and an upper bound of z: data sets 1 (0), 2 (1000), 3 (100)."""
@@ -193,9 +190,9 @@ def topk_one_and_a_half(
 def stocks(
     seed: int,
     *,
-    objects: Annotated[int, Takes("number of stocks", least=0)] = 2_031,
-    interests: Annotated[int, Takes("number of interests", least=0)] = 400_000,
-    days: Annotated[int, Takes("trading days, an open and a close price each", least=1)] = 30,
+    objects: Annotated[int, takes("Number of stocks.", ge=0)] = 2_031,
+    interests: Annotated[int, takes("Number of interests.", ge=0)] = 400_000,
+    days: Annotated[int, takes("Trading days, an open and a close price each.", ge=1)] = 30,
 ) -> Workload:
     """Stocks: x is the analysts' mean recommendation, y the price-earnings ratio, day by day.
 

@@ -14,7 +14,7 @@ Where the paper is silent:
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -22,10 +22,10 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I64
 from rangecast.model.attributes import Integer
 from rangecast.model.space import Space
-from rangecast.workloads.base import Takes, Workload, box_table, event_table, numbered, workload
+from rangecast.workloads.base import Workload, box_table, event_table, numbered, takes, workload
 from rangecast.workloads.draws import pick, stream, zipf
 
-DISTRIBUTIONS = ("zipf", "uniform")
+Distribution = Literal["zipf", "uniform"]
 
 
 def _values(
@@ -34,22 +34,20 @@ def _values(
     return pick(rng, zipf(count, skew if distribution == "zipf" else 0.0), shape)
 
 
-@workload("mics", source="paper 004, section 7")
-def mics(
+@workload("equal-boxes", source="paper 004, section 7")
+def equal_boxes(
     seed: int,
     *,
-    subscriptions: Annotated[int, Takes("number of subscriptions", least=0)] = 20_000,
-    events: Annotated[int, Takes("number of publications", least=0)] = 10_000,
-    attributes: Annotated[int, Takes("number of attributes", least=1)] = 3,
-    domain: Annotated[int, Takes("values of each attribute", least=1)] = 256,
-    size: Annotated[int, Takes("values that a range covers", least=1)] = 4,
+    subscriptions: Annotated[int, takes("Number of subscriptions.", ge=0)] = 20_000,
+    events: Annotated[int, takes("Number of publications.", ge=0)] = 10_000,
+    attributes: Annotated[int, takes("Number of attributes.", ge=1)] = 3,
+    domain: Annotated[int, takes("Values of each attribute.", ge=1)] = 256,
+    size: Annotated[int, takes("Values that a range covers.", ge=1)] = 4,
     subscription_distribution: Annotated[
-        str, Takes("how lower bounds are drawn", choices=DISTRIBUTIONS)
+        Distribution, takes("How lower bounds are drawn.")
     ] = "zipf",
-    event_distribution: Annotated[
-        str, Takes("how publications are drawn", choices=DISTRIBUTIONS)
-    ] = "zipf",
-    skew: Annotated[float, Takes("Zipf skew of both", least=0)] = 1.0,
+    event_distribution: Annotated[Distribution, takes("How publications are drawn.")] = "zipf",
+    skew: Annotated[float, takes("Zipf skew of both.", ge=0)] = 1.0,
 ) -> Workload:
     """Small boxes of one size that crowd at the low values."""
     if size > domain:
@@ -69,4 +67,4 @@ def mics(
         "subscriptions": box_table(space.names, lo, lo + size - 1),
         "events": event_table(space.names, points),
     }
-    return Workload("mics", space, tables)
+    return Workload("equal-boxes", space, tables)

@@ -21,7 +21,7 @@ import numpy as np
 from rangecast.kernels.arrays import I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.space import Space
-from rangecast.workloads.base import Takes, Workload, box_table, event_table, workload
+from rangecast.workloads.base import Workload, box_table, event_table, takes, workload
 from rangecast.workloads.draws import stream
 
 
@@ -57,21 +57,21 @@ def _points(
     return points
 
 
-@workload("vcr", source="paper 002, section 3.1")
-def vcr(
+@workload("crowded-rectangles", source="paper 002, section 3.1")
+def crowded_rectangles(
     seed: int,
     *,
-    subscriptions: Annotated[int, Takes("number of predicates", least=0)] = 32_000,
-    events: Annotated[int, Takes("number of event points", least=0)] = 100_000,
-    width: Annotated[int, Takes("Rx: x runs from 0 to width - 1", least=1)] = 300,
-    height: Annotated[int, Takes("Ry: y runs from 0 to height - 1", least=1)] = 200,
-    max_width: Annotated[int, Takes("Wx: widths are uniform on 1 .. max_width", least=1)] = 40,
-    max_height: Annotated[int, Takes("Wy: heights are uniform on 1 .. max_height", least=1)] = 20,
-    alpha: Annotated[float, Takes("share of corners in the middle", least=0, most=1)] = 0.9,
+    subscriptions: Annotated[int, takes("Number of predicates.", ge=0)] = 32_000,
+    events: Annotated[int, takes("Number of event points.", ge=0)] = 100_000,
+    width: Annotated[int, takes("Rx: x runs from 0 to width - 1.", ge=1)] = 300,
+    height: Annotated[int, takes("Ry: y runs from 0 to height - 1.", ge=1)] = 200,
+    max_width: Annotated[int, takes("Wx: widths are uniform on 1 .. max_width.", ge=1)] = 40,
+    max_height: Annotated[int, takes("Wy: heights are uniform on 1 .. max_height.", ge=1)] = 20,
+    alpha: Annotated[float, takes("Share of corners in the middle.", ge=0, le=1)] = 0.9,
     beta: Annotated[
-        float, Takes("share of the area in the middle; alpha = beta is uniform", above=0, most=1)
+        float, takes("Share of the area in the middle; alpha = beta is uniform.", gt=0, le=1)
     ] = 0.1,
-    real_events: Annotated[bool, Takes("events between the whole numbers too")] = False,
+    real_events: Annotated[bool, takes("Events between the whole numbers too.")] = False,
 ) -> Workload:
     """Rectangles on a whole-numbered plane that crowd in its middle."""
     extent = (width, height)
@@ -93,4 +93,4 @@ def vcr(
         "subscriptions": box_table(space.names, lo, lo + sizes),
         "events": places,
     }
-    return Workload("vcr", space, tables)
+    return Workload("crowded-rectangles", space, tables)
