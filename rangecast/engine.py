@@ -75,19 +75,29 @@ class Engine(LiveSet):
 
     # ---- matching
 
-    def match(self, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> list[Id]:
+    def match(
+        self, event: Mapping[str, Any], *, ignore_unknown: bool = False, nan: str = "refuse"
+    ) -> list[Id]:
         """Return the subscriptions that hold one event, in order of arrival.
 
         ignore_unknown   an event may have values that are no attribute of the space
+        nan              "refuse" NaN in an event, or read it as "missing"
         """
         state = self._state  # before encoding: a string is known by then if the state needs it
-        point = encode_event(event, self.space, ignore_unknown=ignore_unknown)
+        point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
         return _by_arrival(state.columns, self._match(state, point[None], 1).rows)
 
-    def match_many(self, events: Any, *, ignore_unknown: bool = False, threads: int = 1) -> Answers:
+    def match_many(
+        self,
+        events: Any,
+        *,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
+        threads: int = 1,
+    ) -> Answers:
         """Return the subscriptions that hold each event of a table, DataFrame or list of dicts."""
         state = self._state
-        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown)
+        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
         matches = self._match(state, encoded.points, whole("threads", threads))
         return Answers(matches, encoded.ids, state.columns)
 
@@ -123,6 +133,7 @@ class Engine(LiveSet):
         relaxed: bool = False,
         how: How | None = None,
         ignore_unknown: bool = False,
+        nan: str = "refuse",
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of one event and their scores, best first.
 
@@ -130,9 +141,9 @@ class Engine(LiveSet):
         how       values may be spans, pairs (first, last), which a subscription must `overlap`
                   or `contain`
 
-        `ignore_unknown` is as in `match`, here and below.
+        `ignore_unknown` and `nan` are as in `match`, here and below.
         """
-        state, spans = self._state, self._spans(event, how, ignore_unknown)
+        state, spans = self._state, self._spans(event, how, ignore_unknown, nan)
         best = self._best(state, spans, k, relaxed, how)
         return Rankings(best, None, state.columns.ids).of(0)
 
@@ -145,6 +156,7 @@ class Engine(LiveSet):
         budget: int | None = None,
         clock: str | None = None,
         ignore_unknown: bool = False,
+        nan: str = "refuse",
     ) -> Rankings:
         """Return the k best of each event of a table, DataFrame or list of dicts.
 
@@ -155,7 +167,7 @@ class Engine(LiveSet):
         if budget is not None:
             k = min(whole("k", k), whole("budget", budget))
         axis = None if clock is None else self._clock(clock, budget)
-        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown)
+        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
         best = self._best(state, (encoded.points, encoded.points), k, relaxed, None)
         if budget is not None and axis is not None:
             best = shed(best, seconds_of(encoded.points[:, axis]), budget)
@@ -171,13 +183,14 @@ class Engine(LiveSet):
         relaxed: bool = False,
         how: How | None = None,
         ignore_unknown: bool = False,
+        nan: str = "refuse",
     ) -> list[tuple[Id, float]]:
         """Return the k best by their scores times a factor that depends on the event.
 
         factor    ids of some subscriptions -> the factor of each, for this event
         between   the least and the most that it can be: the closer, the fewer are looked at
         """
-        state, spans = self._state, self._spans(event, how, ignore_unknown)
+        state, spans = self._state, self._spans(event, how, ignore_unknown, nan)
         best = best_adjusted(
             lambda _, ask: self._best(state, spans, ask, relaxed, how),
             1,
@@ -195,13 +208,14 @@ class Engine(LiveSet):
         *,
         chances: Mapping[str, float],
         ignore_unknown: bool = False,
+        nan: str = "refuse",
     ) -> list[tuple[Id, float]]:
         """Return the k best by their scores times the probability that they surely hold.
 
         event     values may be spans, pairs (first, last), which a subscription must contain
         chances   the probability that a value lies in its span, where that isn't certain
         """
-        state, (lo, hi) = self._state, self._spans(event, "contain", ignore_unknown)
+        state, (lo, hi) = self._state, self._spans(event, "contain", ignore_unknown, nan)
         sure = np.ones((1, len(self.space)))
         for name, chance in chances.items():
             sure[0, self.space.axis(name)] = chance
@@ -230,11 +244,11 @@ class Engine(LiveSet):
         return self.space.axis(name)
 
     def _spans(
-        self, event: Mapping[str, Any], how: How | None, ignore_unknown: bool
+        self, event: Mapping[str, Any], how: How | None, ignore_unknown: bool, nan: str
     ) -> tuple[F64, F64]:
         """Return the beginnings and the ends of an event's values, (1, d) each."""
         if how is None:
-            point = encode_event(event, self.space, ignore_unknown=ignore_unknown)[None]
+            point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
             return point, point
         if self.rank_index not in ("auto", Slabs.name):
             raise UsageError(
@@ -242,7 +256,7 @@ class Engine(LiveSet):
                 f"{self.rank_index!r}: make it with Engine(space, rank_index='auto')"
             )
         lo, hi = (
-            encode_event(ends, self.space, ignore_unknown=ignore_unknown)[None]
+            encode_event(ends, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
             for ends in split_spans(event)
         )
         for axis in np.flatnonzero(lo[0] > hi[0]).tolist():

@@ -209,10 +209,10 @@ def test_decimals_and_small_floats_round_as_documented():
 def test_nan_is_refused_or_missing_as_told():
     values = pa.array([1.0, math.nan])
     assert encode(Number("x"), values).bad.tolist() == [False, True]
-    coordinates, bad = encode(Number("x"), values, nan_is_missing=True)
+    coordinates, bad = encode(Number("x"), values, nan="missing")
     assert coordinates.tolist() == [1.0, MISSING]
     assert not bad.any()
-    coordinates, bad = encode(Number("x"), pa.array(["1", "NaN", "inf"]), nan_is_missing=True)
+    coordinates, bad = encode(Number("x"), pa.array(["1", "NaN", "inf"]), nan="missing")
     assert coordinates[:2].tolist() == [1.0, MISSING]
     assert bad.tolist() == [False, False, True]
 

@@ -110,8 +110,8 @@ MISTAKES = [
         r"step\[0\].index: there is no",
     ),
     (
-        step("nan_is_missing = 1"),
-        r"step\[0\].nan.*expected: true or false",
+        step('nan = "zero"'),
+        r"step\[0\].nan: there is no 'zero'",
     ),
     (GOOD + '[[step]]\ntype = "match"\n', "step: there are 2"),
     (GOOD.replace("[[sink]]", "[sink]"), "sink: can't be used"),

@@ -40,7 +40,7 @@ class Job:
     output: str
     bad_rows: Path | None
     ignore_unknown: bool
-    nan_is_missing: bool
+    nan: str
     as_json: bool
     quiet: bool
     facts: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Job:
                 self.events,
                 space,
                 bad_rows=bad,
-                nan_is_missing=self.nan_is_missing,
+                nan=self.nan,
                 ignore_unknown=self.ignore_unknown,
             )
             events.check()  # before all subscriptions are read and indexed

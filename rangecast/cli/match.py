@@ -12,13 +12,14 @@ from rangecast.cli.options import (
     IgnoreUnknown,
     Json,
     Master,
-    NanIsMissing,
+    Nan,
     Output,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
     at_least,
 )
+from rangecast.model.attributes import NanMeaning
 
 
 def match(
@@ -47,7 +48,7 @@ def match(
     ] = False,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan_is_missing: NanIsMissing = False,
+    nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,7 +108,7 @@ def match(
         output,
         bad_rows,
         ignore_unknown,
-        nan_is_missing,
+        nan,
         as_json,
         quiet,
         facts,

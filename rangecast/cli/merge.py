@@ -12,13 +12,14 @@ from rangecast.cli.options import (
     BadRowsFile,
     IgnoreUnknown,
     Json,
-    NanIsMissing,
+    Nan,
     Output,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
     at_least,
 )
+from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
     from rangecast.merge.trade import Outcome
@@ -63,7 +64,7 @@ def merge(
     ] = 64,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan_is_missing: NanIsMissing = False,
+    nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -115,7 +116,7 @@ def merge(
                 events,
                 where,
                 bad_rows=bad,
-                nan_is_missing=nan_is_missing,
+                nan=nan,
                 ignore_unknown=ignore_unknown,
             )
             points = np.concatenate([points, *(batch.points for batch in sample)])

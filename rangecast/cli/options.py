@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rangecast.model.attributes import NanMeaning
+
 
 def at_least(least: int, most: int | None = None) -> Callable[[int | None], int | None]:
     """Return the check of a number that an option takes; it says what was given."""
@@ -41,8 +43,8 @@ IgnoreUnknown = Annotated[
     bool,
     typer.Option("--ignore-unknown-columns", help="Pass over columns that mean nothing here."),
 ]
-NanIsMissing = Annotated[
-    bool, typer.Option("--nan-is-missing", help="Read NaN in events as a missing value.")
+Nan = Annotated[
+    NanMeaning, typer.Option("--nan", help="Refuse NaN in events, or read it as a missing value.")
 ]
 Json = Annotated[
     bool,

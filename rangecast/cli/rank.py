@@ -12,13 +12,14 @@ from rangecast.cli.options import (
     IgnoreUnknown,
     Json,
     Master,
-    NanIsMissing,
+    Nan,
     Output,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
     at_least,
 )
+from rangecast.model.attributes import NanMeaning
 
 
 def rank(
@@ -63,7 +64,7 @@ def rank(
     output: Output = "-",
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan_is_missing: NanIsMissing = False,
+    nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -141,7 +142,7 @@ def rank(
         output,
         bad_rows,
         ignore_unknown,
-        nan_is_missing,
+        nan,
         as_json,
         quiet,
         facts,

@@ -11,11 +11,12 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
-    NanIsMissing,
+    Nan,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
 )
+from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
     from rangecast.model.space import Space
@@ -36,7 +37,7 @@ def report(
         typer.Option("--map", help="Two attributes to draw a map of: price,risk."),
     ] = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan_is_missing: NanIsMissing = False,
+    nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -56,7 +57,7 @@ def report(
 
     known = Space.load(space)
     shown = _two(known, map_of)
-    read = EventFile(events, known, nan_is_missing=nan_is_missing, ignore_unknown=ignore_unknown)
+    read = EventFile(events, known, nan=nan, ignore_unknown=ignore_unknown)
     read.check()
     boxes = read_subscriptions(subscriptions, known, ignore_unknown=ignore_unknown)
     found = (data for _, data in read_batches(result))

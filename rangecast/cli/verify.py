@@ -12,10 +12,11 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
-    NanIsMissing,
+    Nan,
     Quiet,
     SpaceFile,
 )
+from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +57,7 @@ def verify(
     ] = 5,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
-    nan_is_missing: NanIsMissing = False,
+    nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -81,7 +82,7 @@ def verify(
         show=show,
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
-        nan_is_missing=nan_is_missing,
+        nan=nan,
     )
     seconds = time.perf_counter() - began
     facts = {"holds": verdict.holds, **asdict(verdict), "seconds": round(seconds, 3)}
@@ -103,7 +104,7 @@ def verified(
     show: int = 5,
     bad_rows: Path | None = None,
     ignore_unknown: bool = False,
-    nan_is_missing: bool = False,
+    nan: str = "refuse",
 ) -> Verdict:
     """Compare a result in files with the answer to events and subscriptions in files."""
     from rangecast.match.choose import check_index
@@ -120,7 +121,7 @@ def verified(
                 events,
                 fixed,
                 bad_rows=readings.pop() if readings else KeptRows(),
-                nan_is_missing=nan_is_missing,
+                nan=nan,
                 ignore_unknown=ignore_unknown,
             )
 

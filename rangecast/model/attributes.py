@@ -26,6 +26,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from rangecast.errors import SpaceError, ValueRefusedError, near
@@ -45,6 +46,13 @@ _FRACTION_TEXT = re.compile(r"[.,]([0-9]{7,})")
 _EMPTY = "this is an empty text; a missing value is null or None"
 
 Interval = tuple[float, float]
+
+
+class NanMeaning(StrEnum):
+    """What the option `nan` takes: NaN in events is refused, or a missing value."""
+
+    REFUSE = "refuse"
+    MISSING = "missing"
 
 
 class Attribute:

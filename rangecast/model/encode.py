@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import ValueRefusedError
+from rangecast.errors import UsageError, ValueRefusedError
 from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
 from rangecast.model.attributes import (
     INT64_MAX,
@@ -25,6 +25,7 @@ from rangecast.model.attributes import (
     Boolean,
     Integer,
     Interval,
+    NanMeaning,
     Number,
     String,
     Timestamp,
@@ -49,12 +50,12 @@ class Bounds(NamedTuple):
     bad: Bool
 
 
-def encode(attribute: Attribute, array: pa.Array, *, nan_is_missing: bool = False) -> Column:
+def encode(attribute: Attribute, array: pa.Array, *, nan: str = "refuse") -> Column:
     """Return the coordinates of an event's column; null is `MISSING`."""
     array = _plain(array)
     if pa.types.is_null(array.type):
         return Column(np.full(len(array), MISSING), np.zeros(len(array), np.bool_))
-    if nan_is_missing and isinstance(attribute, Number | Integer):
+    if nan_is_missing(nan) and isinstance(attribute, Number | Integer):
         array = _without_nan(array)
     if isinstance(attribute, Number):
         coordinates, bad = _numbers(attribute, array)
@@ -95,6 +96,16 @@ def encode_bounds(
     free = no_lo & no_hi
     low[free], high[free] = -np.inf, np.inf
     return Bounds(low, high, bad & ~free)
+
+
+def nan_is_missing(nan: str) -> bool:
+    """Return what the option `nan` says; refuse any other word."""
+    if nan not in tuple(NanMeaning):
+        raise UsageError(
+            f"nan is 'refuse' or 'missing'; given: {nan!r}\n"
+            "  to do: nan='missing' reads NaN in events as a missing value"
+        )
+    return nan == NanMeaning.MISSING
 
 
 def decode(attribute: Attribute, coordinates: F64) -> pa.Array:

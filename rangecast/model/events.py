@@ -6,6 +6,7 @@ what a Python program holds. Both end in `Events`: ids and an array of coordinat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow as pa
 from rangecast.errors import BadRow, FileError, UsageError, near
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.badrows import BadRows
-from rangecast.model.encode import encode, explain
+from rangecast.model.encode import encode, explain, nan_is_missing
 from rangecast.model.files import Batch, format_of, read_batches
 from rangecast.model.ids import Duplicates, id_type
 from rangecast.model.space import Space
@@ -42,14 +43,15 @@ class EventFile:
         space: Space,
         *,
         bad_rows: BadRows | None = None,
-        nan_is_missing: bool = False,
+        nan: str = "refuse",
         ignore_unknown: bool = False,
     ):
         self.path = path
         self.space = space
         self.warnings: list[str] = []
         self._bad = bad_rows or BadRows()
-        self._nan = nan_is_missing
+        self._nan = nan
+        nan_is_missing(nan)  # refused before anything runs
         self._ignore_unknown = ignore_unknown
         format_of(path)  # an unknown suffix is refused before anything runs
 
@@ -104,7 +106,7 @@ def points_of(
     source: str,
     bad_rows: BadRows,
     good: Bool,
-    nan_is_missing: bool,
+    nan: str,
 ) -> F64:
     """Return the coordinates of a batch; refused rows are reported and cleared in `good`."""
     points = np.full((len(batch.rows), len(space)), np.inf)
@@ -112,7 +114,7 @@ def points_of(
         if attribute.name not in batch.data.schema.names:
             continue
         column = batch.data.column(attribute.name)
-        points[:, axis], refused = encode(attribute, column, nan_is_missing=nan_is_missing)
+        points[:, axis], refused = encode(attribute, column, nan=nan)
         places = np.flatnonzero(refused & good).tolist()
         for place in places:
             bad = BadRow(
@@ -156,23 +158,36 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         ) from None
 
 
-def encode_event(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False) -> F64:
-    """Return the coordinates of one event, (d,); what it has no value for is missing."""
+def encode_event(
+    event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False, nan: str = "refuse"
+) -> F64:
+    """Return the coordinates of one event, (d,); what it has no value for is missing.
+
+    `ignore_unknown` and `nan` are as in `encode_events`.
+    """
+    nan_missing = nan_is_missing(nan)
     point = np.full(len(space), np.inf)
     for name, value in values_of(event):
         axis = space.axes.get(name)
         if axis is not None:
+            if nan_missing and isinstance(value, float) and math.isnan(value):
+                continue
             point[axis] = space.attributes[axis].coordinate(value)
         elif name != "id" and not ignore_unknown:
             raise UsageError(_unknown(space, name))
     return point
 
 
-def encode_events(events: Any, space: Space, *, ignore_unknown: bool = False) -> Events:
+def encode_events(
+    events: Any, space: Space, *, ignore_unknown: bool = False, nan: str = "refuse"
+) -> Events:
     """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
 
     A key that is absent, `None` or null is a missing value. The first event that can't be used
     raises a `BadRowError`.
+
+    ignore_unknown   events may have values that are no attribute of the space
+    nan              "refuse" NaN, or read it as "missing"
     """
     data = batch_of(events, "events")
     for name in data.schema.names:
@@ -180,7 +195,7 @@ def encode_events(events: Any, space: Space, *, ignore_unknown: bool = False) ->
             raise UsageError(_unknown(space, name))
     rows = np.arange(data.num_rows)
     good = np.ones(len(rows), np.bool_)
-    points = points_of(space, Batch(rows, data), "events", BadRows(), good, nan_is_missing=False)
+    points = points_of(space, Batch(rows, data), "events", BadRows(), good, nan)
     return Events(data.column("id") if "id" in data.schema.names else pa.array(rows), points)
 
 

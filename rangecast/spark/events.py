@@ -51,7 +51,7 @@ class Refusing(BadRows):
 
 
 def encode_batch(
-    space: Space, batch: pa.RecordBatch, event_id: str, *, nan_is_missing: bool, raising: bool
+    space: Space, batch: pa.RecordBatch, event_id: str, *, nan: str, raising: bool
 ) -> Encoded:
     """Return the points of a batch; `raising`: the first bad row is an error."""
     rows = np.arange(batch.num_rows)
@@ -61,7 +61,7 @@ def encode_batch(
         reason = "an id is an integer or a text, and never missing"
         bad.add(BadRow("events", place, event_id, "null", reason, REMEDY), row_data(batch, place))
         good[place] = False
-    points = points_of(space, Batch(rows, batch), "events", bad, good, nan_is_missing)
+    points = points_of(space, Batch(rows, batch), "events", bad, good, nan)
     if good.all():
         return Encoded(points, rows, rows[:0], pa.nulls(0, ERROR_TYPE))
     assert isinstance(bad, KeptRows)

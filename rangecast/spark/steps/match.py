@@ -126,7 +126,7 @@ def match(
     index: str = "auto",
     plan: str = "auto",
     allow_missing: bool = False,
-    nan_is_missing: bool = False,
+    nan: str = "refuse",
     mapped_bytes: int = MAPPED_BYTES,
     group_bytes: int = GROUP_BYTES,
 ) -> DataFrame:
@@ -170,7 +170,7 @@ def match(
                 known,
                 form,
                 index=index,
-                nan_is_missing=nan_is_missing,
+                nan=nan,
                 group_bytes=group_bytes,
             )
         finally:
@@ -189,7 +189,7 @@ def match(
                 known,
                 batch,
                 form.event_id,
-                nan_is_missing=nan_is_missing,
+                nan=nan,
                 raising=not form.errors,
             )
             yield from answer(served, batch, encoded, form)

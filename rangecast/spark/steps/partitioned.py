@@ -53,7 +53,7 @@ def match(
     form: Form,
     *,
     index: str,
-    nan_is_missing: bool,
+    nan: str,
     group_bytes: int,
 ) -> DataFrame:
     """Return the answer to `match`, worked out by partitions of space.
@@ -61,11 +61,11 @@ def match(
     `encoded` are the subscriptions as boxes, `space` knows every word that they mention.
     """
     dimensions = len(space)
-    points = _encoded_events(events, space, form, nan_is_missing)
+    points = _encoded_events(events, space, form, nan)
     tasks = 2 * max(1, session_of(events).sparkContext.defaultParallelism)
     some, scale = _sample(encoded.select("id", "seq", "boxes"))
     seen, _ = _sample(events)
-    where = _encoded_events(seen, space, form, nan_is_missing).filter("error is null")
+    where = _encoded_events(seen, space, form, nan).filter("error is null")
     cut = cut_space(
         boxes_of_table(some.toArrow(), dimensions),
         floats_of(where.select("point").toArrow().column("point"), dimensions),
@@ -88,7 +88,7 @@ def match(
     return ordered.mapInArrow(answer_all, result_schema(form, encoded.schema["id"].dataType))
 
 
-def _encoded_events(events: DataFrame, space: Space, form: Form, nan_is_missing: bool) -> DataFrame:
+def _encoded_events(events: DataFrame, space: Space, form: Form, nan: str) -> DataFrame:
     """Return events as `event`, `kept` (a struct), `point` (bytes) and `error`."""
 
     def encode_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -97,7 +97,7 @@ def _encoded_events(events: DataFrame, space: Space, form: Form, nan_is_missing:
                 space,
                 batch,
                 form.event_id,
-                nan_is_missing=nan_is_missing,
+                nan=nan,
                 raising=not form.errors,
             )
             points = np.full((batch.num_rows, len(space)), np.inf)

@@ -87,7 +87,7 @@ def rank(
     errors: str = "raise",
     index: str = "auto",
     allow_missing: bool = False,
-    nan_is_missing: bool = False,
+    nan: str = "refuse",
 ) -> DataFrame:
     """Return the k best subscriptions of each event: event, rank from 1 on, subscription, score.
 
@@ -120,9 +120,7 @@ def rank(
     def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ranked: Ranked = shipped.open()
         for batch in batches:
-            encoded = encode_batch(
-                known, batch, event_id, nan_is_missing=nan_is_missing, raising=not telling
-            )
+            encoded = encode_batch(known, batch, event_id, nan=nan, raising=not telling)
             for places, *found in answered(ranked, encoded, k):
                 yield _made(batch, event_id, names, places, found, None, telling=telling)
             if len(encoded.bad_places):

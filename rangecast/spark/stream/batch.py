@@ -50,7 +50,7 @@ class Step:
     """pairs: a row for each event and subscription; arrays: a row for each event."""
     keep: Sequence[str] = ()
     """Columns of the events that travel along."""
-    nan_is_missing: bool = False
+    nan: str = "refuse"
 
     def __post_init__(self) -> None:
         if self.output not in OUTPUTS:
@@ -155,7 +155,7 @@ class Answering:
             errors="column",
             index=ready.index,
             plan=ready.plan,
-            nan_is_missing=self.step.nan_is_missing,
+            nan=self.step.nan,
         )
 
     def _write(

@@ -16,6 +16,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from rangecast.match.choose import INDEXES
+from rangecast.model.attributes import NanMeaning
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.spark.steps.match import OUTPUTS, PLANS
@@ -207,7 +208,7 @@ def _step(given: Settings) -> tuple[Step, str, str]:
     step = Step(
         output=one.choice("output", OUTPUTS, "pairs"),
         keep=one.texts("keep", "a list of columns"),
-        nan_is_missing=one.flag("nan_is_missing", False),
+        nan=one.choice("nan", [*map(str, NanMeaning)], "refuse"),
     )
     index = one.choice("index", ("auto", *INDEXES), "auto")
     plan = one.choice("plan", PLANS, "auto")
