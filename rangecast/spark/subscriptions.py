@@ -81,7 +81,7 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
                     {
                         "id": some.ids if whole else some.ids.cast(pa.string()),
                         "seq": pa.array(rows.astype(np.float64)),
-                        "boxes": binary_of(some.first * 16 * some.dimensions, flat),
+                        "boxes": binary_of(some.box_offsets * 16 * some.dimensions, flat),
                     }
                 )
 
