@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.measure import Table, best_of, show
 from benchmarks.page import machine, markdown, write
 from rangecast import Boxes, Integer, Number, Space
-from rangecast.cover import Graph, covered_by
+from rangecast.cover import CoverSet, covered_by
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.live import Live
 from rangecast.report.plots import figure
@@ -65,11 +65,11 @@ def play(trace: Trace, index: str, k: int = 1) -> Played:
 def _compiled(index: str, dimensions: int) -> None:
     """Let the kernels, those of a rebuild too, be there before anything is timed."""
     ends = np.sort(np.random.default_rng(0).random((2000, dimensions, 2)), axis=2)
-    graph = Graph(Space(Number(f"a{j}") for j in range(dimensions)), index)
-    graph.add_many(Boxes.of(ends[..., 0], ends[..., 1]))
-    graph.remove_many(range(10))
-    graph.add(-1, (ends[0, :, 0], ends[0, :, 1]))
-    graph.remove(-1)
+    graph = CoverSet(Space(Number(f"a{j}") for j in range(dimensions)), index=index)
+    graph.subscribe_many(Boxes.of(ends[..., 0], ends[..., 1]))
+    graph.unsubscribe_many(range(10))
+    graph.subscribe(-1, (ends[0, :, 0], ends[0, :, 1]))
+    graph.unsubscribe(-1)
 
 
 def paper_trace(commands: int, attributes: int, share: float = 0.15) -> Trace:
@@ -206,16 +206,16 @@ def _live(n: int) -> Table:
     commands = min(n, 100_000)
     seconds = _mixed(live, more, commands)
     space = Space(Integer(f"a{j}", min=0, max=2**31) for j in range(5))
-    graph = Graph(space)
-    graph.add_many(more)
+    graph = CoverSet(space)
+    graph.subscribe_many(more)
     count = min(2_000, n // 4)
     singles = [(more.lo[row] + 1, more.hi[row]) for row in range(count)]
 
     def one_by_one() -> None:
         for row, box in enumerate(singles):
-            graph.add(-1 - row, box)
+            graph.subscribe(-1 - row, box)
         for row in range(count):
-            graph.remove(-1 - row)
+            graph.unsubscribe(-1 - row)
 
     alone, _ = best_of(one_by_one, 2, time.process_time)
     rows = [

@@ -21,7 +21,7 @@ from benchmarks.cover import Played, Trace, paper_trace, play
 from benchmarks.measure import Table, show
 from benchmarks.page import machine, markdown, write
 from rangecast import Integer, Space
-from rangecast.cover import Graph
+from rangecast.cover import CoverSet
 from rangecast.cover.store import CALLS, COMPARISONS, LATE, NODES, REJOIN, SUBSCRIBE, UNSUBSCRIBE
 from rangecast.report.plots import COLOURS, figure
 
@@ -225,11 +225,12 @@ EXAMPLE = {
 """Five subscriptions on two attributes, in order of arrival: the worked example of the docs."""
 
 
-def example_graph(k: int | str) -> Graph:
+def example_graph(k: int | str) -> CoverSet:
     """Return the worked example in a relation graph."""
-    graph = Graph(Space([Integer("x", min=0, max=100), Integer("y", min=0, max=100)]), "scan", k)
+    space = Space([Integer("x", min=0, max=100), Integer("y", min=0, max=100)])
+    graph = CoverSet(space, index="scan", k=k)
     for one, ((left, right), (low, high)) in EXAMPLE.items():
-        graph.add(one, f"x between {left} and {right} and y between {low} and {high}")
+        graph.subscribe(one, f"x between {left} and {right} and y between {low} and {high}")
     return graph
 
 

@@ -45,25 +45,41 @@ class Neighbourhood:
 
     def kept(self) -> list[int]:
         """Rows that nothing is above, in order of arrival."""
-        return [row for row in self.arrival if not self.above(row)]
+        return [row for row in sorted(self.arrival, key=self.arrival.get) if not self.above(row)]
 
-    def add(self, row: int) -> bool:
-        """Whether a new subscription is to be forwarded."""
+    def subscribe(self, row: int) -> tuple[list[int], list[int]]:
+        """What is to be sent and withdrawn when one comes."""
         self.arrival[row] = self.clock
         self.clock += 1
-        if self.above(row):
-            return False
-        self.forwarded.add(row)
-        return True
+        return self._sent_if_uncovered(row), []
 
-    def remove(self, row: int) -> tuple[list[int], bool]:
-        """What is to be forwarded when one leaves, and whether its leaving is."""
+    def unsubscribe(self, row: int) -> tuple[list[int], list[int]]:
+        """What is to be sent and withdrawn when one leaves."""
         del self.arrival[row]
-        exposed = [r for r in self.arrival if r not in self.forwarded and not self.above(r)]
+        exposed = [r for r in self.kept() if r not in self.forwarded]
         self.forwarded.update(exposed)
         known = row in self.forwarded
         self.forwarded.discard(row)
-        return exposed, known
+        return exposed, [row] if known else []
+
+    def replace(self, old: int, new: int) -> tuple[list[int], list[int]]:
+        """The same when one takes the place of another: it comes, then the other one leaves."""
+        if self.covers[old, new] and self.covers[new, old]:
+            self.arrival[new] = self.arrival.pop(old)
+            self.forwarded |= {new} if old in self.forwarded else set()
+            self.forwarded.discard(old)
+            return [], []
+        self.arrival[new] = self.arrival[old]
+        self._sent_if_uncovered(new)
+        exposed, withdrawn = self.unsubscribe(old)
+        sent = [row for row in exposed if row != new]
+        return ([*sent, new], []) if new in self.forwarded else (sent, withdrawn)
+
+    def _sent_if_uncovered(self, row: int) -> list[int]:
+        if self.above(row):
+            return []
+        self.forwarded.add(row)
+        return [row]
 
     def nearest(self, row: int) -> set[int]:
         """Those above a row with nothing between: the edges of the strict poset."""
@@ -75,6 +91,6 @@ def earliest_kept(boxes: Boxes) -> list[int]:
     """For each row the kept one that covers it and came first, -1 if it is kept itself."""
     everything = Neighbourhood(boxes)
     for row in range(boxes.rows):
-        everything.add(row)
+        everything.subscribe(row)
     kept = set(everything.kept())
     return [min(everything.above(row) & kept, default=-1) for row in range(boxes.rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast import Boxes, Filter, Integer, Number, Space, UsageError
-from rangecast.cover import Graph
+from rangecast.cover import CoverSet
 from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.papers.kdtree import KdTree
@@ -46,9 +47,9 @@ def random_boxes(rng: np.random.Generator, n: int, d: int, values: int = 12) -> 
     return Boxes.of(lo, hi, owner=np.repeat(np.arange(n), sizes))
 
 
-def check_state(graph: Graph, right: Neighbourhood) -> None:
+def check_state(graph: CoverSet, right: Neighbourhood) -> None:
     """Every edge is right, and there are enough of them."""
-    assert graph.roots() == right.kept()
+    assert graph.kept() == right.kept()
     assert set(graph.forwarded()) == right.forwarded
     for row in right.arrival:
         above, known = right.above(row), graph.covered_by(row)
@@ -64,7 +65,7 @@ def check_state(graph: Graph, right: Neighbourhood) -> None:
 
 
 def play(
-    graph: Graph,
+    graph: CoverSet,
     boxes: Boxes,
     commands: list[int],
     check_each: int = 1,
@@ -74,11 +75,11 @@ def play(
     right = Neighbourhood(boxes)
     for step, row in enumerate(commands):
         if row in right.arrival:
-            assert graph.remove(row) == right.remove(row)
+            assert graph.unsubscribe(row) == right.unsubscribe(row)
         elif filters is not None:
-            assert graph.add(row, filters[row]) == right.add(row)
+            assert graph.subscribe(row, filters[row]) == right.subscribe(row)
         else:
-            assert graph.add_many(boxes.take([row])).tolist() == [right.add(row)]
+            assert list(graph.subscribe_many(boxes.take([row]))) == [right.subscribe(row)]
         if step % check_each == 0:
             check_state(graph, right)
     check_state(graph, right)
@@ -90,14 +91,14 @@ def test_a_long_trace_gives_what_the_definition_gives(index, k):
     rng = np.random.default_rng(5)
     for d in (1, 3):
         space, pool = space_of(d), random_boxes(rng, 60, d)
-        first = pool.first
+        first = pool.box_offsets
         filters = [
             Filter.from_boxes(space, pool.lo[begin:end], pool.hi[begin:end])
             for begin, end in pairwise(first)
         ]
         lo, hi, owner = boxes_of(space, filters)
         commands = rng.integers(0, 60, 500).tolist()
-        play(Graph(space, index, k), Boxes.of(lo, hi, owner=owner), commands, 9, filters)
+        play(CoverSet(space, index=index, k=k), Boxes.of(lo, hi, owner=owner), commands, 9, filters)
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -109,11 +110,8 @@ def test_any_boxes_in_any_order(index, data):
         return
     boxes = Boxes.of(boxes.lo, boxes.hi, owner=boxes.owner)
     commands = data.draw(st.lists(st.integers(0, boxes.rows - 1), max_size=40))
-    play(
-        Graph(space_of(boxes.dimensions), index, data.draw(st.sampled_from(GRAPHS))),
-        boxes,
-        commands,
-    )
+    k = data.draw(st.sampled_from(GRAPHS))
+    play(CoverSet(space_of(boxes.dimensions), index=index, k=k), boxes, commands)
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -123,19 +121,11 @@ def test_adversarial_sets_come_and_go(index, name):
     boxes = Boxes.of(boxes.lo, boxes.hi, owner=boxes.owner)
     n = boxes.rows
     everything = [*range(n), *range(n)[::2], *range(0, n, 2), *range(n)[::-1]]
-    play(Graph(space_of(boxes.dimensions), index), boxes, everything, check_each=150)
+    play(CoverSet(space_of(boxes.dimensions), index=index), boxes, everything, check_each=150)
 
 
-def messages_of(right: Neighbourhood, commands: list[tuple[bool, int]]) -> list[tuple]:
-    """The messages of commands, (command, subscription, withdraws), in order."""
-    told = []
-    for at, (comes, row) in enumerate(commands):
-        if comes:
-            told += [(at, row, False)] if right.add(row) else []
-        else:
-            exposed, known = right.remove(row)
-            told += [(at, one, False) for one in exposed] + ([(at, row, True)] if known else [])
-    return told
+def forwards_of(right: Neighbourhood, commands: list[tuple[bool, int]]) -> list[tuple]:
+    return [right.subscribe(row) if comes else right.unsubscribe(row) for comes, row in commands]
 
 
 def as_table(boxes: Boxes, commands: list[tuple[bool, int]]) -> pa.Table:
@@ -162,15 +152,13 @@ def test_a_batch_of_commands_sends_the_same_messages(index, d, values):
         live.append(row)
         while live and rng.random() < 0.3:
             commands.append((False, live.pop(int(rng.integers(len(live))))))
-    expected = messages_of(Fast(boxes), commands)
+    expected = forwards_of(Fast(boxes), commands)
     for k in (1, 3):
-        graph = Graph(space_of(d), index, k)
+        graph = CoverSet(space_of(d), index=index, k=k)
         table = as_table(boxes, commands)
-        told = [graph.apply(table.slice(at, 1500)) for at in range(0, len(table), 1500)]
         got = []
-        for part, some in enumerate(told):
-            at = (some.command + 1500 * part).tolist()
-            got += zip(at, some.ids, some.withdraws.tolist(), strict=True)
+        for at in range(0, len(table), 1500):
+            got += graph.update_many(table.slice(at, 1500))
         assert got == expected
         assert sorted(live) == sorted(set(range(n)) & {i for i in range(n) if i in graph})
 
@@ -187,55 +175,132 @@ class Fast(Neighbourhood):
         self.count = np.zeros(n, np.int64)
         self.known = np.zeros(n, np.bool_)
 
-    def add(self, row: int) -> bool:
+    def subscribe(self, row: int) -> tuple[list[int], list[int]]:
         self.live[row] = True
         self.count += self.over[row]
         self.known[row] = self.count[row] == 0
-        return bool(self.known[row])
+        return [row] if self.known[row] else [], []
 
-    def remove(self, row: int) -> tuple[list[int], bool]:
+    def unsubscribe(self, row: int) -> tuple[list[int], list[int]]:
         self.live[row] = False
         self.count -= self.over[row]
         exposed = np.flatnonzero(self.live & ~self.known & (self.count == 0))
         self.known[exposed] = True
-        return exposed.tolist(), bool(self.known[row])
+        return exposed.tolist(), [row] if self.known[row] else []
 
 
 @pytest.mark.parametrize("k", GRAPHS)
 @pytest.mark.parametrize("index", INDEXES)
 def test_of_equal_boxes_one_represents_the_rest(index, k):
     """The algorithm as printed lets the two cover each other here, and events are lost."""
-    graph = Graph(space_of(1), index, k)
-    assert graph.add("cover", "a0 between 0 and 9")
-    assert not graph.add("one", "a0 between 3 and 4")
-    assert not graph.add("two", "a0 between 3 and 4")
-    assert graph.remove("cover") == (["one"], True)
+    graph = CoverSet(space_of(1), index=index, k=k)
+    assert graph.subscribe("cover", "a0 between 0 and 9") == (["cover"], [])
+    assert not graph.subscribe("one", "a0 between 3 and 4")
+    assert not graph.subscribe("two", "a0 between 3 and 4")
+    assert graph.unsubscribe("cover") == (["one"], ["cover"])
     assert graph.covered_by("two") == ["one"]
     assert graph.covers("one", "two")
     assert graph.covers("two", "one")
-    assert graph.remove("one") == (["two"], True)
-    assert graph.remove("two") == ([], True)
+    assert graph.unsubscribe("one") == (["two"], ["one"])
+    assert graph.unsubscribe("two") == ([], ["two"])
 
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_what_was_forwarded_stays_so_and_is_not_sent_again(index):
-    graph = Graph(space_of(1), index)
-    assert graph.add("small", "a0 between 3 and 4")
-    assert graph.add("large", "a0 between 0 and 9")
-    assert graph.roots() == ["large"]
+    graph = CoverSet(space_of(1), index=index)
+    assert graph.subscribe("small", "a0 between 3 and 4")
+    assert graph.subscribe("large", "a0 between 0 and 9")
+    assert graph.kept() == ["large"]
     assert graph.forwarded() == ["small", "large"]
     assert graph.covered_by("small") == ["large"]
-    assert graph.remove("large") == ([], True)
-    assert graph.roots() == ["small"]
+    assert graph.unsubscribe("large") == ([], ["large"])
+    assert graph.kept() == ["small"]
     assert graph.work.rejoin.calls == 1
 
 
+@pytest.mark.parametrize("k", GRAPHS)
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_replaced_one_comes_before_the_old_one_goes(index, k):
+    """Ids that take boxes of a pool in turn, one by one and many at once."""
+    rng = np.random.default_rng(7)
+    pool = random_boxes(rng, 60, 2, values=6)
+    graph, right = CoverSet(space_of(2), index=index, k=k), Neighbourhood(pool)
+    row_of: dict[str, int] = {}
+
+    def named(rows):
+        return [one for row in rows for one, held in row_of.items() if held == row]
+
+    def expected(one, row):
+        old, row_of[one] = row_of[one], row
+        sent, withdrawn = right.replace(old, row)
+        return named(sent), [one] if withdrawn else []
+
+    for turn in range(120):
+        spare = [row for row in range(60) if row not in right.arrival]
+        if turn < 8 or (turn % 10 == 0 and len(spare) > 3):
+            one, row = f"s{turn}", int(rng.choice(spare))
+            row_of[one] = row
+            boxes = replace(pool.take([row]), ids=pa.array([one]))
+            sent, _ = right.subscribe(row)
+            assert graph.subscribe_many(boxes)[0] == (named(sent), [])
+        elif turn % 3 == 0:
+            some = rng.choice(sorted(row_of), 3, replace=False).tolist()
+            rows = rng.choice(spare, 3, replace=False)
+            boxes = replace(pool.take(rows), ids=pa.array(some))
+            right_ones = [expected(one, int(row)) for one, row in zip(some, rows, strict=True)]
+            assert list(graph.replace_many(boxes)) == right_ones
+        else:
+            one, row = str(rng.choice(sorted(row_of))), int(rng.choice(spare))
+            filter_ = Filter(graph.space, sparse(pool.take([row])))
+            assert graph.replace(one, filter_) == expected(one, row)
+        assert graph.kept() == named(right.kept())
+        assert set(graph.forwarded()) == set(named(right.forwarded))
+        assert list(graph) == named(sorted(right.arrival, key=right.arrival.get))
+    everything = sorted(row_of)
+    assert len(graph.unsubscribe_many(everything)) == len(everything)
+    assert graph.kept() == graph.edges() == []
+
+
+def sparse(boxes):
+    return tuple(
+        tuple((j, a, b) for j, (a, b) in enumerate(zip(*box, strict=True)) if (a, b) != (-INF, INF))
+        for box in zip(boxes.lo.tolist(), boxes.hi.tolist(), strict=True)
+    )
+
+
+def test_a_neighbour_hears_of_what_is_exposed_before_the_filter_that_covered_it_shrinks():
+    graph = CoverSet(space_of(1))
+    graph.subscribe("wide", "a0 < 9")
+    graph.subscribe("inner", "a0 between 3 and 4")
+    assert graph.replace("wide", "a0 < 2") == (["inner", "wide"], [])
+    assert graph.replace("wide", "a0 < 2") == ([], [])
+    assert graph.replace("inner", "a0 < 1") == ([], ["inner"])
+    assert graph["inner"] == ("inner", "a0 < 1")
+    assert list(graph) == ["wide", "inner"]
+    assert graph.update_many(
+        [
+            {"command": "replace", "id": "inner", "filter": "a0 between 1 and 3"},
+            {"command": "unsubscribe", "id": "wide"},
+            {"command": "replace", "id": "inner", "filter": "a0 < 1"},
+            {"command": "subscribe", "id": "wide", "filter": "a0 < 9"},
+            {"command": "replace", "id": "inner", "filter": "a0 < 2"},
+        ]
+    ).table().to_pylist() == [
+        {"command": 0, "action": "subscribe", "id": "inner"},
+        {"command": 1, "action": "unsubscribe", "id": "wide"},
+        {"command": 2, "action": "subscribe", "id": "inner"},
+        {"command": 3, "action": "subscribe", "id": "wide"},
+        {"command": 4, "action": "unsubscribe", "id": "inner"},
+    ]
+    assert list(graph) == ["inner", "wide"]
+
+
 def test_alternatives_are_covered_one_by_one():
-    graph = Graph(Space([Integer("x"), Integer("y")]))
-    graph.add("two", "x between 0 and 9 or y between 0 and 9")
-    assert not graph.add("in each", "x between 1 and 2 or y between 3 and 4")
-    assert not graph.add("in one", "x between 1 and 2 and y > 100")
-    assert graph.add("in their union only", "x between 0 and 20 and y between 0 and 20")
+    graph = CoverSet(Space([Integer("x"), Integer("y")]))
+    graph.subscribe("two", "x between 0 and 9 or y between 0 and 9")
+    assert not graph.subscribe("in each", "x between 1 and 2 or y between 3 and 4")
+    assert not graph.subscribe("in one", "x between 1 and 2 and y > 100")
+    assert graph.subscribe("in their union only", "x between 0 and 20 and y between 0 and 20")
     assert graph.covers("two", "in each")
     assert not graph.covers("in each", "two")
 
@@ -248,8 +313,8 @@ def test_lemma_1_and_theorem_1_hold_on_the_paper_s_workload():
     left = commands["command"].to_pylist().count("unsubscribe")
     calls = {}
     for k in (1, 2, 4):
-        graph = Graph(made.space, "kdtree", k)
-        graph.apply(commands)
+        graph = CoverSet(made.space, index="kdtree", k=k)
+        graph.update_many(commands)
         work = graph.work
         assert work.subscribe.calls == len(commands) - left
         calls[k] = work.subscribe.calls + work.unsubscribe.calls
@@ -265,8 +330,8 @@ def test_an_index_does_less_than_a_scan(index):
     boxes = Boxes.of(ends[..., 0], ends[..., 1])
     work = {}
     for name in (index, "scan"):
-        graph = Graph(space_of(6), name)
-        graph.add_many(boxes)
+        graph = CoverSet(space_of(6), index=name)
+        graph.subscribe_many(boxes)
         work[name] = graph.work
     assert work["scan"].subscribe.comparisons > 6 * work[index].subscribe.comparisons
     assert work["scan"].late.comparisons > 4 * work[index].late.comparisons
@@ -280,10 +345,10 @@ def test_a_wildcard_is_found_at_once():
     for row in range(5000):
         for j in rng.choice(40, 2, replace=False):
             lo[row, j], hi[row, j] = np.sort(rng.integers(0, 10**6, 2))
-    graph = Graph(space_of(40))
-    graph.add_many(Boxes.of(lo, hi))
+    graph = CoverSet(space_of(40))
+    graph.subscribe_many(Boxes.of(lo, hi))
     graph._live.store.work[:] = 0
-    graph.add_many(Boxes.of(lo[:100], hi[:100], ids=list(range(5000, 5100))))
+    graph.subscribe_many(Boxes.of(lo[:100], hi[:100], ids=list(range(5000, 5100))))
     assert graph.work.subscribe.comparisons < 100 * 20
 
 
@@ -291,8 +356,8 @@ def test_a_tree_that_grew_deep_is_built_anew():
     tree = KdTree(1)
     assert tree.memory
     ramp = np.arange(30_000.0)
-    graph = Graph(space_of(1), "kdtree")
-    assert graph.add_many(Boxes.of(ramp[:, None], ramp[:, None] + 0.5)).all()
+    graph = CoverSet(space_of(1), index="kdtree")
+    assert all(graph.subscribe_many(Boxes.of(ramp[:, None], ramp[:, None] + 0.5)))
     axis, parent = graph._live.index.state.axis, graph._live.index.state.parent
     depths = []
     for leaf in np.flatnonzero(axis[: graph._live.index.state.notes[2]] == -1).tolist():
@@ -306,12 +371,12 @@ def test_a_tree_that_grew_deep_is_built_anew():
 def test_blocks_hold_only_roots_when_one_coverer_is_enough():
     rng = np.random.default_rng(3)
     boxes = random_boxes(rng, 800, 2)
-    graphs = {k: Graph(space_of(2), "blocks", k) for k in (1, 2)}
+    graphs = {k: CoverSet(space_of(2), index="blocks", k=k) for k in (1, 2)}
     for graph in graphs.values():
-        graph.add_many(boxes)
+        graph.subscribe_many(boxes)
     held = {k: graph._live.index.state.place >= 0 for k, graph in graphs.items()}
     owners = graphs[1]._live.store.owner[np.flatnonzero(held[1])]
-    assert set(owners.tolist()) == set(graphs[1].roots())
+    assert set(owners.tolist()) == set(graphs[1].kept())
     assert held[2].sum() == len(boxes.lo)
     assert Blocks(2).memory < graphs[1].memory
 
@@ -319,45 +384,36 @@ def test_blocks_hold_only_roots_when_one_coverer_is_enough():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda g: g.add("a", "a0 > 1"), "there already"),
-        (lambda g: g.remove("b"), "no subscription 'b'"),
         (lambda g: g.covers("a", "c"), "no subscription 'c'"),
-        (lambda g: g.add(1.5, "a0 > 1"), "integer or a text"),
-        (lambda g: g.add(2**70, "a0 > 1"), "64 bits"),
-        (lambda g: g.add_many(Boxes.of([[0.0, 0.0]], [[1.0, 1.0]])), "don't fit"),
-        (lambda g: g.add_many(Boxes.of([[0.0]], [[1.0]], ids=["a"])), "there already"),
-        (lambda g: g.add_many(Boxes.of([[0.0]] * 2, [[1.0]] * 2, ids=["b"] * 2)), "there already"),
-        (lambda g: g.remove_many(["a", "a"]), "twice"),
-        (lambda g: g.apply(pa.table({"id": [1]})), "'command' and 'id'"),
-        (lambda g: g.apply(pa.table({"command": ["leave"], "id": ["a"]})), "expected subscribe"),
-        (lambda g: g.apply(pa.table({"command": ["unsubscribe"], "id": ["b"]})), "isn't there"),
-        (lambda g: Graph(g.space, "rtree"), "no index"),
-        (lambda g: Graph(g.space, k=0), "from 1"),
-        (lambda g: Graph(g.space, k="some"), "'poset'"),
+        (lambda g: g.update_many(pa.table({"id": [1]})), "'command' and 'id'"),
+        (lambda g: g.update_many({"command": ["leave"], "id": ["a"]}), "expected: subscribe"),
+        (lambda g: g.update_many({"command": ["unsubscribe"], "id": ["b"]}), "doesn't exist"),
+        (lambda g: g.update_many({"command": ["subscribe"], "id": ["a"]}), "already exists"),
+        (lambda g: g.update_many({"command": ["unsubscribe"], "id": [1]}), "are texts"),
+        (lambda g: CoverSet(g.space, index="rtree"), "no index"),
+        (lambda g: CoverSet(g.space, k=0), "from 1"),
+        (lambda g: CoverSet(g.space, k="some"), "'poset'"),
     ],
 )
 def test_mistakes_are_named_and_change_nothing(call, says):
-    graph = Graph(space_of(1))
-    graph.add("a", "a0 > 0")
+    graph = CoverSet(space_of(1))
+    graph.subscribe("a", "a0 > 0")
     with pytest.raises(UsageError, match=says):
         call(graph)
-    assert graph.roots() == ["a"]
-    assert len(graph) == 1
-    assert "a" in graph
+    assert graph.kept() == list(graph) == ["a"]
 
 
 def test_many_are_removed_in_order_and_rows_are_used_again():
-    graph = Graph(space_of(1))
+    graph = CoverSet(space_of(1))
     for size in range(9, 0, -1):
-        graph.add(size, f"a0 between 0 and {size}")
-    told = graph.remove_many([9, 8, 6])
-    assert told.ids == [8, 9, 7, 8]
-    assert told.withdraws.tolist() == [False, True, False, True]
-    assert told.command.tolist() == [0, 0, 1, 1]
+        graph.subscribe(size, f"a0 between 0 and {size}")
+    assert list(graph.unsubscribe_many([9, 8, 6])) == [([8], [9]), ([7], [8]), ([], [])]
+    graph.replace(7, "a0 between 0 and 8")  # what a replacement needs beside the old one
     before = graph.memory
-    for _ in range(200):
-        graph.add("again", "a0 = 3")
-        graph.remove("again")
+    for turn in range(200):
+        graph.subscribe(-1, "a0 = 3")
+        graph.replace(7, f"a0 between 0 and {7 + turn % 2}")
+        graph.unsubscribe(-1)
     assert graph.memory == before
 
 
@@ -370,6 +426,8 @@ def test_the_oracle_itself_on_a_case_by_hand():
         [0, 0, 0, 1],
     ]
     right = Neighbourhood(boxes)
-    assert [right.add(row) for row in range(4)] == [True, False, False, True]
+    assert [right.subscribe(row)[0] for row in range(4)] == [[0], [], [], [3]]
     assert right.kept() == [0, 3]
-    assert right.remove(0) == ([1], True)
+    assert right.unsubscribe(0) == ([1], [0])
+    assert right.replace(1, 0) == ([0], [])
+    assert right.replace(0, 1) == ([1], [])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from rangecast import Boxes, Number, Space, UsageError
-from rangecast.cover import Graph, covered_by
+from rangecast.cover import CoverSet, covered_by
 from rangecast.cover.batch import earliest_coverers
 from rangecast.cover.choose import INDEXES
 from rangecast.kernels.morton import key_of
@@ -78,12 +78,12 @@ def test_the_earliest_of_another_set_wants_sets_that_fit():
 @pytest.mark.parametrize("index", INDEXES)
 def test_what_a_batch_keeps_is_what_a_graph_keeps(index):
     boxes = paper_boxes(np.random.default_rng(6), 3000, 3)
-    graph = Graph(Space(Number(f"a{j}") for j in range(3)), index)
-    graph.add_many(boxes)
-    assert graph.roots() == np.flatnonzero(covered_by(boxes) < 0).tolist()
+    graph = CoverSet(Space(Number(f"a{j}") for j in range(3)), index=index)
+    graph.subscribe_many(boxes)
+    assert graph.kept() == np.flatnonzero(covered_by(boxes) < 0).tolist()
     again = pickle.loads(pickle.dumps(graph))
-    assert again.remove(graph.roots()[0]) == graph.remove(graph.roots()[0])
-    assert again.roots() == graph.roots()
+    assert again.unsubscribe(graph.kept()[0]) == graph.unsubscribe(graph.kept()[0])
+    assert again.kept() == graph.kept()
 
 
 def test_the_key_of_the_paper_s_cell():

@@ -20,14 +20,14 @@ QUESTIONS = {"all": 0, 1: 3, 2: 1, "poset": 0}
 def test_the_worked_example(k):
     graph = example_graph(k)
     assert graph.edges() == EDGES[k]
-    assert graph.roots() == graph.forwarded() == [1, 2]
+    assert graph.kept() == graph.forwarded() == [1, 2]
     assert graph.work.subscribe.calls == len(EXAMPLE)
-    assert graph.remove(1) == ([3], True)
+    assert graph.unsubscribe(1) == ([3], [1])
     assert graph.work.unsubscribe.calls == QUESTIONS[k]
-    assert graph.roots() == [2, 3]
-    assert graph.remove(4) == ([], False)
-    assert graph.remove(3) == ([], True)
+    assert graph.kept() == [2, 3]
+    assert graph.unsubscribe(4) == ([], [])
+    assert graph.unsubscribe(3) == ([], [3])
     assert graph.covered_by(5) == [2]
-    assert graph.remove(2) == ([5], True)
-    assert graph.remove(5) == ([], True)
-    assert graph.roots() == []
+    assert graph.unsubscribe(2) == ([5], [2])
+    assert graph.unsubscribe(5) == ([], [5])
+    assert graph.kept() == []

@@ -1,2 +1,2 @@
 from .batch import covered_by as covered_by
-from .graph import Graph as Graph
+from .coverset import CoverSet as CoverSet

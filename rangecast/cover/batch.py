@@ -19,7 +19,7 @@ import numpy as np
 from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.live import Live
 from rangecast.cover.relations import earliest_above
-from rangecast.cover.store import NONE, Store, points_of
+from rangecast.cover.store import NONE, Store, boxes_of, points_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.grid import cells_of, edges_of_bounds
@@ -70,7 +70,7 @@ def _earliest(store: Store, dimensions: int, kept: I64, rows: I32) -> I32:
     index = Blocks(dimensions)
     index.reserve(len(store.owner))
     for some in _twice_as_many(kept):
-        index.hold(store, _boxes_of(store, some))
+        index.hold(store, boxes_of(store, some))
         above = np.empty(len(open_places), np.int32)
         earliest_above(index.state, store, rows[open_places], above)
         found[open_places] = above
@@ -84,15 +84,6 @@ def _twice_as_many(rows: I64) -> Iterator[I64]:
     while begin < len(rows):
         yield rows[begin : begin + size]
         begin, size = begin + size, 2 * size
-
-
-def _boxes_of(store: Store, rows: I64) -> I64:
-    boxes, all_boxes = store.first[rows], []
-    while len(boxes):
-        all_boxes.append(boxes)
-        boxes = store.following[boxes]
-        boxes = boxes[boxes != NONE]
-    return np.concatenate(all_boxes).astype(np.int64)
 
 
 def _largest_first(boxes: Boxes) -> I64:

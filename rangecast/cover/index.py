@@ -29,11 +29,11 @@ from rangecast.cover.store import (
     Store,
     is_above,
 )
-from rangecast.kernels.arrays import I32
+from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.jit import jit
 
 STALE = -1
-"""What `room` says if an index should be built anew first."""
+"""What `room` says if an index should be arranged again first."""
 
 
 class Want(NamedTuple):
@@ -61,8 +61,11 @@ class Index(Protocol):
     def make_room(self, inserts: int) -> None:
         """Make room for at least so many inserts."""
 
-    def rebuild(self, store: Store) -> None:
-        """Arrange anew what is held, after it has changed much."""
+    def held(self) -> I64:
+        """Return the boxes that are held."""
+
+    def hold(self, store: Store, boxes: I64) -> None:
+        """Hold these boxes and no others, arranged at once."""
 
     @property
     def memory(self) -> int:

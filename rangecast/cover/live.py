@@ -1,13 +1,13 @@
 """A store, an index and the commands between them: rows that come and go, by number.
 
-`Graph` gives rows their names; `batch` does without. Rows and boxes are handed out here, and used
-again once they are free. Arrays are made larger, and the index is built anew, when a kernel asks
-for it.
+`CoverSet` gives rows their ids; `batch` does without. Rows and boxes are handed out here, and used
+again once they are free. Arrays are made larger, and the index is arranged again, when a kernel
+asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +24,22 @@ from rangecast.cover.relations import (
     run,
     run_one,
 )
-from rangecast.cover.store import NONE, USED_EDGES, empty, grown, longer, points_of
-from rangecast.kernels.arrays import F64, I32, I64, U8, Bool
+from rangecast.cover.store import (
+    BY_BOX,
+    BY_ROW,
+    NONE,
+    USED_EDGES,
+    boxes_of,
+    empty,
+    grown,
+    longer,
+    points_of,
+)
+from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, Bool
 from rangecast.model.filters.filter import Box
 
 
-class Told(NamedTuple):
+class RowMessages(NamedTuple):
     """Messages to neighbours, in the order in which they are to be sent."""
 
     command: I64
@@ -103,22 +113,22 @@ class Live:
         self._arrivals += 1
         return row
 
-    def do(self, rows: I32, comes: U8) -> Told:
+    def do(self, rows: I32, comes: U8) -> RowMessages:
         """Let rows come and go, in this order; the boxes of those that come are stored."""
         commands = Commands(rows, comes)
         if len(self._log.row) < len(rows):
             self._lengthen_log(len(rows))
-        told: list[list[npt.NDArray[np.generic]]] = []
+        sent: list[list[npt.NDArray[np.generic]]] = []
         at = 0
         while at < len(rows):
             at, logged, reason, lacking = run(
                 self.index.state, self.store, commands, at, self._k, self._roots_only, self._log
             )
-            told.append([column[:logged].copy() for column in self._log])
+            sent.append([column[:logged].copy() for column in self._log])
             self._mend(reason, lacking)
         self.live[rows] = comes == 1
-        self._free(rows[comes == 0])
-        return self._in_order(told)
+        self.free(rows[comes == 0])
+        return self._in_order(sent)
 
     def do_one(self, row: int, *, comes: bool) -> tuple[list[int], bool]:
         """Let a row come or go; return the rows to forward, and whether to withdraw it then."""
@@ -135,7 +145,7 @@ class Live:
             exposed = self.by_arrival(self._log.row[: len(exposed)]).tolist()
         self.live[row] = comes
         if not comes:
-            self._free(self._single.row)
+            self.free(self._single.row)
         return exposed, withdraws
 
     def _mend(self, reason: int, lacking: int) -> None:
@@ -145,7 +155,7 @@ class Live:
         elif reason == NEEDS_ROOM:
             self.index.make_room(lacking)
         elif reason == IS_STALE:
-            self.index.rebuild(self.store)
+            self.index.hold(self.store, self.index.held())
         elif reason == NEEDS_LOG and lacking > len(self._log.row):
             self._lengthen_log(lacking)
 
@@ -172,25 +182,48 @@ class Live:
     def _lengthen_log(self, size: int) -> None:
         self._log = Log(*(longer(column, size) for column in self._log))
 
-    def _in_order(self, told: list[list[npt.NDArray[np.generic]]]) -> Told:
+    def _in_order(self, sent: list[list[npt.NDArray[np.generic]]]) -> RowMessages:
         """Return all messages: by command, what is exposed first, by arrival."""
-        if not told:
-            return Told(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
-        command, row, withdraws = (np.concatenate(column) for column in zip(*told, strict=True))
+        if not sent:
+            return RowMessages(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
+        command, row, withdraws = (np.concatenate(column) for column in zip(*sent, strict=True))
         if len(row) > 1:
             order = np.lexsort((self.store.arrival[row], withdraws, command))
             command, row, withdraws = command[order], row[order], withdraws[order]
-        return Told(command, row, withdraws == 1)
+        return RowMessages(command, row, withdraws == 1)
 
-    def _free(self, rows: I32) -> None:
-        """Let rows that left, and their boxes, be used again."""
-        self.live[rows] = False
+    def free(self, rows: I32) -> None:
+        """Let rows that aren't live, and their boxes, be used again."""
         self._free_rows += rows.tolist()
-        boxes = self.store.first[rows]
-        while len(boxes):
-            self._free_boxes += boxes.tolist()
-            boxes = self.store.following[boxes]
-            boxes = boxes[boxes != NONE]
+        self._free_boxes += boxes_of(self.store, rows.astype(np.int64)).tolist()
+
+    # ---- snapshots
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return everything but the index, which `restore` makes again."""
+        sizes = dict.fromkeys(BY_BOX, self.boxes) | dict.fromkeys(BY_ROW, self.rows)
+        sizes |= {"edges": int(self.store.notes[USED_EDGES]), "notes": len(self.store.notes)}
+        free = {"free_rows": self._free_rows, "free_boxes": self._free_boxes}
+        return {
+            **{name: getattr(self.store, name)[:size] for name, size in sizes.items()},
+            **{name: np.array(numbers, np.int32) for name, numbers in free.items()},
+            "live": self.live[: self.rows],
+            "arrivals": np.array([self._arrivals]),
+        }
+
+    def restore(self, arrays: Mapping[str, AnyArray]) -> None:
+        """Take over what `arrays` returned elsewhere."""
+        names = (*BY_BOX, *BY_ROW, "edges", "notes")
+        self.store = self.store._replace(**{name: arrays[name].copy() for name in names})
+        self.live = arrays["live"].copy()
+        self.rows, self.boxes = len(arrays["first"]), len(arrays["owner"])
+        self._free_rows = arrays["free_rows"].tolist()
+        self._free_boxes = arrays["free_boxes"].tolist()
+        self._arrivals = int(arrays["arrivals"][0])
+        self._grow(len(arrays["edges"]))
+        held = self.roots() if self._roots_only else np.flatnonzero(self.live[: self.rows])
+        if len(held):
+            self.index.hold(self.store, boxes_of(self.store, held))
 
 
 def _taken(free: list[int], used: int, count: int) -> I32:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rangecast.cover.index import Want, consider, is_enough, register
 from rangecast.cover.store import Column, Store, dominates, longer
-from rangecast.kernels.arrays import I32
+from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit
 
@@ -85,8 +85,13 @@ class Scan:
     def make_room(self, inserts: int) -> None:
         """There is room for every box of the store already."""
 
-    def rebuild(self, store: Store) -> None:
-        """Nothing is arranged."""
+    def held(self) -> I64:
+        return np.asarray(self.state.held[: self.state.size[0]], np.int64)
+
+    def hold(self, store: Store, boxes: I64) -> None:
+        self.state.held[: len(boxes)] = boxes
+        self.state.place[boxes] = np.arange(len(boxes))
+        self.state.size[0] = len(boxes)
 
     @property
     def memory(self) -> int:

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, AnyArray
+from rangecast.kernels.arrays import F64, I64, AnyArray
 from rangecast.kernels.bits import pointer
 from rangecast.kernels.jit import jit
 
@@ -100,11 +100,15 @@ def empty(dimensions: int) -> Store:
     )
 
 
+BY_BOX = ("points", "owner", "following")
+BY_ROW = ("first", "arrival", "forwarded", "coverers", "inward", "outward")
+_SCRATCH = ("seen", "found", "others")
+"""Columns by what their items are; the last are by row as well, and mean nothing between calls."""
+
+
 def grown(store: Store, *, rows: int, boxes: int, edges: int) -> Store:
-    """Return arrays with room for so many; what they hold is kept."""
-    by_box = ("points", "owner", "following")
-    by_row = ("first", "arrival", "forwarded", "coverers", "inward", "outward", "seen", "found")
-    sizes = dict.fromkeys(by_box, boxes) | dict.fromkeys((*by_row, "others"), rows)
+    """Return arrays with room for this many; what they hold is kept."""
+    sizes = dict.fromkeys(BY_BOX, boxes) | dict.fromkeys((*BY_ROW, *_SCRATCH), rows)
     larger = {
         name: longer(getattr(store, name), size)
         for name, size in (sizes | {"edges": edges}).items()
@@ -143,6 +147,16 @@ def longer(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
     larger = np.full((max(size, 2 * len(array), 64), *array.shape[1:]), fill, array.dtype)
     larger[: len(array)] = array
     return larger
+
+
+def boxes_of(store: Store, rows: I64) -> I64:
+    """Return the boxes of rows."""
+    boxes, all_boxes = store.first[rows], [np.empty(0, np.int32)]
+    while len(boxes):
+        all_boxes.append(boxes)
+        boxes = store.following[boxes]
+        boxes = boxes[boxes != NONE]
+    return np.concatenate(all_boxes).astype(np.int64)
 
 
 def points_of(lo: F64, hi: F64) -> F64:

@@ -1,8 +1,8 @@
 """What the neighbours of a broker must hear when its set of subscriptions changes.
 
-The order matters: first all new subscriptions are sent, then what is withdrawn. The other way
-round a neighbour would miss events in between. An id that a neighbour knows already and that is
-sent again has a new filter, which takes the place of the old one.
+The order matters: first subscriptions are sent, then others are withdrawn. The other way round a
+neighbour would miss events in between. An id that is sent again has another filter, which takes
+the place of the one that the neighbour knows; so it comes after what that one had covered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Forward(NamedTuple):
     """What neighbours must hear of one command. False if there is nothing to send."""
 
     subscribe: list[Id]
-    """Send these first, with their filters as they are now, in order of arrival."""
+    """Send these first, in this order, with their filters as they are now."""
     unsubscribe: list[Id]
     """Then withdraw these."""
 

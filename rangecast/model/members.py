@@ -108,7 +108,7 @@ class Members:
     def new(self, given: Any, remedy: str = "use replace()") -> Id:
         """Return the id of a new member; refuse one that exists or is of the other kind."""
         new = as_id(given, self.noun)
-        self._check_kind(new)
+        self.check_kind(new)
         if new in self._rows:
             raise UsageError(f"{self.noun} {new!r} already exists; {remedy}")
         return new
@@ -121,7 +121,7 @@ class Members:
             other = next((one for one in ids if type(one) is not kind), None)
             if other is not None:
                 raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
-            self._check_kind(ids[0])
+            self.check_kind(ids[0])
         known = next((one for one in ids if one in self._rows), None)
         if known is not None:
             raise UsageError(f"{self.noun} {known!r} already exists; nothing was added")
@@ -166,7 +166,8 @@ class Members:
             del self._rows[one]
         return list(rows.values())
 
-    def _check_kind(self, new: Id) -> None:
+    def check_kind(self, new: Id) -> None:
+        """Refuse an id that is of another kind than the members."""
         if self._kind is not None and type(new) is not self._kind:
             had = "integers" if self._kind is int else "texts"
             raise UsageError(_one_kind(f"{new!r}, and this set's are {had}"))

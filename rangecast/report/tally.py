@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from rangecast.match.claims import rows_of
 from rangecast.model.attributes import Category, Hierarchy, Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
-from rangecast.model.filters.text import text_of
+from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.ids import Places
 from rangecast.model.space import Space
 from rangecast.report.facts import Busy, Group, Region
@@ -58,17 +57,8 @@ class Tally:
 
     def filter_of(self, row: int) -> str:
         """Return the filter of a subscription as a text."""
-        first = self._first
-        shown = []
-        for box in range(int(first[row]), int(first[row + 1])):
-            lo, hi = self.boxes.lo[box], self.boxes.hi[box]
-            axes = np.flatnonzero((lo != -np.inf) | (hi != np.inf)).tolist()
-            shown.append([(axis, float(lo[axis]), float(hi[axis])) for axis in axes])
-        return text_of(self.space, shown)
-
-    @cached_property
-    def _first(self) -> I64:
-        return self.boxes.box_offsets
+        some = slice(*self.boxes.box_offsets[row : row + 2].tolist())
+        return text_of_bounds(self.space, self.boxes.lo[some], self.boxes.hi[some])
 
     def over_time(self) -> Group | None:
         """Return the events nobody wanted over the first attribute of time that there is."""

@@ -250,21 +250,20 @@ class Blocks:
         self.state = state._replace(**larger)
         state.notes[LEAF_ROOM], state.notes[TILE_ROOM] = leaves, tiles
 
-    def rebuild(self, store: Store) -> None:
-        self.hold(store, np.flatnonzero(self.state.place != NONE))
+    def held(self) -> I64:
+        return np.flatnonzero(self.state.place != NONE)
 
-    def hold(self, store: Store, held: I64) -> None:
-        """Hold these boxes and no others."""
-        rng = np.random.default_rng(len(held))
-        some = store.points[rng.choice(held, min(len(held), _SAMPLE), replace=False)]
+    def hold(self, store: Store, boxes: I64) -> None:
+        rng = np.random.default_rng(len(boxes))
+        some = store.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
         self.state.edges[:] = np.inf
         for j, column in enumerate(some.T):
             edges = edges_of_bounds(column, np.empty(0), CELLS)
             self.state.edges[j, : len(edges)] = edges
             self.state.edge_count[j] = len(edges)
         self._clear()
-        self.make_room(len(held))
-        insert_all(self.state, store, rng.permutation(held))
+        self.make_room(len(boxes))
+        insert_all(self.state, store, rng.permutation(boxes))
         self.state.notes[CHANGED] = 0
         self.state.notes[BUILT] = self.state.notes[HELD]
 

@@ -275,12 +275,14 @@ class KdTree:
         self.state = self.state._replace(**larger)
         self.state.notes[NODE_ROOM] = len(self.state.axis)
 
-    def rebuild(self, store: Store) -> None:
-        held = np.flatnonzero(self.state.leaf != NONE)
+    def held(self) -> I64:
+        return np.flatnonzero(self.state.leaf != NONE)
+
+    def hold(self, store: Store, boxes: I64) -> None:
         self.state.leaf[:] = NONE
         self._clear()
-        self.make_room(len(held))
-        _insert_all(self.state, store, np.random.default_rng(0).permutation(held))
+        self.make_room(len(boxes))
+        _insert_all(self.state, store, np.random.default_rng(0).permutation(boxes))
         self.state.notes[NEW] = 0
 
     @property

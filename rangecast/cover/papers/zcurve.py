@@ -230,10 +230,13 @@ class ZCurve:
         self.state = state._replace(sizes=sizes, **larger)
         state.notes[ROOM] = shelves
 
-    def rebuild(self, store: Store) -> None:
-        held = np.flatnonzero(self.state.key != 0)
-        rng = np.random.default_rng(len(held))
-        some = store.points[rng.choice(held, min(len(held), _SAMPLE), replace=False)]
+    def held(self) -> I64:
+        return np.flatnonzero(self.state.key != 0)
+
+    def hold(self, store: Store, boxes: I64) -> None:
+        self.state.key[:] = 0
+        rng = np.random.default_rng(len(boxes))
+        some = store.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
         distinct = np.array([len(np.unique(column)) for column in some.T])
         # At least two bits for each coordinate that is taken, if there are as many.
         most = min(len(distinct), _KEY_BITS // 2)
@@ -244,11 +247,11 @@ class ZCurve:
             edges = edges_of_bounds(some[:, axis], np.empty(0), 1 << int(notes[BITS]))
             self.state.edges[i, : len(edges)] = edges
             self.state.edge_count[i] = len(edges)
-        keys = np.empty(len(held), np.uint64)
-        key_all(self.state, store, held, keys)
-        order = np.lexsort((held, keys))
-        self._fill(held[order], keys[order])
-        notes[BUILT], notes[CHANGED] = len(held), 0
+        keys = np.empty(len(boxes), np.uint64)
+        key_all(self.state, store, boxes, keys)
+        order = np.lexsort((boxes, keys))
+        self._fill(boxes[order], keys[order])
+        notes[BUILT], notes[CHANGED] = len(boxes), 0
 
     def _fill(self, held: I64, keys: U64) -> None:
         """Put boxes onto shelves, three quarters full."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta, timezone
+from math import inf
+from typing import TYPE_CHECKING
 
 from rangecast.model.attributes import (
     EPOCH,
@@ -32,6 +34,9 @@ from rangecast.model.filters.regions import (
 )
 from rangecast.model.space import Space
 
+if TYPE_CHECKING:
+    from rangecast.kernels.arrays import F64
+
 
 def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -> str:
     """Return the text of boxes given as (axis, lo, hi) of the attributes that they mention."""
@@ -42,6 +47,15 @@ def text_of(space: Space, boxes: Sequence[Sequence[tuple[int, float, float]]]) -
         parts = [_condition(space.attributes[axis], ranges, several) for axis, ranges in product]
         alternatives.append(" and ".join(parts) or "true")
     return " or ".join(alternatives)
+
+
+def text_of_bounds(space: Space, lo: F64, hi: F64) -> str:
+    """Return the text of boxes given as bounds, (boxes, d)."""
+    boxes = []
+    for low, high in zip(lo.tolist(), hi.tolist(), strict=True):
+        bounds = enumerate(zip(low, high, strict=True))
+        boxes.append([(axis, *both) for axis, both in bounds if both != (-inf, inf)])
+    return text_of(space, boxes)
 
 
 def _condition(attribute: Attribute, ranges: Ranges, in_conjunction: bool) -> str:

@@ -1,0 +1,318 @@
+"""A live set of subscriptions, and which of them are redundant one by one.
+
+    cover = CoverSet(space)
+    cover.subscribe("all", "price < 100")    # Forward(subscribe=["all"], unsubscribe=[])
+    cover.subscribe("some", "price < 50")    # nothing to forward: "all" covers it
+    cover.unsubscribe("all")                 # Forward(subscribe=["some"], unsubscribe=["all"])
+
+`k` says which relation graph is kept: a number for G_k, "all" for G*, "poset" for the strict poset
+(`relations`). It changes the cost of a command and what `covered_by` lists, never a message.
+
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.cover.choose import choose
+from rangecast.cover.live import Live
+from rangecast.cover.relations import EVERY, POSET, covers_row
+from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of, longer
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import I32, I64, AnyArray, Bool
+from rangecast.model.boxes import Boxes, id_array
+from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.forward import Forward, Forwards
+from rangecast.model.inputs import as_boxes, as_filter
+from rangecast.model.members import Id
+from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.snapshot import (
+    id_buffers,
+    ids_of_buffers,
+    load_arrays,
+    save_arrays,
+    space_meta,
+    space_of_meta,
+)
+from rangecast.model.space import Space
+from rangecast.model.tables import table_of
+
+_KIND = "cover set"
+_WORDS = ("subscribe", "unsubscribe", "replace")
+
+
+class Cost(NamedTuple):
+    """What one kind of question to the index took so far."""
+
+    calls: int
+    nodes: int
+    comparisons: int
+
+
+class Work(NamedTuple):
+    """All questions to the index so far, by cause.
+
+    `subscribe` and `unsubscribe` are the paper's cov() calls: for a new subscription, and for one
+    that never was forwarded and lost its last coverer. `late` looks for roots that a new one
+    covers, `rejoin` for another coverer of one that had been forwarded before it was covered.
+    """
+
+    subscribe: Cost
+    unsubscribe: Cost
+    late: Cost
+    rejoin: Cost
+
+
+class CoverSet(SubscriptionSet):
+    """Subscriptions in a relation graph over one covering index.
+
+    Every command returns what neighbours must hear of it, a `Forward`; a command on many returns
+    one per subscription.
+    """
+
+    def __init__(self, space: Space, *, index: str = "auto", k: int | str = 1):
+        super().__init__(space)
+        self.k = k
+        number, plan, d = _checked_k(k), choose(index), len(self.space)
+        roots_only = plan.roots_only and number == 1
+        self._live = Live(plan.build(d), d, number, roots_only=roots_only)
+        self._ids: AnyArray = np.empty(0, object)
+        """By row."""
+
+    # ---- commands
+
+    def subscribe(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
+        """Add a subscription: a filter, its text, or bounds (lo, hi). Its id must be new."""
+        new = self._members.new(subscription)
+        row = self._live.new_row(as_filter(filter, self.space).boxes)
+        self._name([row], [new])
+        sent, _ = self._live.do_one(row, comes=True)
+        self._members.bind(new, row)
+        return Forward([new] if sent else [], [])
+
+    def unsubscribe(self, subscription: Id) -> Forward:
+        """Remove a subscription; what it exposes is to be sent before it is withdrawn."""
+        row = self._members.row(subscription)
+        exposed, withdraws = self._live.do_one(row, comes=False)
+        self._members.release(subscription)
+        return Forward([self._ids[one] for one in exposed], [self._ids[row]] if withdraws else [])
+
+    def replace(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
+        """Give a subscription another filter; it keeps its place in the order of arrival.
+
+        The new filter comes before the old one goes, so that neighbours miss nothing. If it is to
+        be sent, it takes the place of the one that they know.
+        """
+        known = self._ids[self._members.row(subscription)]
+        row = self._live.new_row(as_filter(filter, self.space).boxes)
+        return self._run(["replace"], [known], [row])._item(0)
+
+    def subscribe_many(self, subscriptions: Any) -> Forwards:
+        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`."""
+        boxes = as_boxes(subscriptions, self.space)
+        ids = self._members.new_many(boxes.ids.to_pylist())
+        rows = self._new_rows(boxes)
+        self._name(rows, ids)
+        sent = self._live.do(rows, np.ones(len(rows), np.uint8))
+        self._members.bind_many(ids, rows.tolist())
+        return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
+
+    def unsubscribe_many(self, subscriptions: Iterable[Id]) -> Forwards:
+        """Remove all of these, each once, one after the other."""
+        rows = np.array(self._members.release_many(subscriptions), np.int32)
+        sent = self._live.do(rows, np.zeros(len(rows), np.uint8))
+        return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
+
+    def replace_many(self, subscriptions: Any) -> Forwards:
+        """Give subscriptions other filters, one after the other; see `replace`."""
+        boxes = as_boxes(subscriptions, self.space)
+        ids, _ = self._members.known_many(boxes.ids.to_pylist())
+        return self._run(["replace"] * len(ids), ids, self._new_rows(boxes).tolist())
+
+    def update_many(self, commands: Any) -> Forwards:
+        """Do a table of commands in its order, all of them or none.
+
+        Its columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions
+        have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come again after it left.
+        """
+        table = table_of(commands, "commands")
+        if not {"command", "id"} <= set(table.column_names):
+            given = ", ".join(table.column_names)
+            raise UsageError(f"commands need the columns 'command' and 'id'; given: {given}")
+        words, ids = table["command"].to_pylist(), id_array(table["id"]).to_pylist()
+        self._check_history(words, ids)
+        comes = pa.array([word != "unsubscribe" for word in words], pa.bool_())
+        own = [name for name in ("command", "id", "seq") if name in table.column_names]
+        wanted = table.filter(comes).drop_columns(own)
+        rows: list[int] = []
+        if len(wanted):
+            numbered = wanted.append_column("id", pa.array(np.arange(len(wanted))))
+            rows = self._new_rows(as_boxes(numbered, self.space)).tolist()
+        return self._run(words, ids, rows)
+
+    # ---- questions
+
+    def __getitem__(self, subscription: Id) -> Subscription:
+        """Return a subscription's id and the text of its filter."""
+        row = self._members.row(subscription)
+        points = self._live.store.points[boxes_of(self._live.store, np.array([row]))]
+        text = text_of_bounds(self.space, -points[:, 0::2], points[:, 1::2])
+        return Subscription(self._ids[row], text)
+
+    def covers(self, subscription: Id, other: Id) -> bool:
+        """Whether each box of `other` lies inside a single box of `subscription`."""
+        above, below = self._members.row(subscription), self._members.row(other)
+        return covers_row(self._live.store, above, below)
+
+    def covered_by(self, subscription: Id) -> list[Id]:
+        """Return the coverers that the graph knows of, in order of arrival; none: it is kept."""
+        store, rows = self._live.store, []
+        edge = int(store.inward[self._members.row(subscription)])
+        while edge != NONE:
+            rows.append(int(store.edges[edge, SOURCE]))
+            edge = int(store.edges[edge, NEXT_IN])
+        return self._named(self._live.by_arrival(np.array(rows, np.int64)))
+
+    def kept(self) -> list[Id]:
+        """Return the subscriptions that nothing live covers, in order of arrival."""
+        return self._named(self._live.roots())
+
+    def forwarded(self) -> list[Id]:
+        """Return the live subscriptions that neighbours know, in order of arrival.
+
+        These are the kept ones, and what was sent before something larger came.
+        """
+        rows = self._rows()
+        return self._named(rows[self._live.store.forwarded[rows] == 1])
+
+    def edges(self) -> list[tuple[Id, Id]]:
+        """Return all edges, (coverer, covered), in order of arrival of both."""
+        return [(above, one) for one in self for above in self.covered_by(one)]
+
+    @property
+    def index(self) -> str:
+        """The name of the covering index."""
+        return self._live.index.name
+
+    @property
+    def work(self) -> Work:
+        """What the index was asked so far, and what that took."""
+        return Work(*(Cost(*row) for row in self._live.store.work[:KINDS].tolist()))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays; ids are not counted."""
+        return self._live.memory
+
+    # ---- snapshots
+
+    def save(self, path: str | Path) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there."""
+        ids = id_buffers(id_array(list(self)))
+        arrays = {**self._live.arrays(), "members": self._rows(), **ids}
+        options = {"index": self.index, "k": self.k}
+        save_arrays(path, _KIND, arrays, space_meta(self.space) | options)
+
+    @classmethod
+    def open(cls, path: str | Path, *, index: str | None = None) -> Self:
+        """Return the set of a snapshot, with the index that it had or another one."""
+        arrays, meta = load_arrays(path, _KIND)
+        opened = cls(space_of_meta(meta), index=index or meta["index"], k=meta["k"])
+        opened._live.restore(arrays)
+        ids, rows = ids_of_buffers(arrays).to_pylist(), arrays["members"]
+        opened._name(rows, ids)
+        opened._members.bind_many(ids, rows.tolist())
+        return opened
+
+    # ---- inside
+
+    def _rows(self) -> I64:
+        """Return the rows of all subscriptions, in order of arrival."""
+        return np.fromiter(self._members.rows(), np.int64, len(self))
+
+    def _named(self, rows: AnyArray) -> list[Id]:
+        found: list[Id] = self._ids[rows].tolist()
+        return found
+
+    def _name(self, rows: Any, ids: Sequence[Id]) -> None:
+        self._ids = longer(self._ids, self._live.rows)
+        self._ids[rows] = ids
+
+    def _new_rows(self, boxes: Boxes) -> I32:
+        """Store subscriptions as new rows, which are not live yet."""
+        return self._live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
+
+    def _check_history(self, words: Sequence[Any], ids: Sequence[Id]) -> None:
+        """Refuse commands of which one would fail, before any is done."""
+        live: dict[Id, bool] = {}
+        for at, (word, one) in enumerate(zip(words, ids, strict=True)):
+            if word not in _WORDS:
+                raise UsageError(f"command {at} is {word!r}; expected: {', '.join(_WORDS)}")
+            if at == 0:
+                self._members.check_kind(one)
+            known = live.get(one, one in self._members)
+            if known == (word == "subscribe"):
+                wrong = "already exists" if known else "doesn't exist"
+                raise UsageError(f"command {at}: subscription {one!r} {wrong}; nothing was done")
+            live[one] = word != "unsubscribe"
+
+    def _run(self, words: Sequence[str], ids: Sequence[Id], fresh: Sequence[int]) -> Forwards:
+        """Do checked commands in order; what comes has the rows `fresh`, stored by now."""
+        self._name(fresh, [one for word, one in zip(words, ids, strict=True) if word != _WORDS[1]])
+        store, new_rows = self._live.store, iter(fresh)
+        now: dict[Id, int] = {}
+        """The row of each id as the commands go on."""
+        done: list[tuple[int, int, bool]] = []
+        """Command, row, whether it comes."""
+        same: list[int] = []
+        replaced = np.full(len(words), NONE, np.int32)
+        for at, (word, one) in enumerate(zip(words, ids, strict=True)):
+            new = old = NONE
+            if word != "subscribe":
+                old = now[one] if one in now else self._members.row(one)
+            if word != "unsubscribe":
+                new = next(new_rows)
+            if old >= 0 and new >= 0:
+                if covers_row(store, old, new) and covers_row(store, new, old):
+                    same.append(new)  # the filters mean the same: nothing changes
+                    continue
+                store.arrival[new] = store.arrival[old]
+                replaced[at] = new
+            now[one] = new
+            done += [(at, row, row == new) for row in (new, old) if row >= 0]
+        command, rows, comes = np.array(done, np.int64).reshape(-1, 3).T
+        sent = self._live.do(rows.astype(np.int32), comes.astype(np.uint8))
+        self._live.free(np.array(same, np.int32))
+        for word, one in zip(words, ids, strict=True):
+            if word == "unsubscribe":
+                self._members.release(one)
+            elif one in now:
+                self._members.bind(one, now[one])
+        return self._forwards(replaced, command[sent.command], sent.row, sent.withdraws)
+
+    def _forwards(self, replaced: I32, command: I64, rows: I32, withdraws: Bool) -> Forwards:
+        """Return messages by command; `replaced` has the new row of a command that replaces.
+
+        A neighbour that is sent a filter in place of one that it knows forgets that one. So this
+        comes after what it exposes, and nothing has to be withdrawn.
+        """
+        takes_over = rows == replaced[command]
+        withdraws_old = withdraws & np.isin(command, command[takes_over])
+        order = np.lexsort((self._live.store.arrival[rows], takes_over, withdraws, command))
+        order = order[~withdraws_old[order]]
+        ids = self._named(rows[order])
+        return Forwards(len(replaced), command[order], ids, withdraws[order])
+
+
+def _checked_k(k: int | str) -> int:
+    if isinstance(k, int) and not isinstance(k, bool) and k >= 1:
+        return k
+    if k in ("all", "poset"):
+        return EVERY if k == "all" else POSET
+    raise UsageError(f"k is a number from 1, 'all' (G*) or 'poset'; given: {k!r}")
