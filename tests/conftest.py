@@ -1,4 +1,7 @@
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,3 +33,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             ("SPARK.md]", "STREAMING.md]")
         ):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `rangecast` with arguments, in this process: `cli("match", ..., code=0, cwd=folder)`."""
+    from rangecast.cli.main import main
+
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: Any, code: int = 0, cwd: Path = tmp_path) -> Any:
+        given = ["rangecast", *map(str, arguments)]
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(cwd)
+            patch.setattr(sys, "argv", given)
+            with pytest.raises(SystemExit) as end:
+                main()
+        out, err = capsys.readouterr()
+        assert (end.value.code or 0) == code, out + err
+        assert "Traceback" not in err
+        return subprocess.CompletedProcess(given, code, out, err)
+
+    return run

@@ -2,7 +2,7 @@
 
 import csv
 import json
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,19 +30,6 @@ values = ["tech", "energy"]
 """
 
 
-def run(*arguments, cwd, code=0):
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "200"},
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
 def rows_of(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -65,8 +52,8 @@ def data(tmp_path):
 FILES = ("events.csv", "subs.csv", "--space", "space.toml")
 
 
-def test_match_writes_pairs_to_stdout_and_the_summary_to_stderr(data):
-    done = run("match", *FILES, cwd=data)
+def test_match_writes_pairs_to_stdout_and_the_summary_to_stderr(cli, data):
+    done = cli("match", *FILES)
     assert done.stdout == (
         "event,subscription\ne1,cheap\ne1,tech\ne1,both\ne1,any\ne2,tech\ne2,both\ne2,any\ne3,any\n"
     )
@@ -74,14 +61,14 @@ def test_match_writes_pairs_to_stdout_and_the_summary_to_stderr(data):
 
 
 @pytest.mark.parametrize("index", ["auto", *INDEXES])
-def test_every_index_gives_the_same_file(data, index):
-    done = run("match", *FILES, "--index", index, "--threads", 2, "--explain-plan", cwd=data)
-    assert done.stdout == run("match", *FILES, "--index", "scan", cwd=data).stdout
+def test_every_index_gives_the_same_file(cli, data, index):
+    done = cli("match", *FILES, "--index", index, "--threads", 2, "--explain-plan")
+    assert done.stdout == cli("match", *FILES, "--index", "scan").stdout
     assert f"plan: {'slabs' if index == 'auto' else index}: " in done.stderr
 
 
-def test_rank_exact_and_relaxed(data):
-    done = run("rank", *FILES, "-k", 2, "-o", "-", "--quiet", cwd=data)
+def test_rank_exact_and_relaxed(cli, data):
+    done = cli("rank", *FILES, "-k", 2, "-o", "-", "--quiet")
     assert done.stdout.splitlines() == [
         "event,rank,subscription,score",
         "e1,1,tech,3",
@@ -91,7 +78,7 @@ def test_rank_exact_and_relaxed(data):
         "e3,1,any,0",
     ]
     assert done.stderr == ""
-    run("rank", *FILES, "-k", 2, "--relaxed", "-o", "best.csv", cwd=data)
+    cli("rank", *FILES, "-k", 2, "--relaxed", "-o", "best.csv")
     assert [list(row.values()) for row in rows_of(data / "best.csv")] == [
         ["e1", "1", "cheap", "2"],
         ["e1", "2", "both", "2"],
@@ -101,19 +88,19 @@ def test_rank_exact_and_relaxed(data):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
-def test_formats_go_by_suffix_and_json_is_for_machines(data, suffix):
-    done = run("match", *FILES, "-o", f"m.{suffix}", "--json", cwd=data)
+def test_formats_go_by_suffix_and_json_is_for_machines(cli, data, suffix):
+    done = cli("match", *FILES, "-o", f"m.{suffix}", "--json")
     facts = json.loads(done.stdout)
     assert (facts["events"], facts["subscriptions"], facts["rows"]) == (3, 4, 8)
     assert (data / f"m.{suffix}").exists()
     assert done.stderr == ""
-    done = run("match", *FILES, "--json", cwd=data)
+    done = cli("match", *FILES, "--json")
     assert done.stdout.startswith("event,subscription\n")
     assert json.loads(done.stderr)["rows"] == 8
 
 
-def test_the_market_example_end_to_end(tmp_path):
-    run(
+def test_the_market_example_end_to_end(cli, tmp_path):
+    cli(
         "generate",
         "market",
         "--subscriptions",
@@ -124,11 +111,10 @@ def test_the_market_example_end_to_end(tmp_path):
         1,
         "-o",
         "data/",
-        cwd=tmp_path,
     )
     files = ("data/events.parquet", "data/subscriptions.parquet", "--space", "data/space.toml")
-    run("match", *files, "-o", "matches.parquet", cwd=tmp_path)
-    run("rank", *files, "-k", 20, "--relaxed", "-o", "best.csv", cwd=tmp_path)
+    cli("match", *files, "-o", "matches.parquet")
+    cli("rank", *files, "-k", 20, "--relaxed", "-o", "best.csv")
     space = Space.load(tmp_path / "data/space.toml")
     boxes = read_subscriptions(tmp_path / "data/subscriptions.parquet", space)
     (events,) = EventFile(tmp_path / "data/events.parquet", space)
@@ -147,30 +133,27 @@ def test_the_market_example_end_to_end(tmp_path):
     assert [float(row["score"]) for row in best[:20]] == first.scores.tolist()
 
 
-def test_why_explains_and_concludes(data):
+def test_why_explains_and_concludes(cli, data):
     ask = ("why", "--space", "space.toml", "--subscriptions", "subs.csv")
-    done = run(
-        *ask, "--subscription", "both", "--event", '{"price": 25, "sector": "tech"}', cwd=data
-    )
+    done = cli(*ask, "--subscription", "both", "--event", '{"price": 25, "sector": "tech"}')
     assert "price < 20" in done.stdout
     assert "OUT" in done.stdout
     assert "too high" in done.stdout
     assert "both does not match: price < 20 fails at 25." in done.stdout
-    done = run(
+    done = cli(
         *ask,
         "--subscription",
         "both",
         "--event",
         '{"price": 5, "sector": "tech"}',
         "--json",
-        cwd=data,
     )
     assert json.loads(done.stdout)["matches"] is True
-    done = run(*ask, "--subscription", "cheap", "--event", "{}", cwd=data)
+    done = cli(*ask, "--subscription", "cheap", "--event", "{}")
     assert "fails at (missing)" in done.stdout
-    done = run(*ask, "--subscription", "chep", "--event", "{}", cwd=data, code=2)
+    done = cli(*ask, "--subscription", "chep", "--event", "{}", code=2)
     assert "did you mean 'cheap'" in done.stderr
-    done = run(*ask, "--subscription", "cheap", "--event", "{price}", cwd=data, code=2)
+    done = cli(*ask, "--subscription", "cheap", "--event", "{price}", code=2)
     assert "JSON object" in done.stderr
 
 
@@ -182,7 +165,7 @@ def test_why_explains_and_concludes(data):
         (("match", *FILES, "-o", "m.txt"), "unknown format"),
         (("match", *FILES, "-o", "no/such/m.csv"), "can't be written"),
         (("match", *FILES, "-o", "events.csv"), "is an input"),
-        (("match", *FILES, "-o", "m.csv", "--bad-rows", "m.csv"), "can't be both"),
+        (("match", *FILES, "-o", "m.csv", "--bad-rows", "m.csv"), "two outputs"),
         (("match", "events.csv"), "Missing argument"),
         (("rank", *FILES, "-k", "0"), "Invalid value for '-k'"),
         (("generate", "markt"), "did you mean 'market'"),
@@ -191,39 +174,39 @@ def test_why_explains_and_concludes(data):
         (("mach",), "No such command"),
     ],
 )
-def test_a_users_mistake_exits_with_2_and_says_what_to_do(data, arguments, message):
-    assert message in run(*arguments, cwd=data, code=2).stderr
+def test_a_users_mistake_exits_with_2_and_says_what_to_do(cli, data, arguments, message):
+    assert message in cli(*arguments, code=2).stderr
 
 
-def test_a_bad_row_stops_the_run_or_is_set_aside(data):
+def test_a_bad_row_stops_the_run_or_is_set_aside(cli, data):
     (data / "events.csv").write_text("id,price,sector\ne1,5,tech\ne2,x,tech\ne3,,oil\n")
-    done = run("match", *FILES, "-o", "m.csv", cwd=data, code=2)
+    done = cli("match", *FILES, "-o", "m.csv", code=2)
     for part in ("events.csv", "row 1", "'price'", "given: x", "--bad-rows"):
         assert part in done.stderr
     assert not (data / "m.csv").exists()
     assert not list(data.glob(".*partial"))
-    done = run("match", *FILES, "-o", "m.csv", "--bad-rows", "bad.csv", cwd=data)
+    done = cli("match", *FILES, "-o", "m.csv", "--bad-rows", "bad.csv")
     assert "1 event against 4 subscriptions" in done.stderr
     assert "2 bad rows set aside in bad.csv" in done.stderr
     assert [row["row"] for row in rows_of(data / "bad.csv")] == ["1", "2"]
 
 
-def test_a_missing_attribute_is_a_warning(data):
+def test_a_missing_attribute_is_a_warning(cli, data):
     (data / "events.csv").write_text("id,price\ne1,5\n")
-    done = run("match", *FILES, cwd=data)
+    done = cli("match", *FILES)
     assert "warning: events.csv has no column for 'sector'" in done.stderr
     assert done.stdout.splitlines()[1:] == ["e1,cheap", "e1,any"]
 
 
-def test_json_errors_are_json(data):
-    done = run("match", *FILES, "-o", "m.txt", "--json", cwd=data, code=2)
+def test_json_errors_are_json(cli, data):
+    done = cli("match", *FILES, "-o", "m.txt", "--json", code=2)
     assert "unknown format" in json.loads(done.stderr)["error"]
 
 
-def test_version_help_and_list(tmp_path):
-    assert run("--version", cwd=tmp_path).stdout.strip()
-    assert "generate" in run("--help", cwd=tmp_path).stdout
-    assert "market" in run("generate", "--help", cwd=tmp_path).stdout
+def test_version_help_and_list(cli, tmp_path):
+    assert cli("--version").stdout.strip()
+    assert "generate" in cli("--help").stdout
+    assert "market" in cli("generate", "--help").stdout
 
 
 def test_output_into_a_closed_pipe_is_no_fault(data):
@@ -232,3 +215,45 @@ def test_output_into_a_closed_pipe_is_no_fault(data):
     shell = f"{COMMAND[0]} match {' '.join(FILES)} --quiet | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], cwd=data, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "event,subscription\n", "")
+
+
+NOTIFY = {
+    "objects.csv": "id,x,y\na,1,5\nb,2,3\nc,x,1\n",
+    "updates.csv": "id,y\nb,9\na,x\n",
+    "interests.csv": "id,x_lo,x_hi\n0,0,5\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "bad_rows"),
+    [
+        (("match", *FILES), 2),
+        (("rank", *FILES), 2),
+        (("cover", *FILES[1:]), 1),
+        (("merge", *FILES[1:], "--events", "events.csv", "--budget", 9), 2),
+        (("notify", *NOTIFY), 2),
+        (("verify", "events.csv", "subs.csv", "m.csv", *FILES[2:]), 2),
+        (("report", "events.csv", "subs.csv", "m.csv", *FILES[2:], "-o", "page.html"), 2),
+        (("why", "--subscriptions", "subs.csv", "--event", "{}", "--subscription", "any"), 1),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else None,
+)
+def test_every_command_tells_of_time_and_bad_rows_alike(cli, data, command, bad_rows):
+    for name, text in NOTIFY.items():
+        (data / name).write_text(text)
+    with (data / "events.csv").open("a") as events, (data / "subs.csv").open("a") as subscriptions:
+        events.write("e4,dear,tech\n")
+        subscriptions.write("bad,price <,0,1\n")
+    if command[0] == "why":
+        command = (*command, *FILES[2:])
+    cli("match", *FILES, "--bad-rows", "bad.csv", "-o", "m.csv")
+    assert "or set bad rows aside with --bad-rows FILE" in cli(*command, code=2).stderr
+    aside = ("--bad-rows", "aside.csv")
+    done = cli(*command, *aside, "--json")
+    facts = json.loads((done.stderr or done.stdout).splitlines()[-1])
+    assert {"seconds", "compiling", "output", "warnings"} <= facts.keys()
+    assert facts["bad_rows"] == len(rows_of(data / "aside.csv")) == bad_rows
+    said = cli(*command, *aside).stderr
+    assert said.endswith(f"; {bad_rows} bad row{'s' * (bad_rows > 1)} set aside in aside.csv\n")
+    assert re.search(r" in \d+\.\d\d s\b", said)
+    assert cli(*command, *aside, "--quiet").stderr == ""

@@ -8,9 +8,10 @@ import numba
 import pyarrow as pa
 import pytest
 
-from rangecast.cli.main import app, main
+from rangecast.cli.main import app
 from rangecast.cli.output import counted, progress, taken
 from rangecast.cli.progress import StreamProgress
+from rangecast.cli.run import Run
 from rangecast.errors import BadRow, BadRowError, SpaceError
 from rangecast.kernels.jit import noticing
 from rangecast.model.badrows import BadRows, KeptRows
@@ -44,23 +45,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def shell(monkeypatch, folder, capsys):
-    """Runs a command in a folder with files, and gives back its stdout and stderr."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["rangecast", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        assert end.value.code == code, said
-        return said
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -81,8 +65,8 @@ def shell(monkeypatch, folder, capsys):
         (("match", "-", *MATCH[2:]), "aren't read from stdin"),
     ],
 )
-def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(shell, arguments, told):
-    assert told in shell(*arguments, code=2).err
+def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(cli, folder, arguments, told):
+    assert told in cli(*arguments, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -108,12 +92,12 @@ def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(shell, argumen
         (b"id,price\n1,1\n1,2\n", "an id of its own, or set bad rows aside with --bad-rows FILE"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_where_and_what_to_do(shell, folder, content, told):
+def test_a_file_that_cannot_be_used_says_where_and_what_to_do(cli, folder, content, told):
     (folder / "events.csv").write_bytes(content)
-    said = shell(*MATCH, code=2)
-    assert told in said.err
-    assert said.err.count("given:") <= 1
-    assert said.out == ""  # not even a header
+    said = cli(*MATCH, code=2)
+    assert told in said.stderr
+    assert said.stderr.count("given:") <= 1
+    assert said.stdout == ""  # not even a header
 
 
 @pytest.mark.parametrize(
@@ -127,56 +111,59 @@ def test_a_file_that_cannot_be_used_says_where_and_what_to_do(shell, folder, con
         ("", "write true if it shall hold always"),
     ],
 )
-def test_a_bad_filter_has_one_remedy_and_no_option_that_is_not_there(shell, folder, text, to_do):
+def test_a_bad_filter_has_one_remedy(cli, folder, text, to_do):
     (folder / "subs.csv").write_text(f'id,filter\nlow,price < 1\nbad,"{text}"\n')
-    said = shell(*WHY, "low", "--event", "{}", code=2).err
-    assert said.startswith("rangecast: subs.csv, line 3 (row 1, counted from 0), column 'filter'")
-    assert said.endswith(f"\n  to do: {to_do}\n")
-    assert said.count("to do:") == 1
-    assert shell(*MATCH, code=2).err.endswith(", or set bad rows aside with --bad-rows FILE\n")
+    aside = "or set bad rows aside with --bad-rows FILE"
+    for command in ((*WHY, "low", "--event", "{}"), MATCH):
+        said = cli(*command, code=2).stderr
+        begin = "rangecast: subs.csv, line 3 (row 1, counted from 0), column 'filter'"
+        assert said.startswith(begin)
+        assert said.endswith(f"\n  to do: {to_do}, {aside}\n")
+        assert said.count("to do:") == 1
 
 
-def test_the_file_of_bad_rows_gives_no_advice_that_was_followed(shell, folder):
+def test_the_file_of_bad_rows_gives_no_advice_that_was_followed(cli, folder):
     (folder / "events.csv").write_text("id,price\n1,x\n")
-    said = shell(*MATCH, "--bad-rows", "bad.jsonl", "-o", "m.csv").err
+    said = cli(*MATCH, "--bad-rows", "bad.jsonl", "-o", "m.csv").stderr
     assert "0 events against 2 subscriptions: 0 rows in" in said
     assert "; 1 bad row set aside in bad.jsonl" in said
     (bad,) = map(json.loads, (folder / "bad.jsonl").read_text().splitlines())
     assert (bad["reason"], bad["remedy"]) == ("'x' is not a number", "correct the value")
 
 
-def test_the_header_of_events_is_read_before_subscriptions(shell, folder):
+def test_the_header_of_events_is_read_before_subscriptions(cli, folder):
     (folder / "events.csv").write_text("id,prise\n1,1\n")
     (folder / "subs.csv").write_text("nonsense")
-    assert "unknown column 'prise': did you mean 'price'?" in shell(*MATCH, code=2).err
+    assert "unknown column 'prise': did you mean 'price'?" in cli(*MATCH, code=2).stderr
     (folder / "m.csv").write_text("event,subscription\n")
-    said = shell("report", "events.csv", "subs.csv", "m.csv", "--space", "space.toml", code=2)
-    assert "unknown column 'prise'" in said.err
+    said = cli("report", "events.csv", "subs.csv", "m.csv", "--space", "space.toml", code=2)
+    assert "unknown column 'prise'" in said.stderr
 
 
-def test_generate_keeps_what_is_not_its_own(shell, folder):
+def test_generate_keeps_what_is_not_its_own(cli, folder):
     make = ("generate", "market", "--subscriptions", 3, "--events", 1, "-o", ".")
-    assert "space.toml: already exists, and wasn't generated" in shell(*make, code=2).err
+    assert "space.toml: already exists, and wasn't generated" in cli(*make, code=2).stderr
     assert (folder / "space.toml").read_text() == SPACE
     assert not (folder / "events.parquet").exists()
-    said = shell(*make, "--overwrite").err
+    said = cli(*make, "--overwrite").stderr
     for part in ("subscriptions.parquet (3 rows)", "events.parquet (1 row)", "space.toml"):
         assert part in said
-    shell(*make, "--seed", 2)  # its own files it replaces
+    cli(*make, "--seed", 2)  # its own files it replaces
     (folder / "space.toml").write_text(SPACE)
-    assert "was changed since it was generated" in shell(*make, code=2).err
-    facts = json.loads(shell(*make, "--overwrite", "--json").out)
+    assert "was changed since it was generated" in cli(*make, code=2).stderr
+    facts = json.loads(cli(*make, "--overwrite", "--json").stdout)
     assert (facts["files"], facts["space"]) == (
         {"subscriptions.parquet": 3, "events.parquet": 1},
         "space.toml",
     )
 
 
-def test_why_shows_one_alternative_whole_and_the_others_in_a_line(shell):
+def test_why_shows_one_alternative_whole_and_the_others_in_a_line(cli, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     event = {"price": 1, "kind": "z", "at": "2026-01-31T09:30:00.123456+00:00", "title": "?"}
     given = (*WHY, "two", "--event", json.dumps(event))
-    assert "no attribute 'title'" in shell(*given, code=2).err.replace("unknown", "no")
-    said = shell(*given, "--ignore-unknown-columns").out
+    assert "no attribute 'title'" in cli(*given, code=2).stderr.replace("unknown", "no")
+    said = cli(*given, "--ignore-unknown-columns").stdout
     assert "alternative 2 of 2" in said
     assert "alternative 1: kind = 'x' fails at z\n" in said
     assert "two matches" in said
@@ -192,8 +179,8 @@ def test_no_progress_where_data_is_written_to_the_terminal(monkeypatch):
         (False, "-", False),
     ):
         monkeypatch.setattr(sys.stdout, "isatty", lambda on=on_terminal: on)
-        with progress(quiet=False, output=output) as bars:
-            assert bars.disable == hidden
+        bars = progress(quiet=False, on_stdout=output == "-")
+        assert bars.disable == hidden
 
 
 def test_a_csv_has_its_header_with_the_first_row_or_at_a_good_end(tmp_path):
@@ -231,7 +218,8 @@ def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
         def facts(self):
             return {"events": 1}
 
-    StreamProgress(as_json=True, quiet=False, output=output).batch(Done())
+    with Run.started(output, as_json=True) as run:
+        StreamProgress(run).batch(Done())
     line = '{"events": 1}\n'
     assert tuple(capsys.readouterr()) == (("", line) if output else (line, ""))
 
@@ -239,13 +227,15 @@ def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
 def test_words_for_numbers():
     assert (counted(1, "row"), counted(2000, "row")) == ("1 row", "2,000 rows")
     assert counted(0, "match", "matches") == "0 matches"
-    assert taken(10, 3.0, 2.0) == "in 3.00 s, 2.00 s of it compiling (10/s)"
-    assert taken(10, 2.0) == "in 2.00 s (5/s)"
+    assert taken(3.0, 2.0, 10) == "in 3.00 s, 2.00 s of it compiling (10/s)"
+    assert taken(2.0, 0.0, 10) == "in 2.00 s (5/s)"
+    assert taken(2.0) == "in 2.00 s"
 
 
-def test_help_shows_every_command_in_a_whole_line(shell):
-    listed = shell("--help").out.partition("Commands:\n")[2].splitlines()
-    assert len(listed) == len(app.registered_commands) + 1
+def test_help_shows_every_command_in_a_whole_line(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = cli("--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert len(listed) == len(app.registered_commands) + len(app.registered_groups)
     assert not [line for line in listed if line.endswith("...")]
 
 

@@ -2,10 +2,6 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +11,6 @@ from rangecast.report.cover import redundancy
 from rangecast.workloads import generate
 from tests.cover_oracle import earliest_kept
 
-COMMAND = [sys.executable, "-c", "from rangecast.cli.main import main; main()"]
 SPACE = """
 [[attribute]]
 name = "price"
@@ -35,19 +30,6 @@ missing,price is null
 """
 
 
-def run(*arguments, cwd, code=0):
-    done = subprocess.run(
-        [*COMMAND, "cover", *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
 @pytest.fixture
 def data(tmp_path):
     (tmp_path / "space.toml").write_text(SPACE)
@@ -55,8 +37,8 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_what_covers_each_is_written_and_summed_up(data):
-    done = run("subs.csv", "--space", "space.toml", cwd=data)
+def test_what_covers_each_is_written_and_summed_up(cli, data):
+    done = cli("cover", "subs.csv", "--space", "space.toml")
     assert list(csv.reader(done.stdout.splitlines())) == [
         ["subscription", "covered_by"],
         ["narrow", "wide"],
@@ -71,8 +53,9 @@ def test_what_covers_each_is_written_and_summed_up(data):
     assert "price < 10" in done.stderr
 
 
-def test_the_report_for_machines_and_the_plot(data):
-    done = run(
+def test_the_report_for_machines_and_the_plot(cli, data):
+    done = cli(
+        "cover",
         "subs.csv",
         "--space",
         "space.toml",
@@ -81,7 +64,6 @@ def test_the_report_for_machines_and_the_plot(data):
         "--plot",
         "p.png",
         "--json",
-        cwd=data,
     )
     facts = json.loads(done.stdout)
     assert (facts["kept"], facts["redundant"], facts["equal"]) == (4, 2, 1)
@@ -95,7 +77,7 @@ def test_the_report_for_machines_and_the_plot(data):
     assert done.stderr == ""
 
 
-def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(data):
+def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(cli, data):
     (data / "subs.csv").write_text(
         "title,id,filter,score,seq,weight_price\n"
         "first,2,price < 5,0.5,3,2\n"
@@ -105,35 +87,35 @@ def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(data):
         "tech,4,sector = 'tech',7,2,1\n"
     )
     options = ("--space", "space.toml", "--ignore-unknown-columns", "--bad-rows", "bad.csv")
-    run("subs.csv", *options, "-o", "o.csv", "--kept", "kept.csv", cwd=data)
+    cli("cover", "subs.csv", *options, "-o", "o.csv", "--kept", "kept.csv")
     assert (data / "kept.csv").read_text() == (
         "title,id,filter,score,seq,weight_price\n"
         '"wide, and early",1,price < 10,,1,\n'
         "tech,4,sector = 'tech',7,2,1\n"
     )
     for name in ("kept.csv", "kept.parquet", "kept.jsonl", "kept.arrow"):
-        done = run("subs.csv", *options, "-o", "o.csv", "--kept", name, "--json", cwd=data)
+        done = cli("cover", "subs.csv", *options, "-o", "o.csv", "--kept", name, "--json")
         assert json.loads(done.stdout)["kept_file"] == name
-        again = run(name, *options[:3], "--json", cwd=data)
+        again = cli("cover", name, *options[:3], "--json")
         facts = json.loads(again.stderr)
         assert (facts["subscriptions"], facts["redundant"]) == (2, 0)
         assert again.stdout == "subscription,covered_by\n1,\n4,\n"
 
 
-def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(data):
+def test_the_kept_rows_of_a_file_that_has_them_in_several_shapes(cli, data):
     (data / "subs.jsonl").write_text(
         '{"id": "a", "price_hi": 10}\n{"id": 7, "price_hi": 3}\n{"id": "c", "sector_lo": "tech"}\n'
     )
     options = ("--space", "space.toml", "-o", "o.csv")
-    run("subs.jsonl", *options, "--kept", "kept.jsonl", cwd=data)
+    cli("cover", "subs.jsonl", *options, "--kept", "kept.jsonl")
     kept = [json.loads(line) for line in (data / "kept.jsonl").read_text().splitlines()]
     assert [(row["id"], row["price_hi"], row["sector_lo"]) for row in kept] == [
         ("a", 10, None),
         ("c", None, "tech"),
     ]
-    assert run("kept.jsonl", *options, "--json", cwd=data).returncode == 0
+    assert cli("cover", "kept.jsonl", *options, "--json").returncode == 0
     (data / "none.csv").write_text("id,filter\n")
-    run("none.csv", *options, "--kept", "kept.csv", cwd=data)
+    cli("cover", "none.csv", *options, "--kept", "kept.csv")
     assert (data / "kept.csv").read_text() == "id,filter\n"
 
 
@@ -148,25 +130,25 @@ def test_the_generated_market_agrees_with_the_definition():
     assert found.redundant >= sum(one.covers for one in found.coverers)
 
 
-def test_none_redundant_and_none_at_all(data):
+def test_none_redundant_and_none_at_all(cli, data):
     (data / "subs.csv").write_text("id,filter\na,price > 1\n")
-    assert "none is redundant" in run("subs.csv", "--space", "space.toml", cwd=data).stderr
+    assert "none is redundant" in cli("cover", "subs.csv", "--space", "space.toml").stderr
     (data / "subs.csv").write_text("id,filter\n")
-    done = run("subs.csv", "--space", "space.toml", "-q", cwd=data)
+    done = cli("cover", "subs.csv", "--space", "space.toml", "-q")
     assert (done.stdout, done.stderr) == ("subscription,covered_by\n", "")
 
 
-def test_mistakes_exit_with_2(data):
+def test_mistakes_exit_with_2(cli, data):
     space = ("--space", "space.toml")
-    assert "ends in .png" in run("subs.csv", *space, "--plot", "p.pdf", cwd=data, code=2).stderr
-    assert "is an input" in run("subs.csv", *space, "-o", "subs.csv", cwd=data, code=2).stderr
-    assert "unknown format" in run("subs.csv", *space, "--kept", "kept", cwd=data, code=2).stderr
-    onto = run("subs.csv", *space, "--kept", "subs.csv", cwd=data, code=2)
+    assert "ends in .png" in cli("cover", "subs.csv", *space, "--plot", "p.pdf", code=2).stderr
+    assert "is an input" in cli("cover", "subs.csv", *space, "-o", "subs.csv", code=2).stderr
+    assert "unknown format" in cli("cover", "subs.csv", *space, "--kept", "kept", code=2).stderr
+    onto = cli("cover", "subs.csv", *space, "--kept", "subs.csv", code=2)
     assert "is an input" in onto.stderr
-    both = run("subs.csv", *space, "-o", "p.png", "--plot", "p.png", cwd=data, code=2)
-    assert "can't be both" in both.stderr
+    both = cli("cover", "subs.csv", *space, "-o", "p.png", "--plot", "p.png", code=2)
+    assert "two outputs" in both.stderr
     (data / "subs.csv").write_text("id,filter\na,price >\nb,price > 1\n")
-    run("subs.csv", *space, cwd=data, code=2)
-    done = run("subs.csv", *space, "--bad-rows", "bad.csv", cwd=data)
+    cli("cover", "subs.csv", *space, code=2)
+    done = cli("cover", "subs.csv", *space, "--bad-rows", "bad.csv")
     assert done.stdout == "subscription,covered_by\nb,\n"
     assert "1 bad row set aside" in done.stderr

@@ -1,13 +1,14 @@
 """The main job at a small size: what it writes is there, is right, and can be proved again."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli.demo import _Run, demo
+from rangecast.cli.demo import _Demo, demo
 from rangecast.cli.demo_best import K, prove
-from rangecast.cli.verify import verified
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
 from rangecast.model.events import encode_events
@@ -143,17 +144,15 @@ def test_the_page_tells_of_the_run(out):
     assert page.count("<svg") == 11
 
 
-def test_what_is_damaged_is_found(out):
+def test_what_is_damaged_is_found(cli, out):
     part = next(p for p in (out / "batch.parquet").glob("part-*.parquet"))
     table = pq.read_table(part)
     pq.write_table(table.slice(1), part)
-    given = (out / "data/events.parquet", out / "data/subscriptions.parquet")
-    space = Space.load(out / "data/space.toml")
-    verdict = verified(*given, out / "batch.parquet", space)
-    assert not verdict.holds
-    assert verdict.absent_events == 1
+    given = ("data/events.parquet", "data/subscriptions.parquet", "batch.parquet")
+    verify = ("verify", *given, "--space", "data/space.toml", "--json")
+    assert json.loads(cli(*verify, cwd=out, code=1).stdout)["absent_events"] == 1
     pq.write_table(table, part)
-    assert verified(*given, out / "batch.parquet", space).holds
+    cli(*verify, cwd=out)
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
@@ -168,6 +167,6 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
 
 def test_a_run_that_was_stopped_early_can_be_begun_again(tmp_path):
     for _ in range(2):
-        _Run(tmp_path / "out", 5, 5, 1).clear()
+        _Demo(None, tmp_path / "out", 5, 5, 1).clear()
         (tmp_path / "out/stream").mkdir()
     assert not (tmp_path / "out/report.html").exists()

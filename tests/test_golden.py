@@ -4,9 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from rangecast.cli.main import app
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
@@ -19,16 +17,11 @@ SPACE = ("--space", str(GOLDEN / "space.toml"), "--quiet")
 
 @pytest.mark.parametrize("events", FORMATS)
 @pytest.mark.parametrize("subscriptions", FORMATS)
-def test_every_format_gives_the_golden_answers(tmp_path, events, subscriptions):
+def test_every_format_gives_the_golden_answers(cli, tmp_path, events, subscriptions):
     files = [str(GOLDEN / f"events.{events}"), str(GOLDEN / f"subscriptions.{subscriptions}")]
-    for command, name in (
-        (["match"], "matches.csv"),
-        (["rank", "-k", "3", "--relaxed"], "best.csv"),
-    ):
-        out = tmp_path / name
-        done = CliRunner().invoke(app, [*command, *files, *SPACE, "-o", str(out)])
-        assert done.exit_code == 0, done.output
-        assert out.read_text() == (GOLDEN / name).read_text()
+    for command, name in ANSWERS:
+        cli(*command, *files, *SPACE, "-o", name)
+        assert (tmp_path / name).read_text() == (GOLDEN / name).read_text()
 
 
 def test_the_golden_snapshot_still_opens_and_is_still_written_so(tmp_path):

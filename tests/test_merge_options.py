@@ -12,7 +12,7 @@ from rangecast.merge import Cells, Hybrid, Links, Subsets, Table, chosen_attribu
 from rangecast.merge.holders import Holders
 from rangecast.merge.projection import mentioned_subsets
 from rangecast.merge.ranges import Ranges, union_of_boxes
-from rangecast.merge.trade import Setting, holds, outcome, recommended
+from rangecast.merge.trade import Sample, Setting, holds, outcome, recommend, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -385,6 +385,17 @@ def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
     assert wide == sorted(wide, reverse=True)  # the slider from memory to precision
     with pytest.raises(UsageError, match="no setting"):
         recommended([])
+    steps = []
+    found = recommend(boxes, space, 50, Sample(points, truth), most=2, progress=steps.append)
+    assert found.best == recommended(found.outcomes)
+    assert len(steps) == len(found.outcomes) >= len(tried)
+    assert len(found.summary.ranges) == found.best.ranges
+    passed = holds(found.summary.ranges, found.summary.cells.places(points)).sum()
+    assert passed == found.best.passed <= best.passed
+    assert found.best.lets_through == passed / len(points)
+    assert found.is_worth_it == (found.best.lets_through < 0.95)
+    blind = recommend(boxes, space, 50, most=1)
+    assert blind.best.lets_through == min(one.share for one in blind.outcomes)
 
 
 def test_imperfect_merging_costs_traffic_that_is_measured():

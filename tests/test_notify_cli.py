@@ -3,10 +3,6 @@
 import csv
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +11,6 @@ from rangecast.notify.messages import Message
 from rangecast.notify.subscriber import Entry, Interest
 from tests.notify_model import Model
 
-COMMAND = [sys.executable, "-c", "from rangecast.cli.main import main; main()", "notify"]
 COLUMNS = [
     "seq",
     "position",
@@ -30,19 +25,6 @@ COLUMNS = [
 OBJECTS = "id,x,y\na,1,5\nb,2,3\nc,3,4\nd,4,1\n"
 UPDATES = "id,y,x\nb,9,\ne,2,2.5\nd,,\na,1,\nc,4,0.5\nb,3,\n"
 INTERESTS = "id,x_lo,x_hi,k\n0,0,5,\n1,1,3,1\n2,2,,2\n3,,,1\n4,2.5,2.5,\n"
-
-
-def run(*arguments, cwd, code=0):
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "200", "PYTHONPATH": str(Path.cwd())},
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture
@@ -70,8 +52,8 @@ def rows(text):
         ("--algorithm", "batch", "--batch-size", 4),
     ],
 )
-def test_applying_the_file_gives_the_right_lists(data, options):
-    done = run(*FILES, "-k", 2, *options, "--check", "--json", cwd=data)
+def test_applying_the_file_gives_the_right_lists(cli, data, options):
+    done = cli("notify", *FILES, "-k", 2, *options, "--check", "--json")
     facts = json.loads(done.stderr)
     assert (facts["updates"], facts["checked"], facts["wrong_lists"]) == (6, True, 0)
     given = rows(done.stdout)
@@ -101,8 +83,8 @@ def test_applying_the_file_gives_the_right_lists(data, options):
         assert [tuple(e) for e in interest.best] == model.best(interest.lo, interest.hi, 2)
 
 
-def test_numbers_are_rows_of_updates_and_infinities_are_written(data):
-    done = run(*FILES, "-k", 2, "--algorithm", "dense", cwd=data)
+def test_numbers_are_rows_of_updates_and_infinities_are_written(cli, data):
+    done = cli("notify", *FILES, "-k", 2, "--algorithm", "dense")
     given = rows(done.stdout)
     assert {int(r["seq"]) for r in given} <= set(range(6))
     assert any(r["left_outer"] == "-inf" for r in given)
@@ -110,11 +92,11 @@ def test_numbers_are_rows_of_updates_and_infinities_are_written(data):
     assert "6 updates of 4 objects for 5 interests" in done.stderr
 
 
-def test_every_format_holds_the_same(data):
-    run(*FILES, "-k", 2, "-o", "messages.parquet", "-q", cwd=data)
+def test_every_format_holds_the_same(cli, data):
+    cli("notify", *FILES, "-k", 2, "-o", "messages.parquet", "-q")
     table = pq.read_table(data / "messages.parquet")
     assert table.column_names == COLUMNS
-    text = run(*FILES, "-k", 2, cwd=data).stdout
+    text = cli("notify", *FILES, "-k", 2).stdout
     assert [r["object"] for r in rows(text)] == table["object"].to_pylist()
     assert [float(r["right_outer"]) for r in rows(text)] == table["right_outer"].to_pylist()
 
@@ -137,22 +119,22 @@ def test_every_format_holds_the_same(data):
         ),
     ],
 )
-def test_bad_rows_are_named_and_can_be_set_aside(data, name, text, place):
+def test_bad_rows_are_named_and_can_be_set_aside(cli, data, name, text, place):
     (data / name).write_text(text)
     if name == "objects.csv":
         (data / "updates.csv").write_text("id,y\na,1\n")
-    done = run(*FILES, cwd=data, code=2)
+    done = cli("notify", *FILES, code=2)
     assert f"{name}, {place}" in done.stderr
     if "no" not in text.split(","):
-        run(*FILES, "--bad-rows", "bad.csv", "--check", cwd=data)
+        cli("notify", *FILES, "--bad-rows", "bad.csv", "--check")
         assert rows((data / "bad.csv").read_text())[0]["file"] == name
 
 
-def test_wrong_use_is_explained(data):
-    assert "did you mean 'dense'" in run(*FILES, "--algorithm", "dens", cwd=data, code=2).stderr
-    assert "epsilon is above 0" in run(*FILES, "--epsilon", 2, cwd=data, code=2).stderr
-    assert "is an input" in run(*FILES, "-o", "objects.csv", cwd=data, code=2).stderr
+def test_wrong_use_is_explained(cli, data):
+    assert "did you mean 'dense'" in cli("notify", *FILES, "--algorithm", "dens", code=2).stderr
+    assert "epsilon is above 0" in cli("notify", *FILES, "--epsilon", 2, code=2).stderr
+    assert "is an input" in cli("notify", *FILES, "-o", "objects.csv", code=2).stderr
     (data / "updates.csv").write_text("id,y,z\n")
-    assert "unknown column 'z'" in run(*FILES, cwd=data, code=2).stderr
+    assert "unknown column 'z'" in cli("notify", *FILES, code=2).stderr
     (data / "updates.csv").write_text("name,y\na,1\n")
-    assert "'id'" in run(*FILES, cwd=data, code=2).stderr
+    assert "'id'" in cli("notify", *FILES, code=2).stderr

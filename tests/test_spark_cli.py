@@ -5,10 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.cli.match import match
-from rangecast.cli.rank import rank
 from rangecast.cli.spark import spark_session, told
-from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.errors import FileError, UsageError
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark.steps.match import match as on_spark
@@ -25,6 +23,9 @@ type = "string"
 """
 
 
+FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml")
+
+
 @pytest.fixture
 def files(tmp_path):
     random = np.random.default_rng(2)
@@ -39,27 +40,34 @@ def files(tmp_path):
     filters = [f"x < {x:.3f} or s = '{words[i % 4]}'" for i, x in enumerate(random.random(200))]
     subscriptions = ["id,filter", *(f'"{200 - i}","{text}"' for i, text in enumerate(filters))]
     (tmp_path / "subscriptions.csv").write_text("\n".join(subscriptions) + "\n")
-    return tmp_path / "events.csv", tmp_path / "subscriptions.csv", tmp_path / "space.toml"
+    return FILES
+
+
+def by_both(cli, folder, command, files, suffix, *more):
+    """What a command writes, with its bad rows; the same by both engines."""
+    out = []
+    for engine in ("local", "spark"):
+        result, bad = f"{engine}.{suffix}", f"{engine}-bad.csv"
+        given = ("-o", result, "--bad-rows", bad, "--engine", engine, "--quiet")
+        cli(command, *files, *given, *more)
+        is_parquet = suffix == "parquet"
+        rows = pq.read_table(folder / result) if is_parquet else (folder / result).read_text()
+        out.append((rows, (folder / bad).read_bytes()))
+    assert out[0] == out[1]
+    return out[0]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
-def test_the_same_result(spark, files, tmp_path, suffix):
-    out = {}
-    for engine in ("local", "spark"):
-        result, bad = tmp_path / f"{engine}.{suffix}", tmp_path / f"{engine}-bad.csv"
-        match(*files, output=str(result), engine=engine, bad_rows=bad, quiet=True)
-        rows = pq.read_table(result) if suffix == "parquet" else result.read_text()
-        out[engine] = rows, bad.read_bytes()
-    assert out["local"] == out["spark"]
-    assert len(out["local"][0]) > 1000
-    assert out["local"][1].count(b"\n") == 6
+def test_the_same_result(cli, spark, files, tmp_path, suffix):
+    rows, bad = by_both(cli, tmp_path, "match", files, suffix)
+    assert len(rows) > 1000
+    assert bad.count(b"\n") == 6
 
 
-def test_a_bad_row_ends_it_as_it_does_locally(spark, files, tmp_path):
-    with pytest.raises(BadRowError, match=r"row 300\b"):
-        match(*files, output=str(tmp_path / "out.csv"), engine="spark", quiet=True)
-    with pytest.raises(UsageError, match="did you mean 'spark'"):
-        match(*files, engine="sprak")
+def test_a_bad_row_ends_it_as_it_does_locally(cli, spark, files):
+    done = cli("match", *files, "-o", "out.csv", "--engine", "spark", "-q", code=2)
+    assert "(row 300, counted from 0)" in done.stderr
+    assert "did you mean 'spark'" in cli("match", *files, "--engine", "sprak", code=2).stderr
 
 
 @pytest.fixture
@@ -77,43 +85,34 @@ def timed(tmp_path):
         text = f"x < {x:.3f} and s != '{'abc'[row % 3]}'"
         lines.append(f"{150 - row},{text},{row % 5},{row % 3}")
     (tmp_path / "subscriptions.csv").write_text("\n".join(lines) + "\n")
-    return tmp_path / "events.csv", tmp_path / "subscriptions.csv", tmp_path / "space.toml"
+    return FILES
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("budget", [None, "3", "40/s"])
-def test_the_same_ranks(spark, timed, tmp_path, budget, relaxed, suffix):
-    out = {}
-    for engine in ("local", "spark"):
-        result, bad = tmp_path / f"{engine}.{suffix}", tmp_path / f"{engine}-bad.csv"
-        given = {"k": 7, "budget": budget, "relaxed": relaxed, "bad_rows": bad, "quiet": True}
-        rank(*timed, output=str(result), engine=engine, **given)
-        rows = pq.read_table(result) if suffix == "parquet" else result.read_text()
-        out[engine] = rows, bad.read_bytes()
-    assert out["local"] == out["spark"]
-    rows = len(out["local"][0]) if suffix == "parquet" else out["local"][0].count("\n") - 1
+def test_the_same_ranks(cli, spark, timed, tmp_path, budget, relaxed, suffix):
+    given = ["-k", 7, *(["--budget", budget] if budget else []), *(["--relaxed"] * relaxed)]
+    found, bad = by_both(cli, tmp_path, "rank", timed, suffix, *given)
+    rows = len(found) if suffix == "parquet" else found.count("\n") - 1
     assert {None: 2000, "3": 1000, "40/s": 700}[budget] < rows
     assert rows <= {None: 7 * 395, "3": 3 * 395, "40/s": 40 * 20}[budget]
-    assert out["local"][1].count(b"\n") == 6
+    assert bad.count(b"\n") == 6
 
 
-def test_ranks_of_no_events_and_mistakes(spark, timed, tmp_path):
+def test_ranks_of_no_events_and_mistakes(cli, spark, timed, tmp_path):
     (tmp_path / "none.csv").write_text("id\n")
-    out = tmp_path / "nothing.csv"
-    for budget in (None, "3", "3/s"):
-        rank(tmp_path / "none.csv", *timed[1:], output=str(out), engine="spark", budget=budget)
-        assert out.read_text() == "event,rank,subscription,score\n"
-    with pytest.raises(BadRowError, match=r"row 5\b"):
-        rank(*timed, output=str(out), engine="spark", quiet=True)
-    with pytest.raises(UsageError, match="did you mean 'spark'"):
-        rank(*timed, engine="sprak")
+    on_spark = ("--engine", "spark", "-o", "out.csv")
+    for budget in ([], ["--budget", "3"], ["--budget", "3/s"]):
+        cli("rank", "none.csv", *timed[1:], *on_spark, *budget)
+        assert (tmp_path / "out.csv").read_text() == "event,rank,subscription,score\n"
+    assert "(row 5, counted from 0)" in cli("rank", *timed, *on_spark, code=2).stderr
+    assert "did you mean 'spark'" in cli("rank", *timed, "--engine", "sprak", code=2).stderr
 
 
-def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files):
-    events, _, known = files
-    space = Space.load(known)
-    quotes = spark.read.csv(str(events), header=True)
+def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files, tmp_path):
+    space = Space.load(tmp_path / "space.toml")
+    quotes = spark.read.csv(str(tmp_path / "events.csv"), header=True)
     boxes = encode_subscriptions(pa.table({"id": ["a"], "filter": ["x < 1"]}), space)
     with (
         pytest.raises(UsageError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  to do: "),
@@ -148,19 +147,14 @@ def test_a_message_of_spark_with_an_error_of_ours():
     assert str(error) == "x.csv: is gone\n  to do: put it back"
 
 
-def test_every_structure_and_no_events(spark, tmp_path):
+def test_every_structure_and_no_events(cli, spark, tmp_path):
     made = generate("wide", subscriptions=300, events=50, seed=3)
-    tables = {name: tmp_path / f"{name}.parquet" for name in ("events", "subscriptions")}
-    for name, path in tables.items():
-        pq.write_table(made.tables[name], path)
+    for name in ("events", "subscriptions"):
+        pq.write_table(made.tables[name], tmp_path / f"{name}.parquet")
     made.space.save(tmp_path / "space.toml")
-    rest = tables["subscriptions"], tmp_path / "space.toml"
+    rest = ("subscriptions.parquet", "--space", "space.toml")
     for index in ("rtree", "cells"):
-        for engine in ("local", "spark"):
-            out = str(tmp_path / f"{engine}.csv")
-            match(tables["events"], *rest, output=out, engine=engine, index=index, quiet=True)
-        assert (tmp_path / "local.csv").read_bytes() == (tmp_path / "spark.csv").read_bytes()
+        by_both(cli, tmp_path, "match", ("events.parquet", *rest), "csv", "--index", index)
     (tmp_path / "none.csv").write_text("id\n")
-    out = tmp_path / "nothing.csv"
-    match(tmp_path / "none.csv", *rest, output=str(out), engine="spark", quiet=True)
-    assert out.read_text() == "event,subscription\n"
+    cli("match", "none.csv", *rest, "-o", "nothing.csv", "--engine", "spark")
+    assert (tmp_path / "nothing.csv").read_text() == "event,subscription\n"

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from rangecast.cli.verify import verified
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.attributes import Number, String
 from rangecast.model.space import Space
@@ -271,7 +270,7 @@ def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_p
     }
 
 
-def test_a_version_without_subscriptions_leaves_the_results_readable(spark, tmp_path):
+def test_a_version_without_subscriptions_leaves_the_results_readable(cli, spark, tmp_path):
     publish(tmp_path, ("subscribe", "all", "true"))
     csv_events(tmp_path, "0.csv")
     step = {"step": Step(output="arrays")}
@@ -285,8 +284,8 @@ def test_a_version_without_subscriptions_leaves_the_results_readable(spark, tmp_
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = {row["event"]: row["subscriptions"] for row in rows}
     assert found == {**{event: ["all"] for event in EVENTS}, "e5": [], "e6": ["7"]}
-    sets, matches = tmp_path / "versions", tmp_path / "matches"
-    assert verified(tmp_path / "events", sets, matches, space()).holds
+    space().save(tmp_path / "space.toml")
+    cli("verify", "events", "versions", "matches", "--space", "space.toml")
 
 
 def test_a_folder_of_integers_as_ids_refuses_texts_and_takes_an_empty_set(spark, tmp_path):

@@ -1,7 +1,6 @@
 """`rangecast verify`: every way in which a result can be wrong is found, and none is made up."""
 
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rangecast.cli.main import main
 from rangecast.errors import FileError
 from rangecast.match import claims
 from rangecast.match.verify import verify
@@ -237,23 +235,7 @@ def test_places(known, asked):
 # ---------------------------------------------------------------- the shell
 
 
-@pytest.fixture
-def shell(monkeypatch, tmp_path, capsys):
-    """Runs a command in a folder of its own, and gives back what it said."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments, code):
-        monkeypatch.setattr(sys, "argv", ["rangecast", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = "".join(capsys.readouterr())
-        assert end.value.code == code, said
-        return said
-
-    return run
-
-
-def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
+def test_the_command_proves_its_own_and_others_results(tmp_path, cli):
     made = generate("market", seed=1, subscriptions=300, events=500)
     made.space.save(tmp_path / "space.toml")
     pq.write_table(made.tables["subscriptions"], tmp_path / "subs.parquet")
@@ -264,31 +246,31 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, shell):
         rows = made.tables["events"].slice(start, 200 if not start else None)
         pq.write_table(rows, parts / f"part-{number}.parquet")
     given_ = ("events", "subs.parquet", "m.parquet", "--space", "space.toml")
-    shell("match", *given_[:2], *given_[3:], "-o", "m.parquet", code=0)
-    said = shell("verify", *given_, code=0)
+    cli("match", *given_[:2], *given_[3:], "-o", "m.parquet")
+    said = cli("verify", *given_).stderr
     assert "m.parquet: right: 500 events, " in said
     save_boxes(tmp_path / "snapshot", made.boxes, made.space)
-    shell("verify", "events", "snapshot", *given_[2:], "--index", "scan", code=0)
+    cli("verify", "events", "snapshot", *given_[2:], "--index", "scan")
     table = pq.read_table(tmp_path / "m.parquet")
     kept = np.delete(np.arange(len(table)), 7)
     pq.write_table(table.take(kept), tmp_path / "m.parquet")
-    said = shell("verify", *given_, "--json", code=1)
+    said = cli("verify", *given_, "--json", code=1).stdout
     facts = json.loads(said)
     assert (facts["holds"], facts["missing_pairs"], facts["pairs"]) == (False, 1, len(table))
     lost = {name: table[name][7].as_py() for name in ("event", "subscription")}
-    said = shell("verify", *given_, "--quiet", code=1)
+    said = cli("verify", *given_, "--quiet", code=1).stderr
     assert f"event {lost['event']}: missing: {lost['subscription']}" in said
     assert "1 pairs missing" in said
-    shell("verify", *given_[:2], "no.parquet", *given_[3:], code=2)
-    shell("report", *given_, "--map", "pe,risk", "-o", "page.html", code=0)
+    cli("verify", *given_[:2], "no.parquet", *given_[3:], code=2)
+    cli("report", *given_, "--map", "pe,risk", "-o", "page.html")
     assert "500 events of events" in (tmp_path / "page.html").read_text(encoding="utf-8")
     for wrong, hint in (("pe,rsk", "did you mean 'risk'"), ("pe", "two attributes")):
-        assert hint in shell("report", *given_, "--map", wrong, code=2)
+        assert hint in cli("report", *given_, "--map", wrong, code=2).stderr
 
 
 @pytest.mark.parametrize("mark", ["_committed.json", "_done.json"])
 def test_the_command_reads_a_streams_versions_wherever_commits_put_them(
-    tmp_path, shell, monkeypatch, mark
+    tmp_path, cli, monkeypatch, mark
 ):
     monkeypatch.setattr("rangecast.store.commits._MARK", mark)
     (tmp_path / "space.toml").write_text(SPACE)
@@ -308,5 +290,5 @@ def test_the_command_reads_a_streams_versions_wherever_commits_put_them(
                 staged.mkdir()
                 pq.write_table(pa.Table.from_batches([pairs(rows)]), staged / "part-0.parquet")
                 folder.commit(number, staged, {"version": versions[number]})
-        said = shell("verify", "events.parquet", "versions", stream, *in_space, code=code)
+        said = cli("verify", "events.parquet", "versions", stream, *in_space, code=code).stderr
         assert ("right: 4 events, 8 matches" in said) == (code == 0)

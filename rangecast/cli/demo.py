@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from rangecast.cli.run import Run
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
     from rangecast.report.facts import BestOf, MicroBatch, Proof, Stage
@@ -62,26 +63,23 @@ def demo(
 
     What comes out is shown in a page, report.html. What an earlier demo wrote there is replaced.
     """
-    from contextlib import ExitStack
+    from rangecast.cli.run import Run
 
-    from rangecast.cli.spark import spark_session
-    from rangecast.report.plots import need_matplotlib
-
-    need_matplotlib()
-    run = _Run(output, subscriptions, events, seed)
-    run.clear()
-    with ExitStack() as closing:
-        with run.step("Start Spark"):
-            session = closing.enter_context(spark_session(master))
-        run.all(session)
-    if not all(proof.holds for proof in run.proofs):
+    with Run.started(pictures=[output / _PAGE]) as run:
+        made = _Demo(run, output, subscriptions, events, seed)
+        made.clear()
+        with made.step("Start Spark"):
+            session = run.spark(master)
+        made.all(session)
+    if not all(proof.holds for proof in made.proofs):
         raise typer.Exit(1)
 
 
 @dataclass
-class _Run:
+class _Demo:
     """One run: what it was told, and what it notes for the page."""
 
+    run: Run
     output: Path
     subscriptions: int
     events: int
@@ -131,15 +129,13 @@ class _Run:
     @contextmanager
     def step(self, name: str, doing: str = "", *, events: int = 0) -> Iterator[None]:
         """Say what is being done, and note how long it takes."""
-        from rangecast.cli.output import compiling, console
         from rangecast.report.facts import Stage
 
-        console.print(f"{len(self.stages) + 1}. {name}{': ' * bool(doing)}{doing}", markup=False)
+        self.run.say(f"{len(self.stages) + 1}. {name}{': ' * bool(doing)}{doing}")
         began = time.perf_counter()
-        with compiling(quiet=False, indent="   "):
-            yield
+        yield
         self.stages.append(Stage(name, time.perf_counter() - began, events))
-        console.print(f"   {self.stages[-1].seconds:.1f} s", markup=False)
+        self.run.say(f"   {self.stages[-1].seconds:.1f} s")
 
     def all(self, session: SparkSession) -> None:
         from rangecast.cli.demo_best import K, rank_batch, some_best
@@ -245,7 +241,7 @@ class _Run:
                     f"{_ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
                 )
 
-        with StreamProgress(as_json=False, quiet=False) as progress:
+        with StreamProgress(self.run) as progress:
             run_stream(
                 quotes.option("maxFilesPerTrigger", 1).parquet(folder),
                 Pinned(versions, space),
@@ -260,7 +256,6 @@ class _Run:
     def verify(self, boxes: Boxes, space: Space) -> None:
         """Prove all results."""
         from rangecast.cli.demo_best import prove
-        from rangecast.cli.output import console
         from rangecast.cli.verify import in_words, verified
         from rangecast.report.facts import Proof
 
@@ -268,8 +263,8 @@ class _Run:
             ("Batch", self.data / "subscriptions.parquet", self.output / "batch.parquet"),
             ("Stream", self.output / "versions", self.output / "stream"),
         ):
-            verdict = verified(self.quotes, sets, result, space)
-            console.print(f"   {in_words(verdict, str(result))}", markup=False)
+            verdict = verified(self.run, self.quotes, sets, result, space)
+            self.run.say(f"   {in_words(verdict, str(result))}")
             missing, extra, twice = verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice
             self.proofs.append(
                 Proof(
@@ -285,7 +280,7 @@ class _Run:
             )
         ranked = prove(self.quotes, boxes, space, self.best)
         said = f"{'right' if ranked.holds else 'WRONG'}: {ranked.events:,} events"
-        console.print(f"   {self.best}: {said}, {ranked.matches:,} ranks", markup=False)
+        self.run.say(f"   {self.best}: {said}, {ranked.matches:,} ranks")
         self.proofs.append(ranked)
 
     def count(self, boxes: Boxes, space: Space) -> Tally:

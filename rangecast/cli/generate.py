@@ -98,33 +98,37 @@ def _write(
     Files that an earlier generate wrote into the folder are replaced; others, and those that were
     changed since, only with --overwrite.
     """
-    from rangecast.cli.output import counted, summary
+    from rangecast.cli.output import counted
+    from rangecast.cli.run import Run
     from rangecast.errors import FileError
     from rangecast.model.files import write_table
 
-    made = generator.generate(seed=seed, **settings)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{output}: can't be written: {error.strerror}") from None
-    tables = {f"{table}.{kind.value}": rows for table, rows in made.tables.items()}
-    names = [*tables, "space.toml"]
-    if not overwrite:
-        _check_ours(output, names)
-    for file, rows in tables.items():
-        write_table(rows, output / file)
-    made.space.save(output / "space.toml")
-    _remember(output, names)
-    paths = {file: str(output / file) for file in names}
-    sizes = {file: f" ({counted(rows.num_rows, 'row')})" for file, rows in tables.items()}
-    listing = ", ".join(path + sizes.get(file, "") for file, path in paths.items())
-    facts = {
-        "workload": generator.name,
-        "seed": seed,
-        "files": {paths[file]: rows.num_rows for file, rows in tables.items()},
-        "space": paths["space.toml"],
-    }
-    summary(f"{generator.name}, seed {seed}: {listing}", facts, as_json=as_json, quiet=quiet)
+    with Run.started(as_json=as_json, quiet=quiet) as run:
+        with run.task("generating"):
+            made = generator.generate(seed=seed, **settings)
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{output}: can't be written: {error.strerror}") from None
+        tables = {f"{table}.{kind.value}": rows for table, rows in made.tables.items()}
+        names = [*tables, "space.toml"]
+        if not overwrite:
+            _check_ours(output, names)
+        for file, rows in tables.items():
+            write_table(rows, output / file)
+        made.space.save(output / "space.toml")
+        _remember(output, names)
+        paths = {file: str(output / file) for file in names}
+        sizes = {file: f" ({counted(rows.num_rows, 'row')})" for file, rows in tables.items()}
+        listing = ", ".join(path + sizes.get(file, "") for file, path in paths.items())
+        facts = {
+            "workload": generator.name,
+            "seed": seed,
+            "files": {paths[file]: rows.num_rows for file, rows in tables.items()},
+            "space": paths["space.toml"],
+            "output": output,
+        }
+        run.done(f"{generator.name}, seed {seed}: {listing}", None, facts)
 
 
 _MARK = ".rangecast-generate"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -23,7 +22,7 @@ from rangecast.cli import (
     verify,
     why,
 )
-from rangecast.errors import BadRowError, RangecastError
+from rangecast.errors import RangecastError
 
 app = typer.Typer(
     name="rangecast",
@@ -71,24 +70,15 @@ app.command("demo", short_help="Run the market example on Spark, from data to a 
 app.add_typer(pipeline.app, name="pipeline")
 
 
-def _takes(option: str) -> bool:
-    """Whether the command that was called has this option: it is no remedy elsewhere."""
-    called = [one.callback for one in app.registered_commands if one.name in sys.argv[1:2]]
-    return any(option in inspect.signature(one).parameters for one in called if one is not None)
-
-
 def main() -> None:
     """Run a command. Exit codes: 0 fine, 2 the user's mistake, 1 ours or what `verify` found."""
     try:
         app()
     except RangecastError as error:
-        text = str(error)
-        if isinstance(error, BadRowError) and _takes("bad_rows"):
-            text += ", or set bad rows aside with --bad-rows FILE"
         if "--json" in sys.argv:
-            print(json.dumps({"error": text}), file=sys.stderr)
+            print(json.dumps({"error": str(error)}), file=sys.stderr)
         else:
-            print(f"rangecast: {text}", file=sys.stderr)
+            print(f"rangecast: {error}", file=sys.stderr)
         sys.exit(2)
     except MemoryError:
         print("rangecast: not enough memory for this; use a smaller set", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,13 @@ from rangecast.cli.options import (
     at_least,
 )
 from rangecast.model.attributes import NanMeaning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rangecast.model.boxes import Boxes
+    from rangecast.model.events import Events
+    from rangecast.model.space import Space
 
 
 def match(
@@ -54,21 +61,15 @@ def match(
 ) -> None:
     """Write every pair of an event and a subscription that holds it: event, subscription."""
     import os
-    from collections.abc import Iterator
-    from contextlib import ExitStack
 
     import pyarrow as pa
 
-    from rangecast.cli.job import Answer, AnswerAll, Job
-    from rangecast.cli.output import console
-    from rangecast.cli.progress import working
-    from rangecast.cli.spark import check_engine, spark_session
+    from rangecast.cli.answer import Answer, answer_events
+    from rangecast.cli.run import Run
+    from rangecast.cli.spark import check_engine
     from rangecast.errors import UsageError
-    from rangecast.kernels.arrays import F64
-    from rangecast.match.choose import Plan, build, check_index, choose
+    from rangecast.match.choose import build, check_index, choose
     from rangecast.match.ordered import stream_ordered
-    from rangecast.model.boxes import Boxes
-    from rangecast.model.space import Space
 
     check_engine(engine, master)
     check_index(index)
@@ -77,47 +78,39 @@ def match(
     workers = 1 if threads is None else threads or os.cpu_count() or 1
     facts: dict[str, object] = {"threads": workers}
 
-    def tell(plan: Plan) -> None:
-        facts["index"], facts["plan"] = plan.name, plan.why
-        if explain_plan and not as_json:
-            console.print(f"plan: {plan.name}: {plan.why}", markup=False)
+    def local(boxes: Boxes, name: str) -> Answer:
+        built = build(boxes, name)
 
-    def start(boxes: Boxes) -> Answer:
-        plan = choose(boxes, index)
-        tell(plan)
-        built = build(boxes, plan.name)
-
-        def answer(points: F64) -> Iterator[list[pa.Array]]:
-            for first, matches in stream_ordered(built, points, workers):
-                yield [pa.array(matches.events + first), pa.array(matches.rows)]
+        def answer(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
+            for ids, points in batches:
+                for first, found in stream_ordered(built, points, workers):
+                    yield [ids.take(pa.array(found.events + first)), pa.array(found.rows)]
 
         return answer
 
-    def start_on_spark(boxes: Boxes) -> AnswerAll:
+    def on_spark(boxes: Boxes, name: str, where: Space) -> Answer:
         from rangecast.spark import prepare
         from rangecast.spark.steps.in_order import match_in_order, named_by_row
 
-        prepared = prepare(session, named_by_row(boxes), Space.load(space), index=index)
-        tell(prepared.plan)
+        session = run.spark(master)
+        prepared = prepare(session, named_by_row(boxes), where, index=name)
         return lambda batches: match_in_order(session, prepared, batches)
 
-    job = Job(
-        events,
-        subscriptions,
-        space,
+    def start(boxes: Boxes, where: Space) -> Answer:
+        plan = choose(boxes, index)
+        facts.update(index=plan.name, plan=plan.why)
+        if explain_plan:
+            run.say(f"plan: {plan.name}: {plan.why}")
+        return local(boxes, plan.name) if engine == "local" else on_spark(boxes, plan.name, where)
+
+    with Run.started(
         output,
-        bad_rows,
-        ignore_unknown,
-        nan,
-        as_json,
-        quiet,
-        facts,
-    )
-    columns = ["event", "subscription"]
-    if engine == "local":
-        job.run(columns, start)
-        return
-    with ExitStack() as closing:
-        with working("starting Spark", quiet=quiet or as_json):
-            session = closing.enter_context(spark_session(master))
-        job.run_all(columns, start_on_spark)
+        reads=[events, subscriptions, space],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        columns = ["event", "subscription"]
+        answer_events(run, events, subscriptions, space, columns, start, facts)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rangecast.cli.options import BadRowsFile, Json, Output, Quiet, at_least
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rangecast.kernels.arrays import I64
+    from rangecast.notify.board import Board
+    from rangecast.notify.given import Change
+    from rangecast.notify.messages import Messages
 
 
 def notify(
@@ -71,19 +79,11 @@ def notify(
     right_outer. Messages are applied in the order of seq, the row of the update (or the number of
     the batch), and position.
     """
-    import time
-
-    import numpy as np
-
-    from rangecast.cli.job import check_outputs
-    from rangecast.cli.output import compiling, counted, progress, summary, taken
+    from rangecast.cli.output import counted
+    from rangecast.cli.run import Run
     from rangecast.errors import UsageError, one_of
-    from rangecast.model.badrows import BadRows
-    from rangecast.model.files import TableWriter
     from rangecast.notify import tables
     from rangecast.notify.board import ALGORITHMS, Board
-    from rangecast.notify.given import Change
-    from rangecast.notify.messages import Messages
     from rangecast.notify.subscriber import Lists
 
     known = (*ALGORITHMS, "batch")
@@ -94,94 +94,76 @@ def notify(
             f"--batch-size is for --algorithm batch, and the algorithm is {algorithm}\n"
             "  to do: pass --algorithm batch, or leave out --batch-size"
         )
-    size = batch_size or _BATCH
-    check_outputs([output, bad_rows], [objects, updates, interests])
-    began = time.perf_counter()
-    count = batches = 0
-    silent = quiet or as_json
-    with (
-        BadRows(bad_rows) as bad,
-        progress(quiet=silent, output=output) as bars,
-        compiling(quiet=silent) as compiled,
-    ):
+    size = (batch_size or _BATCH) if algorithm == "batch" else None
+    with Run.started(
+        output,
+        reads=[objects, updates, interests],
+        bad_rows=bad_rows,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
         kind = tables.common_id_type(objects, updates)
-        things = tables.read_objects(objects, kind, bad)
-        reading = bars.add_task("reading interests", total=None)
-        wanted, largest = tables.read_interests(
-            interests, bad, lambda rows: bars.advance(reading, rows)
-        )
-        bars.remove_task(reading)
-        board = Board(
-            max(k, largest),
-            things,
-            wanted,
-            algorithm="dense" if algorithm == "dense" else "sparse",
-            epsilon=epsilon,
-            sketch=sketch,
-        )
+        things = tables.read_objects(objects, kind, run.bad)
+        with run.task("reading interests") as advance:
+            wanted, largest = tables.read_interests(interests, run.bad, advance)
+        paints = "dense" if algorithm == "dense" else "sparse"
+        most = max(k, largest)
+        board = Board(most, things, wanted, algorithm=paints, epsilon=epsilon, sketch=sketch)
         lists = Lists.now(board.objects, board.interests, board.k) if check else None
         schema = tables.message_schema(kind)
-        task = bars.add_task("painting updates", total=None)
-        with TableWriter(output, schema) as writer:
-
-            def send(messages: Messages, seq: np.ndarray) -> None:
+        given = tables.read_updates(updates, kind, board.has, run.bad)
+        count = batches = 0
+        with run.writer(schema) as writer, run.task("painting updates") as advance:
+            for painted, messages, seq in _painted(board, given, size):
                 if lists is not None:
                     lists.deliver(messages)
                 if len(messages):
                     writer.write(tables.message_rows(messages, schema, seq))
-
-            waiting: list[Change] = []
-            for rows, changes in tables.read_updates(updates, kind, board.has, bad):
-                count += len(changes)
-                if algorithm == "batch":
-                    waiting += changes
-                    while len(waiting) >= size:
-                        batch, waiting = waiting[:size], waiting[size:]
-                        messages = board.apply(batch)
-                        send(messages, messages.seq)
-                        batches += 1
-                else:
-                    first = board.seq
-                    messages = board.run(changes)
-                    send(messages, rows[messages.seq - first])
-                bars.advance(task, len(changes))
-            if waiting:
-                messages = board.apply(waiting)
-                send(messages, messages.seq)
-                batches += 1
-    wrong = 0
-    if lists is not None:
-        wrong = len(lists.wrong(board.objects))
-    seconds = time.perf_counter() - began
-    facts = {
-        "updates": count,
-        "objects": board.objects.count,
-        "interests": board.interests.count,
-        "k": board.k,
-        "algorithm": algorithm,
-        "messages": writer.rows,
-        "batches": batches,
-        "bad_rows": bad.count,
-        "checked": check,
-        "wrong_lists": wrong,
-        "seconds": round(seconds, 3),
-        "compiling": round(compiled.seconds, 3),
-        "output": output,
-        "calls": board.work._asdict(),
-    }
-    text = (
-        f"{counted(count, 'update')} of {counted(board.objects.count, 'object')} for "
-        f"{counted(board.interests.count, 'interest')}: {counted(writer.rows, 'message')} "
-        f"{taken(count, seconds, compiled.seconds)}"
-    )
-    if check and not wrong:
-        text += "; all lists equal a recomputation"
-    if bad_rows is not None:
-        text += f"; {counted(bad.count, 'bad row')} set aside in {bad_rows}"
-    summary(text, facts, as_json=as_json, quiet=quiet)
+                count, batches = count + painted, batches + (size is not None)
+                advance(painted)
+        wrong = 0 if lists is None else len(lists.wrong(board.objects))
+        facts = {
+            "updates": count,
+            "objects": board.objects.count,
+            "interests": board.interests.count,
+            "k": board.k,
+            "algorithm": algorithm,
+            "messages": writer.rows,
+            "batches": batches,
+            "checked": check,
+            "wrong_lists": wrong,
+            "calls": board.work._asdict(),
+        }
+        text = (
+            f"{counted(count, 'update')} of {counted(board.objects.count, 'object')} for "
+            f"{counted(board.interests.count, 'interest')}: {counted(writer.rows, 'message')}"
+        )
+        right = ["all lists equal a recomputation"] if check and not wrong else []
+        run.done(text, count, facts, right)
     if wrong:
         raise RuntimeError(f"{wrong:,} lists differ from a recomputation")
 
 
 _BATCH = 1000
 """Updates in a batch, if nothing else is said."""
+
+
+def _painted(
+    board: Board, given: Iterable[tuple[I64, list[Change]]], size: int | None
+) -> Iterator[tuple[int, Messages, I64]]:
+    """Yield how many updates were painted, their messages, and the number of each message.
+
+    With a size, updates are painted in batches of it; the messages are numbered by batch then.
+    """
+    from itertools import chain, islice
+
+    if size is None:
+        for rows, changes in given:
+            first = board.seq
+            messages = board.run(changes)
+            yield len(changes), messages, rows[messages.seq - first]
+        return
+    waiting = chain.from_iterable(changes for _, changes in given)
+    while batch := list(islice(waiting, size)):
+        messages = board.apply(batch)
+        yield len(batch), messages, messages.seq

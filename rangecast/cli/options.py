@@ -23,6 +23,13 @@ def at_least(least: int, most: int | None = None) -> Callable[[int | None], int 
     return check
 
 
+def _picture(path: Path | None) -> Path | None:
+    """Refuse a name that is no picture's."""
+    if path is not None and path.suffix.lower() not in (".png", ".svg"):
+        raise typer.BadParameter(f"takes a file that ends in .png or .svg; given: {path}")
+    return path
+
+
 EventsFile = Annotated[
     Path, typer.Argument(help="Events: .csv, .jsonl, .parquet or .arrow, a column an attribute.")
 ]
@@ -34,6 +41,10 @@ SpaceFile = Annotated[Path, typer.Option("--space", help="The space: a TOML file
 Output = Annotated[
     str,
     typer.Option("--output", "-o", help="Result file, format by suffix; - is CSV on stdout."),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", callback=_picture, help="Draw what was found: a .png or .svg file."),
 ]
 BadRowsFile = Annotated[
     Path | None,

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.status import Status
 
-from rangecast.cli.output import console, counted, per_second, print_json
+from rangecast.cli.output import console, counted, per_second
 
 if TYPE_CHECKING:
+    from rangecast.cli.run import Run
     from rangecast.spark.stream.batch import Done
-
-
-@contextmanager
-def working(text: str, *, quiet: bool) -> Iterator[None]:
-    """Show what is being done while nothing can be counted, on a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    with console.status(text):
-        yield
 
 
 class StreamProgress:
     """Is told of each batch; shows rows in, matches out, rate and version."""
 
-    def __init__(
-        self,
-        *,
-        as_json: bool,
-        quiet: bool,
-        doing: str = "waiting for the first batch",
-        output: str | None = None,
-    ):
-        """Say in `output` that results go to stdout, by `-`: JSON goes to stderr then."""
+    def __init__(self, run: Run, doing: str = "waiting for the first batch"):
+        self._run = run
         self.totals: dict[str, Any] = {
             "batches": 0,
             "events": 0,
@@ -47,20 +29,12 @@ class StreamProgress:
             "seconds": 0.0,
             "version": None,
         }
-        self._json = as_json
-        self._output = output
-        self._silent = quiet or as_json
-        self._live = sys.stderr.isatty() and not self._silent
+        self._live = sys.stderr.isatty() and not run.is_silent
         self._status = Status(doing, console=console)
 
     def doing(self, text: str) -> None:
         """Show what is being done, on a terminal, until there is more to tell."""
         self._status.update(text)
-
-    def tell(self, text: str) -> None:
-        """Show a line that stays."""
-        if not self._silent:
-            console.print(text, markup=False)
 
     def batch(self, done: Done) -> None:
         """Take in a batch."""
@@ -68,12 +42,12 @@ class StreamProgress:
             self.totals[name] += getattr(done, name)
         self.totals["batches"] += 1
         self.totals["version"] = done.version
-        if self._json:
-            print_json(done.facts(), output=self._output)
+        if self._run.as_json:
+            self._run.print_json(done.facts())
         elif self._live:
             self._status.update(self._line(done))
         else:
-            self.tell(self._line(done))
+            self._run.say(self._line(done))
 
     def _line(self, done: Done) -> str:
         rate = per_second(done.events, done.seconds)

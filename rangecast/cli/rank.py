@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,13 @@ from rangecast.cli.options import (
     at_least,
 )
 from rangecast.model.attributes import NanMeaning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rangecast.model.boxes import Boxes
+    from rangecast.model.events import Events
+    from rangecast.model.space import Space
 
 
 def rank(
@@ -69,19 +76,12 @@ def rank(
     quiet: Quiet = False,
 ) -> None:
     """Write the k best subscriptions of each event: event, rank, subscription, score."""
-    from collections.abc import Iterator
-    from contextlib import ExitStack
-
     import pyarrow as pa
 
-    from rangecast.cli.job import AnswerAll, Job
-    from rangecast.cli.output import console
-    from rangecast.cli.progress import working
+    from rangecast.cli.answer import Answer, answer_events
+    from rangecast.cli.run import Run
     from rangecast.cli.shedding import clock_of, in_order, per_second, read_budget
-    from rangecast.cli.spark import check_engine, spark_session
-    from rangecast.model.boxes import Boxes
-    from rangecast.model.events import Events
-    from rangecast.model.space import Space
+    from rangecast.cli.spark import check_engine
     from rangecast.rank.choose import build, check_index, choose
     from rangecast.rank.shed import Budget, seconds_of
 
@@ -90,12 +90,11 @@ def rank(
     limit, by_second = read_budget(budget, clock)
     k = k if limit is None else min(k, limit)
     facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
-    telling = not (quiet or as_json)
 
-    def local(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
+    def local(boxes: Boxes, name: str, axis: int | None) -> Answer:
         ranker = build(boxes, name, relaxed=relaxed)
 
-        def answers(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
+        def answer(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
             for ids, points in batches:
                 for first in range(0, len(points), _PIECE):
                     some = points[first : first + _PIECE]
@@ -104,54 +103,49 @@ def rank(
                         others.append(seconds_of(some[event, axis]))
                     yield [ids.take(pa.array(event + first)), *map(pa.array, others)]
 
-        return answers
+        return answer
 
-    def on_spark(boxes: Boxes, name: str, axis: int | None) -> AnswerAll:
+    def on_spark(boxes: Boxes, name: str, axis: int | None, where: Space) -> Answer:
         from rangecast.spark import prepare_ranking
         from rangecast.spark.steps.in_order import named_by_row, rank_in_order
 
-        rows, known = named_by_row(boxes), Space.load(space)
-        prepared = prepare_ranking(session, rows, known, relaxed=relaxed, index=name)
+        session = run.spark(master)
+        rows = named_by_row(boxes)
+        prepared = prepare_ranking(session, rows, where, relaxed=relaxed, index=name)
         return lambda batches: rank_in_order(session, prepared, batches, k, axis)
 
-    def start(boxes: Boxes) -> AnswerAll:
+    def start(boxes: Boxes, where: Space) -> Answer:
         plan = choose(boxes, index, relaxed=relaxed)
-        facts["index"], facts["plan"] = plan.name, plan.why
-        if explain_plan and not as_json:
-            console.print(f"plan: {plan.name}: {plan.why}", markup=False)
-        known = Space.load(space)
-        axis = clock_of(known, clock) if by_second else None
-        answers = (local if engine == "local" else on_spark)(boxes, plan.name, axis)
+        facts.update(index=plan.name, plan=plan.why)
+        if explain_plan:
+            run.say(f"plan: {plan.name}: {plan.why}")
+        axis = clock_of(where, clock) if by_second else None
+        if engine == "local":
+            answer = local(boxes, plan.name, axis)
+        else:
+            answer = on_spark(boxes, plan.name, axis, where)
         if limit is None or axis is None:
-            return answers
-        ordered = in_order(events, known.attributes[axis])
-        facts["in_order"] = ordered
-        if not ordered and telling:
-            name = known.names[axis]
-            console.print(
-                f"events aren't in order of {name!r}, or lack it: answers wait for the last one",
-                markup=False,
+            return answer
+        ordered = facts["in_order"] = in_order(events, where.attributes[axis])
+        if not ordered:
+            name = where.names[axis]
+            run.say(
+                f"events aren't in order of {name!r}, or lack it: answers wait for the last one"
             )
         shedding = Budget(limit, in_order=ordered)
-        return lambda batches: per_second(answers(batches), shedding)
+        return lambda batches: per_second(answer(batches), shedding)
 
-    job = Job(
-        events,
-        subscriptions,
-        space,
+    with Run.started(
         output,
-        bad_rows,
-        ignore_unknown,
-        nan,
-        as_json,
-        quiet,
-        facts,
-    )
-    with ExitStack() as closing:
-        if engine == "spark":
-            with working("starting Spark", quiet=not telling):
-                session = closing.enter_context(spark_session(master))
-        job.run_all(["event", "rank", "subscription", "score"], start)
+        reads=[events, subscriptions, space],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        columns = ["event", "rank", "subscription", "score"]
+        answer_events(run, events, subscriptions, space, columns, start, facts)
 
 
 _PIECE = 10_000

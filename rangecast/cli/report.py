@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rangecast.cli.options import (
+    BadRowsFile,
     EventsFile,
     IgnoreUnknown,
     Json,
@@ -36,6 +37,7 @@ def report(
         str | None,
         typer.Option("--map", help="Two attributes to draw a map of: price,risk."),
     ] = None,
+    bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -45,44 +47,50 @@ def report(
 
     One file that needs nothing beside it. `rangecast verify` says whether the result is right.
     """
-    from rangecast.cli.output import summary
+    from rangecast.cli.run import Run
     from rangecast.errors import FileError
-    from rangecast.model.events import EventFile
     from rangecast.model.files import read_batches
-    from rangecast.model.space import Space
-    from rangecast.model.subscriptions import read_subscriptions
     from rangecast.report.facts import MatchReport
     from rangecast.report.match import match_page
     from rangecast.report.tally import tally
 
-    known = Space.load(space)
-    shown = _two(known, map_of)
-    read = EventFile(events, known, nan=nan, ignore_unknown=ignore_unknown)
-    read.check()
-    boxes = read_subscriptions(subscriptions, known, ignore_unknown=ignore_unknown)
-    found = (data for _, data in read_batches(result))
-    counted = tally(read, boxes, known, found, map_of=shown)
-    page = match_page(
-        MatchReport(
-            title=f"Matches in {result.name}",
-            lead=f"{len(counted.per_event):,} events of {events}, matched with {boxes.rows:,} "
-            f"subscriptions of {subscriptions}.",
-            per_event=counted.per_event,
-            per_subscription=counted.per_subscription,
-            busiest=counted.busiest(10),
-            idle=counted.idle(4),
-            over_time=counted.over_time(),
-            by_value=counted.by_value(),
-            region=counted.region(),
+    with Run.started(
+        reads=[events, subscriptions, result, space],
+        pictures=[output],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        nan=nan,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        shown = _two(where, map_of)
+        source = run.events(events, where)
+        boxes = run.subscriptions(subscriptions, where)
+        batches = run.batches("reading events", source)
+        found = (data for _, data in read_batches(result))
+        counted = tally(batches, boxes, where, found, map_of=shown)
+        page = match_page(
+            MatchReport(
+                title=f"Matches in {result.name}",
+                lead=f"{len(counted.per_event):,} events of {events}, matched with {boxes.rows:,} "
+                f"subscriptions of {subscriptions}.",
+                per_event=counted.per_event,
+                per_subscription=counted.per_subscription,
+                busiest=counted.busiest(10),
+                idle=counted.idle(4),
+                over_time=counted.over_time(),
+                by_value=counted.by_value(),
+                region=counted.region(),
+            )
         )
-    )
-    try:
-        output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"{output}: can't be written: {error.strerror}") from None
-    matches = int(counted.per_event.sum())
-    facts = {"events": len(counted.per_event), "matches": matches, "output": output}
-    summary(f"{output}: {matches:,} matches", facts, as_json=as_json, quiet=quiet)
+        try:
+            output.write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise FileError(f"{output}: can't be written: {error.strerror}") from None
+        matches = int(counted.per_event.sum())
+        facts = {"events": len(counted.per_event), "matches": matches, "output": output}
+        run.done(f"{output}: {matches:,} matches", len(counted.per_event), facts)
 
 
 def _two(space: Space, names: str | None) -> tuple[str, str] | None:

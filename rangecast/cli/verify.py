@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from rangecast.cli.run import Run
     from rangecast.match.verify import Verdict
-    from rangecast.model.badrows import BadRows
     from rangecast.model.boxes import Boxes
     from rangecast.model.events import Events
     from rangecast.model.space import Space
@@ -66,35 +66,34 @@ def verify(
     Exit code 1 if it is not; the first differences are shown. A result that was made while the
     subscriptions changed has a column `version`, the number of the snapshot that answered.
     """
-    import time
     from dataclasses import asdict
 
-    from rangecast.cli.output import per_second, summary
-    from rangecast.model.space import Space
+    from rangecast.cli.output import counted
+    from rangecast.cli.run import Run
+    from rangecast.match.choose import check_index
 
-    began = time.perf_counter()
-    verdict = verified(
-        events,
-        subscriptions,
-        result,
-        Space.load(space),
-        index=index,
-        show=show,
+    check_index(index)
+    with Run.started(
+        reads=[events, subscriptions, result, space],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
-    )
-    seconds = time.perf_counter() - began
-    facts = {"holds": verdict.holds, **asdict(verdict), "seconds": round(seconds, 3)}
-    facts["samples"] = [each._asdict() for each in verdict.samples]
-    rate = per_second(verdict.events, seconds)
-    text = f"{in_words(verdict, str(result))}\n  {seconds:.2f} s ({rate})"
-    summary(text, facts, as_json=as_json, quiet=quiet and verdict.holds)
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        verdict = verified(run, events, subscriptions, result, where, index=index, show=show)
+        facts = {"holds": verdict.holds, **asdict(verdict)}
+        facts["samples"] = [each._asdict() for each in verdict.samples]
+        text = f"{counted(verdict.events, 'event')} verified"
+        details = [in_words(verdict, str(result))]
+        run.done(text, verdict.events, facts, details, is_loud=not verdict.holds)
     if not verdict.holds:
         raise typer.Exit(1)
 
 
 def verified(
+    run: Run,
     events: Path,
     subscriptions: Path,
     result: Path,
@@ -102,31 +101,20 @@ def verified(
     *,
     index: str = "auto",
     show: int = 5,
-    bad_rows: Path | None = None,
-    ignore_unknown: bool = False,
-    nan: str = "refuse",
 ) -> Verdict:
     """Compare a result in files with the answer to events and subscriptions in files."""
-    from rangecast.match.choose import check_index
+    from itertools import count
+
     from rangecast.match.verify import verify as compare
-    from rangecast.model.badrows import BadRows, KeptRows
-    from rangecast.model.events import EventFile
 
-    check_index(index)
-    with BadRows(bad_rows) as bad:
-        readings: list[BadRows] = [bad]  # later ones have nothing new to tell
+    times = count()
 
-        def read(fixed: Space) -> Iterator[Events]:
-            yield from EventFile(
-                events,
-                fixed,
-                bad_rows=readings.pop() if readings else KeptRows(),
-                nan=nan,
-                ignore_unknown=ignore_unknown,
-            )
+    def read(fixed: Space) -> Iterator[Events]:
+        source = run.events(events, fixed, again=next(times) > 0)
+        yield from run.batches("reading events", source)
 
-        sets = subscription_sets(subscriptions, space, bad, ignore_unknown=ignore_unknown)
-        return compare(read, sets, _claimed(result), index=index, show=show)
+    sets = _subscription_sets(run, subscriptions, space)
+    return compare(read, sets, _claimed(result), index=index, show=show)
 
 
 def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
@@ -147,13 +135,10 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
             yield data
 
 
-def subscription_sets(
-    path: Path, space: Space, bad_rows: BadRows, *, ignore_unknown: bool
-) -> dict[int, tuple[Boxes, Space]]:
+def _subscription_sets(run: Run, path: Path, space: Space) -> dict[int, tuple[Boxes, Space]]:
     """Return the subscriptions of a file or a snapshot, or those of each version in a folder."""
     from rangecast.errors import FileError
     from rangecast.model.snapshot import MANIFEST, load_boxes
-    from rangecast.model.subscriptions import read_subscriptions
 
     folders: dict[int, Path] = {}
     if (path / MANIFEST).exists():
@@ -161,8 +146,7 @@ def subscription_sets(
     elif path.is_dir():
         folders = {int(each.name): each for each in path.iterdir() if each.name.isdecimal()}
     if not folders:
-        boxes = read_subscriptions(path, space, bad_rows=bad_rows, ignore_unknown=ignore_unknown)
-        return {0: (boxes, space)}
+        return {0: (run.subscriptions(path, space), space)}
     sets = {number: load_boxes(folder) for number, folder in sorted(folders.items())}
     for number, (_, own) in sets.items():
         if own.definition() != space.definition():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.options import IgnoreUnknown, SpaceFile
+from rangecast.cli.options import BadRowsFile, IgnoreUnknown, Quiet, SpaceFile
+
+if TYPE_CHECKING:
+    from rangecast.model.why import Explanation
 
 
 def why(
@@ -21,7 +24,9 @@ def why(
     relaxed: Annotated[
         bool, typer.Option("--relaxed", help="Explain its rank by the weights that hold.")
     ] = False,
+    bad_rows: BadRowsFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
 
@@ -30,40 +35,54 @@ def why(
     import json
     from dataclasses import asdict
 
+    from rangecast.cli.output import counted
+    from rangecast.cli.run import Run
     from rangecast.errors import UsageError
     from rangecast.model.events import encode_events
-    from rangecast.model.space import Space
-    from rangecast.model.subscriptions import read_subscriptions
-    from rangecast.model.why import explain_match, failures
+    from rangecast.model.why import explain_match
     from rangecast.rank.explain import explain_rank
 
-    where = Space.load(space)
-    try:
-        values = json.loads(event)
-    except ValueError as error:
-        raise UsageError(f"--event takes a JSON object: {error}; given: {event}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"--event takes a JSON object; given: {event}")
-    boxes = read_subscriptions(subscriptions, where, ignore_unknown=ignore_unknown)
-    row = _row_of(boxes.ids, subscription)
-    passed_over = {"id"} | ({*values} - {*where.names} if ignore_unknown else set())
-    values = {name: value for name, value in values.items() if name not in passed_over}
-    points = encode_events([values], where).points
-    explanation = explain_match(where, boxes, row, points[0], values)
-    place = explain_rank(boxes, row, points[0], relaxed=relaxed)
-    if as_json:
-        answer = {
+    with Run.started(
+        reads=[subscriptions, space],
+        bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
+        as_json=as_json,
+        quiet=quiet,
+    ) as run:
+        where = run.space(space)
+        try:
+            values = json.loads(event)
+        except ValueError as error:
+            raise UsageError(f"--event takes a JSON object: {error}; given: {event}") from None
+        if not isinstance(values, dict):
+            raise UsageError(f"--event takes a JSON object; given: {event}")
+        boxes = run.subscriptions(subscriptions, where)
+        row = _row_of(boxes.ids, subscription)
+        passed_over = {"id"} | ({*values} - {*where.names} if ignore_unknown else set())
+        values = {name: value for name, value in values.items() if name not in passed_over}
+        point = encode_events([values], where).points[0]
+        explanation = explain_match(where, boxes, row, point, values)
+        place = explain_rank(boxes, row, point, relaxed=relaxed)
+        facts = {
             "subscription": explanation.subscription,
             "matches": explanation.matches,
             "verdict": explanation.verdict,
             "rank": asdict(place) | {"verdict": place.verdict},
             "boxes": [[asdict(line) for line in box] for box in explanation.boxes],
         }
-        print(json.dumps(answer, ensure_ascii=False, default=str))
-        return
+        if not as_json:
+            _show(explanation)
+            print(f"rank: {place.verdict}")
+        run.done(f"{counted(boxes.rows, 'subscription')} read", boxes.rows, facts)
+
+
+def _show(explanation: Explanation) -> None:
+    """Show the alternative that holds or lacks least as a table, the others in a line each."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from rangecast.model.why import failures
 
     console = Console(highlight=False)
     boxes_of_it, nearest = explanation.boxes, explanation.nearest
@@ -84,7 +103,6 @@ def why(
     if len(others) > _ALTERNATIVES:
         console.print(f"... and {len(others) - _ALTERNATIVES:,} more alternatives: see --json")
     console.print(explanation.verdict, markup=False, soft_wrap=True)
-    console.print(f"rank: {place.verdict}", markup=False, soft_wrap=True)
 
 
 _ALTERNATIVES = 5

@@ -9,7 +9,7 @@ positives: events that the summary lets through and no subscription matches (pap
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +18,17 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, U64, Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.measure import share_of
+from rangecast.merge.projection import chosen_attributes
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
 from rangecast.merge.table import Table
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 
 _BITS = (2, 3, 4, 5, 6, 8, 10)
+_ENOUGH = 16
+"""Finer cells are not tried once a summary has this many times the budget of ranges."""
+_NEARLY_ALL = 0.95
+"""A summary that lets this share through saves hardly anything."""
 
 
 class Setting(NamedTuple):
@@ -55,6 +60,13 @@ class Outcome(NamedTuple):
     """Sample events that the summary lets through."""
     matched: int
     """Those that a subscription does match."""
+    events: int
+    """All sample events."""
+
+    @property
+    def lets_through(self) -> float:
+        """The share of the sample events that pass; without a sample, of the space."""
+        return self.passed / self.events if self.events else self.share
 
     @property
     def false_positives(self) -> float:
@@ -124,7 +136,7 @@ def outcome(
     passed = holds(ranges, cells.places(points))
     share = share_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
-    return Outcome(setting, before, len(ranges), gap, share, *counts)
+    return Outcome(setting, before, len(ranges), gap, share, *counts, len(points))
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
@@ -144,3 +156,62 @@ def recommended(outcomes: Sequence[Outcome]) -> Outcome:
             one.setting.bits,
         ),
     )
+
+
+class Sample(NamedTuple):
+    """Events that settings are measured on."""
+
+    points: F64
+    matched: Bool
+    """Which of them a subscription matches."""
+
+
+class Recommendation(NamedTuple):
+    """The setting to take, and all that were tried."""
+
+    best: Outcome
+    summary: Summary
+    """What the subscriptions sum to with the best setting."""
+    outcomes: list[Outcome]
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the summary holds back enough to be worth its memory."""
+        return self.best.lets_through < _NEARLY_ALL
+
+    @property
+    def must_let_through(self) -> bool:
+        """Whether subscriptions ask for nearly all sample events, so that nothing could help."""
+        return self.best.events > 0 and self.best.matched >= _NEARLY_ALL * self.best.events
+
+
+def recommend(
+    boxes: Boxes,
+    space: Space,
+    budget: int,
+    sample: Sample | None = None,
+    *,
+    most: int = 4,
+    limit: int = LIMIT,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Recommendation:
+    """Try settings of up to `most` attributes within a budget of ranges, and recommend one.
+
+    sample      events to measure false positives on; without, the share of the space decides
+    limit       ranges that one subscription may have
+    progress    is called with 1 after each setting
+    """
+    nothing = Sample(np.zeros((0, len(space))), np.zeros(0, np.bool_))
+    points, matched = sample or nothing
+    order = chosen_attributes(space, boxes, len(space), points if len(points) else None)
+    outcomes: list[Outcome] = []
+    done: set[tuple[tuple[str, ...], str]] = set()
+    for setting in settings(order, most=most, sampled=len(points) > 0):
+        if (setting.attributes, setting.cells) in done:
+            continue
+        outcomes.append(outcome(space, boxes, setting, budget, points, matched, limit))
+        progress(1)
+        if outcomes[-1].all_ranges > _ENOUGH * budget:
+            done.add((setting.attributes, setting.cells))
+    best = recommended(outcomes)
+    return Recommendation(best, summed(space, boxes, best.setting, budget, points, limit), outcomes)

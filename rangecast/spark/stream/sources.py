@@ -161,7 +161,7 @@ def files_of(path: str | Path) -> Files:
     form = format_of(first_file(path))
     if form not in names:
         raise FileError(f"{path}: Spark doesn't read {form} files; use {', '.join(names)}")
-    return Files(str(path), names[form])
+    return Files(str(Path(path).absolute()), names[form])  # the JVM has a folder of its own
 
 
 def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:

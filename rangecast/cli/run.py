@@ -1,0 +1,264 @@
+"""The frame of every command: what it reads and writes, progress, bad rows, time, the summary.
+
+    with Run.started(output, reads=[events, space], as_json=as_json, quiet=quiet) as run:
+        where = run.space(space)
+        for batch in run.batches("reading", run.events(events, where)):
+            ...
+        run.done("5 events", 5, facts)
+
+The summary comes when everything is closed: no command says that it is done and fails then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from rich.progress import Progress
+
+from rangecast.cli.output import (
+    compiling,
+    console,
+    counted,
+    progress,
+    taken,
+)
+from rangecast.errors import BadRowError, FileError
+from rangecast.model.badrows import BadRows, KeptRows
+from rangecast.model.boxes import Boxes
+from rangecast.model.events import EventFile, Events
+from rangecast.model.files import TableWriter, format_of, write_table
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import read_subscriptions
+from rangecast.report.plots import need_matplotlib
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rangecast.kernels.jit import Compiling
+
+File = str | Path | None
+
+
+class _Summary(NamedTuple):
+    text: str
+    facts: dict[str, Any]
+    is_loud: bool
+
+
+@dataclass
+class Run:
+    """One run of a command, from its options to its summary."""
+
+    output: File
+    bad_rows: File
+    as_json: bool
+    quiet: bool
+    ignore_unknown: bool
+    nan: str
+    bad: BadRows
+    _on_stdout: bool
+    """Whether results go to stdout."""
+    _bars: Progress
+    _compiled: Compiling
+    _closing: ExitStack
+    warnings: list[str] = field(default_factory=list)
+    _began: float = field(default_factory=time.perf_counter)
+    _summary: _Summary | None = None
+
+    @classmethod
+    @contextmanager
+    def started(
+        cls,
+        output: File = None,
+        *,
+        reads: Sequence[File] = (),
+        tables: Sequence[File] = (),
+        pictures: Sequence[File] = (),
+        bad_rows: File = None,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
+        as_json: bool = False,
+        quiet: bool = False,
+    ) -> Iterator[Run]:
+        """Check all files, open what the command needs, and close it at the end.
+
+        output      the table that is the result, `-` for stdout
+        reads       the files of events, subscriptions and so on
+        tables      what else is written as a table
+        pictures    plots and pages that are written
+        """
+        written = [output, bad_rows, *tables]
+        _check_files([*written, *pictures], reads)
+        for table in written:
+            if table is not None and str(table) != "-":
+                format_of(table)  # refused before the work, not after it
+        if any(pictures):
+            need_matplotlib()
+        on_stdout = any(str(table) == "-" for table in written)
+        silent = quiet or as_json
+        try:
+            with (
+                BadRows(bad_rows) as bad,
+                compiling(quiet=silent) as compiled,
+                ExitStack() as closing,
+            ):
+                bars = progress(quiet=silent, on_stdout=on_stdout)
+                closing.callback(bars.stop)
+                options = (output, bad_rows, as_json, quiet, ignore_unknown, nan)
+                run = cls(*options, bad, on_stdout, bars, compiled, closing)
+                yield run
+        except BrokenPipeError:  # whoever reads stdout went away, as `head` does: no fault
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        except BadRowError as error:
+            if not reads:
+                raise
+            remedy = f"{error.bad.remedy}, or set bad rows aside with --bad-rows FILE"
+            raise BadRowError(replace(error.bad, remedy=remedy)) from None
+        run._tell()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is said to a person."""
+        return self.quiet or self.as_json
+
+    def space(self, path: Path) -> Space:
+        """Read the space."""
+        return Space.load(path)
+
+    def subscriptions(self, path: Path, space: Space) -> Boxes:
+        """Read all subscriptions of a file."""
+        with self.task("reading subscriptions") as advance:
+            return read_subscriptions(
+                path,
+                space,
+                bad_rows=self.bad,
+                ignore_unknown=self.ignore_unknown,
+                progress=advance,
+            )
+
+    def events(self, path: Path, space: Space, *, again: bool = False) -> EventFile:
+        """Return a file of events, to be read in batches; its header is checked here.
+
+        again   whether it was read before: its bad rows and warnings are known then
+        """
+        events = EventFile(
+            path,
+            space,
+            bad_rows=KeptRows() if again else self.bad,
+            nan=self.nan,
+            ignore_unknown=self.ignore_unknown,
+        )
+        events.check()
+        events.warnings = [] if again else self.warnings
+        return events
+
+    def batches(self, text: str, events: EventFile) -> Iterator[Events]:
+        """Yield all events of a file, with progress."""
+        with self.task(text) as advance:
+            for batch in events:
+                yield batch
+                advance(len(batch.points))
+
+    @contextmanager
+    def task(self, text: str) -> Iterator[Callable[[int], None]]:
+        """Show that something is being done; give what adds to its count."""
+        self._bars.start()
+        task = self._bars.add_task(text, total=None)
+        yield lambda count: self._bars.advance(task, count)
+        self._bars.remove_task(task)
+        if not self._bars.tasks:
+            self._bars.stop()
+
+    def spark(self, master: str | None) -> SparkSession:
+        """Start Spark, for as long as the command runs; the time for that doesn't count."""
+        from rangecast.cli.spark import spark_session
+
+        with self.task("starting Spark"):
+            session = self._closing.enter_context(spark_session(master))
+        self._began = time.perf_counter()
+        return session
+
+    def writer(self, schema: pa.Schema) -> TableWriter:
+        """Return what writes the result."""
+        assert self.output is not None
+        return TableWriter(self.output, schema)
+
+    def write(self, table: pa.Table, path: File) -> None:
+        """Write a whole table, if a file for it was given."""
+        if path is not None:
+            write_table(table, path)
+
+    def say(self, text: str) -> None:
+        """Say something to a person."""
+        if not self.is_silent:
+            console.print(text, markup=False)
+
+    def print_json(self, facts: Mapping[str, Any]) -> None:
+        """Print facts for a machine: on stdout, or on stderr where results are on stdout."""
+        stream = sys.stderr if self._on_stdout else sys.stdout
+        print(json.dumps(facts, default=str), file=stream, flush=True)
+
+    def done(
+        self,
+        text: str,
+        count: int | None,
+        facts: Mapping[str, Any],
+        details: Sequence[str] = (),
+        *,
+        seconds: float | None = None,
+        is_loud: bool = False,
+    ) -> None:
+        """Take the summary: a sentence, or all facts as one line of JSON.
+
+        count       how many were worked on, for the rate; `None`: there is none
+        details     what follows the time that it took
+        seconds     how long it took, if not since the beginning
+        is_loud     whether it is shown in spite of --quiet
+        """
+        seconds = time.perf_counter() - self._began if seconds is None else seconds
+        compiled = self._compiled.seconds
+        text = "; ".join([f"{text} {taken(seconds, compiled, count)}", *details])
+        if self.bad_rows is not None:
+            text += f"; {counted(self.bad.count, 'bad row')} set aside in {self.bad_rows}"
+        common = {
+            "bad_rows": self.bad.count,
+            "seconds": round(seconds, 3),
+            "compiling": round(compiled, 3),
+            "output": None if self.output is None else str(self.output),
+            "warnings": self.warnings,
+        }
+        self._summary = _Summary(text, common | dict(facts), is_loud)
+
+    def _tell(self) -> None:
+        if self._summary is None:
+            return
+        text, facts, is_loud = self._summary
+        if self.as_json:
+            self.print_json(facts)
+        elif is_loud or not self.quiet:
+            for warning in self.warnings:
+                console.print(f"warning: {warning}", markup=False)
+            console.print(text, markup=False)
+
+
+def _check_files(written: Sequence[File], given: Sequence[File]) -> None:
+    """Refuse to write over what is being read, or two things into one file."""
+    named = [Path(path) for path in written if path is not None]
+    for path in named:
+        for one in given:
+            if one is not None and path.exists() and Path(one).exists() and path.samefile(one):
+                raise FileError(f"{path}: is an input of this command; write to another file")
+    resolved = [path.resolve() for path in named]
+    for path in named:
+        if resolved.count(path.resolve()) > 1:
+            raise FileError(f"{path}: two outputs can't be written to one file; name another file")

@@ -1,0 +1,63 @@
+"""What settings of a summary cost and let through: as a table, and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from rangecast.merge.trade import Outcome, Recommendation
+from rangecast.report.plots import COLOURS, figure
+
+
+def table_of(found: Recommendation) -> pa.Table:
+    """Return one row per setting that was tried."""
+    rows = [
+        {
+            "attributes": " ".join(one.setting.attributes),
+            "bits": one.setting.bits,
+            "cells": one.setting.cells,
+            "all_ranges": one.all_ranges,
+            "ranges": one.ranges,
+            "gap": float(one.gap),
+            "share": one.share,
+            "passed": one.passed,
+            "matched": one.matched,
+            "false_positives": one.false_positives,
+            "recommended": one is found.best,
+        }
+        for one in found.outcomes
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def draw(path: Path, found: Recommendation, budget: int) -> None:
+    """Draw what each setting lets through within the budget, by the ranges that it had before."""
+    best = found.best
+    lines: dict[tuple[str, int], list[Outcome]] = {}
+    for one in found.outcomes:
+        lines.setdefault((one.setting.cells, len(one.setting.attributes)), []).append(one)
+    with figure(path, size=(8.5, 4.2)) as drawing:
+        axes = drawing[0, 0]
+        for (cells, count), mine in sorted(lines.items(), reverse=True):
+            axes.plot(
+                [one.all_ranges for one in mine],
+                [100 * one.lets_through for one in mine],
+                "o-" if cells == "uniform" else "s--",
+                color=COLOURS[(count - 1) % len(COLOURS)],
+                markersize=4,
+                label=f"{count} attribute{'s' if count > 1 else ''}, {cells}",
+            )
+        axes.axvline(budget, color="black", linewidth=1, linestyle=":", label="budget")
+        if best.events:
+            matched = 100 * best.matched / best.events
+            axes.axhline(matched, color="black", linewidth=1, linestyle="--", label="match")
+        axes.plot(
+            best.all_ranges, 100 * best.lets_through, "k*", markersize=14, label="recommended"
+        )
+        axes.set_title("What a summary lets through")
+        axes.set_xlabel("ranges, before they are joined to meet the budget")
+        axes.set_ylabel("sample events that pass, %" if best.events else "share of the space, %")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
