@@ -8,7 +8,7 @@ SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench lock clean
+.PHONY: help setup run test check format api bench lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -40,6 +40,9 @@ check: setup  ## ruff, mypy and import-linter
 format: setup  ## let ruff format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+api: setup  ## write docs/API.md from the docstrings
+	$(BIN)/python docs/make_api.py
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks

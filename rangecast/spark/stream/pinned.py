@@ -72,18 +72,22 @@ class Pinned:
         self._held: OrderedDict[int, Ready] = OrderedDict()
 
     def refresh(self) -> int:
+        """Apply new edits, remove old versions, and return how many edits were refused."""
         version = self._edits.apply() if self._edits is not None else None
         if self._keep is not None:
             self.versions.prune(keep=self._keep)
         return 0 if version is None else len(self.versions.refused(version))
 
     def latest(self) -> int:
+        """Return the number of the newest version."""
         return self.versions.latest()
 
     def pin(self, stream: str, batch: int) -> int:
+        """Return the version that answers a batch: the newest, and the same if asked again."""
         return self.versions.pin(stream, batch)
 
     def ready(self, session: SparkSession, version: int) -> Ready:
+        """Return a version's subscriptions, ready for matching."""
         if version not in self._held:
             boxes, known = self.versions.load(version)
             if known.definition() != self.space.definition():
