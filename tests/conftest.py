@@ -27,10 +27,15 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        grouped = item.get_closest_marker("xdist_group") is not None
+        if grouped and hasattr(config, "workerinput") and hasattr(item, "_id"):
+            # xdist reads a group off the end of an id, and puts it in a field of the item that
+            # pytest 9.2 no longer has: without this line every worker would start a Spark.
+            item._id = item.id.parse(f"{item.nodeid}@spark")
 
 
 @pytest.fixture

@@ -11,10 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import rangecast.spark
-from rangecast.cli.main import app
 from rangecast.model.space import Space
 
 ROOT = Path(__file__).parents[1]
@@ -72,8 +70,7 @@ def test_python_examples_give_what_they_show(page, session):
 
 
 @pytest.mark.parametrize("page", having("sh"), ids=named)
-def test_shell_examples_run(page, session, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_shell_examples_run(page, session, cli, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for line in "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines():
@@ -83,8 +80,7 @@ def test_shell_examples_run(page, session, tmp_path, monkeypatch):
             case ["make", target, *_]:
                 assert target in targets
             case ["rangecast", *arguments]:
-                done = CliRunner().invoke(app, arguments)
-                assert done.exit_code == 0, (line, done.output, done.exception)
+                cli(*arguments)
             case _:
                 pytest.fail(f"no way to run this: {line}")
 
