@@ -139,6 +139,23 @@ def test_files_that_a_page_names_exist(page):
             assert any((folder / path).exists() for folder in folders), path
 
 
+def test_the_picture_of_the_tree_is_true():
+    (tree,) = blocks(DOCS / "ARCHITECTURE.md", "text")
+    package = ROOT / "rangecast"
+    shown = set()
+    for line in tree.splitlines():
+        if top := re.match(r"\w+", line):
+            folder = package / top[0]
+            shown.add(package / line.split()[0])
+        for name in re.findall(r"\w+\.py|(?<=\s)\w+/", line):
+            found = {package / name, *folder.rglob(name)}
+            assert any(path.exists() for path in found), f"{folder.name}: {name}"
+            shown |= found
+    assert {path for path in package.glob("*/") if path.name != "__pycache__"} <= shown
+    for part in ("match", "rank", "cover", "merge", "spark", "model"):
+        assert {path.parent for path in (package / part).glob("*/__init__.py")} <= shown
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_prose_fits_in_100_characters(page):
     prose = FENCE.sub("", page.read_text()).splitlines()
