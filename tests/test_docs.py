@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import importlib.util
 import re
 import shlex
@@ -161,3 +162,16 @@ def test_prose_fits_in_100_characters(page):
     prose = FENCE.sub("", page.read_text()).splitlines()
     wide = [line for line in prose if len(line) > 100 and not line.startswith("|")]
     assert not wide, "\n".join(wide)
+
+
+INTERNALS = {DOCS / "ARCHITECTURE.md", *DOCS.glob("internals/*.md")}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in INTERNALS], ids=named)
+def test_users_are_sent_to_public_names_only(page):
+    for module, name in re.findall(r"\b(rangecast\.\w+)\.(\w+)[`(]", page.read_text()):
+        if name != "daemon":  # the value of a setting of Spark's
+            assert name in importlib.import_module(module).__all__, f"{module}.{name}"
+    for module in re.findall(r"^>>> from (\S+) import", page.read_text(), re.MULTILINE):
+        if module.startswith("rangecast"):
+            assert module.count(".") < 2, module
