@@ -28,7 +28,7 @@ REMEDY = "correct the value"
 
 
 class Events(NamedTuple):
-    """Some events: their ids and their coordinates, one row an event."""
+    """Some events: their ids and their coordinates, one row per event."""
 
     ids: pa.Array
     points: F64

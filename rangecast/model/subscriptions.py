@@ -51,7 +51,7 @@ def read_subscriptions(
     ignore_unknown: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Boxes:
-    """Read a file of subscriptions; `progress` is told the rows of each batch."""
+    """Read a file of subscriptions; `progress` is called with the rows of each batch."""
     reader = _Reader(str(path), space, bad_rows or BadRows(), ignore_unknown)
     columnar = format_of(path) in ("parquet", "arrow")
     kind = id_type(read_batches(path, pass_over), columnar=columnar)

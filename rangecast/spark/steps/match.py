@@ -132,8 +132,8 @@ def match(
 ) -> DataFrame:
     """Return which subscriptions hold each event.
 
-    output          "pairs": event, subscription; "arrays": event, subscriptions, one row an event
-    keep            columns of the events that travel along
+    output          "pairs": event, subscription; "arrays": event, subscriptions, one row per event
+    keep            columns of the events to keep in the output
     event_id        the column that names an event
     errors          "raise": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others

@@ -92,7 +92,7 @@ def rank(
     """Return the k best subscriptions of each event: event, rank from 1 on, subscription, score.
 
     relaxed         one attribute is enough; by the sum of the weights that hold
-    keep            columns of the events that travel along
+    keep            columns of the events to keep in the output
     event_id        the column that names an event
     errors          "raise": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others

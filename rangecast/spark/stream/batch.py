@@ -49,7 +49,7 @@ class Step:
     output: str = "pairs"
     """pairs: a row for each event and subscription; arrays: a row for each event."""
     keep: Sequence[str] = ()
-    """Columns of the events that travel along."""
+    """Columns of the events to keep in the output."""
     nan: str = "refuse"
 
     def __post_init__(self) -> None:

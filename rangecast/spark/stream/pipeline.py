@@ -102,7 +102,7 @@ class Pipeline:
         return pipeline
 
     def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
-        """Run to the end; `report` is told of each batch."""
+        """Run to the end; `report` is called with each batch when it is done."""
         is_stream = self.stream is not None
         events = self.source.read(session, self.space, self.step.keep, stream=is_stream)
         if self.stream is not None:

@@ -48,8 +48,8 @@ def run_stream(
 
     trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     quarantine  where bad rows go; without, the first one ends the stream
-    report      is told of each batch when it is done
-    watch       is told of each step of the way there
+    report      called with each batch when it is done
+    watch       called after each step of a batch
     """
     if not events.isStreaming:
         raise UsageError("a stream takes a streaming DataFrame, as session.readStream gives")
