@@ -179,7 +179,8 @@ def _parameter(given: inspect.Parameter) -> str:
         shown += f": {_type(given.annotation)}"
     if given.default is not inspect.Parameter.empty:
         default = given.default
-        shown += f" = {getattr(default, '__name__', None) or repr(default)}"
+        named = "..." if inspect.isfunction(default) else repr(default)
+        shown += f" = {named}"
     return shown
 
 

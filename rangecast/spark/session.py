@@ -94,7 +94,7 @@ def start(
 
 
 def running() -> SparkSession | None:
-    """Return the session that runs already, if one does; also one that another thread began."""
+    """Return the running session, if there is one; another thread may have started it."""
     there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     return there if there is not None and there.sparkContext._jsc is not None else None
 

@@ -55,7 +55,7 @@ class Versions:
         return sorted(int(p.name) for p in self.folder.iterdir() if p.name.isdecimal())
 
     def latest(self) -> int:
-        """Return the newest version."""
+        """Return the number of the newest version."""
         numbers = self.all()
         if not numbers:
             raise SnapshotError(
@@ -95,10 +95,10 @@ class Versions:
         refused: Sequence[Mapping[str, Any]] = (),
         after: int | None = None,
     ) -> int | None:
-        """Add a version and return its number; what is the newest version already stays that.
+        """Add a version and return its number; a set equal to the newest version isn't added again.
 
-        `edits` are the files that made it of the one before. With `after`, nothing is published
-        and `None` returned if that is not the newest version any more (0: there is none).
+        `edits` are the files that led from the version before to this one. With `after`, nothing
+        is published and `None` returned if `after` is no longer the newest version (0: none).
         """
         with self._locked():
             newest = max(self.all(), default=0)
@@ -169,7 +169,7 @@ class Versions:
         return {(pin.parent.name, int(pin.stem)): _pinned_version(pin) for pin in pins}
 
     def forget(self, stream: str) -> None:
-        """Let go all pins of a stream that will never run again."""
+        """Remove all pins of a stream that will never run again."""
         with self._locked():
             shutil.rmtree(self.folder / _PINS / stream, ignore_errors=True)
 

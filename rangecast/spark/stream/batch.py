@@ -44,7 +44,7 @@ _OWN = (BROKEN, _WHOLE)
 
 @dataclass(frozen=True)
 class Step:
-    """How events are matched."""
+    """How a stream matches its events."""
 
     output: str = "pairs"
     """pairs: a row for each event and subscription; arrays: a row for each event."""

@@ -62,7 +62,7 @@ class Spark(NamedTuple):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What a file says."""
+    """A pipeline, as its TOML file describes it. Make one with `Pipeline.load`."""
 
     space: Space
     source: Source
@@ -78,7 +78,7 @@ class Pipeline:
 
     @classmethod
     def load(cls, path: str | Path) -> Pipeline:
-        """Read and check a file."""
+        """Read a TOML file and check it, before Spark is started."""
         given = Settings.load(path)
         mode = given.choice("mode", MODES)
         step, index, plan = _step(given)
@@ -102,7 +102,7 @@ class Pipeline:
         return pipeline
 
     def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
-        """Run to the end; `report` is called with each batch when it is done."""
+        """Run the pipeline until it ends; `report` is called with each batch when it is done."""
         is_stream = self.stream is not None
         events = self.source.read(session, self.space, self.step.keep, stream=is_stream)
         if self.stream is not None:

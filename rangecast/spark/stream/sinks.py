@@ -38,7 +38,7 @@ Commit = Callable[[Counts], None]
 
 
 class Sink(ABC):
-    """What every sink does; this one forgets what it wrote."""
+    """Where the answers of a stream go; the base of all sinks."""
 
     name: str
     promise = "at least once"
@@ -46,18 +46,18 @@ class Sink(ABC):
     """Whether a write goes through all rows and nobody sees them before the commit."""
 
     def check(self, session: SparkSession) -> None:  # noqa: B027
-        """Refuse, before anything runs, what can't work."""
+        """Raise an error if this sink can't work; called before anything runs."""
 
     def open(self, stream: str, closing: ExitStack) -> None:  # noqa: B027
-        """Get ready for the batches of a stream, and arrange for the end."""
+        """Prepare for the batches of a stream; `closing` takes what must be closed at its end."""
 
     def has(self, number: int) -> bool:
-        """Whether a batch is there for good."""
+        """Return whether a batch was committed before."""
         return False
 
     @abstractmethod
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        """Write a batch; what is returned commits it."""
+        """Write a batch; return a function that commits it."""
 
 
 class Folder(Sink):
