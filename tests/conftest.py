@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -47,12 +48,13 @@ def cli(
 
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: Any, code: int = 0, cwd: Path = tmp_path) -> Any:
+    def run(*arguments: Any, code: int = 0, cwd: Path = tmp_path, stdin: bytes = b"") -> Any:
         given = ["rangecast", *map(str, arguments)]
         capsys.readouterr()
         with monkeypatch.context() as patch:
             patch.chdir(cwd)
             patch.setattr(sys, "argv", given)
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             with pytest.raises(SystemExit) as end:
                 main()
         out, err = capsys.readouterr()

@@ -146,7 +146,7 @@ def test_mistakes_exit_with_2(cli, data):
     onto = cli("cover", "subs.csv", *space, "--kept", "subs.csv", code=2)
     assert "is an input" in onto.stderr
     both = cli("cover", "subs.csv", *space, "-o", "p.png", "--plot", "p.png", code=2)
-    assert "two outputs" in both.stderr
+    assert "for two outputs" in both.stderr
     (data / "subs.csv").write_text("id,filter\na,price >\nb,price > 1\n")
     cli("cover", "subs.csv", *space, code=2)
     done = cli("cover", "subs.csv", *space, "--bad-rows", "bad.csv")

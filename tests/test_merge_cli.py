@@ -30,7 +30,7 @@ FILES = ("subscriptions.parquet", "--space", "space.toml")
 
 
 def test_the_trade_is_written_and_drawn_and_one_setting_recommended(cli, data):
-    arguments = ("--budget", 40, "--events", "events.parquet", "--attributes", 2)
+    arguments = ("--max-ranges", 40, "--events", "events.parquet", "--max-attributes", 2)
     done = cli(
         "merge", *FILES, *arguments, "-o", "trade.parquet", "--plot", "p.png", "--json", cwd=data
     )
@@ -53,14 +53,14 @@ def test_the_trade_is_written_and_drawn_and_one_setting_recommended(cli, data):
 
 
 def test_without_events_the_least_space_is_recommended(cli, data):
-    done = cli("merge", *FILES, "--budget", 9, "--attributes", 1, "-o", "t.csv", cwd=data)
+    done = cli("merge", *FILES, "--max-ranges", 9, "--max-attributes", 1, "-o", "t.csv", cwd=data)
     assert "sum to" in done.stderr
     assert "false" not in done.stderr
 
 
 def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_are_written(cli, data):
     files = ("--ranges", "ranges.parquet", "--redundant", "redundant.csv", "-o", "t.csv")
-    sample = ("--events", "events.parquet", "--attributes", 2, "--budget", 30)
+    sample = ("--events", "events.parquet", "--max-attributes", 2, "--max-ranges", 30)
     facts = json.loads(cli("merge", *FILES, *sample, *files, "--json", cwd=data).stdout)
     best = facts["recommended"]
     space = Space.load(data / "space.toml")
@@ -106,13 +106,13 @@ max = 100
 """
     )
     (data / "all.csv").write_text("id,filter\nsome,brand = 'a' and price < 5\nall,true\n")
-    options = ("--space", "market.toml", "--budget", 10, "-o", "t.csv")
+    options = ("--space", "market.toml", "--max-ranges", 10, "-o", "t.csv")
     text = cli("merge", "all.csv", *options, "--redundant", "redundant.csv", cwd=data).stderr
     assert "2 subscriptions sum to 1 range, 100.00% of the space; 0 of them add nothing" in text
     assert "merging isn't worth it on this data: 100.0% of the space would pass anyway" in text
     assert "may hold more back" not in text
-    one = cli("merge", "all.csv", *options, "--attributes", 1, cwd=data).stderr
-    assert "would pass anyway; more --attributes may hold more back" in one
+    one = cli("merge", "all.csv", *options, "--max-attributes", 1, cwd=data).stderr
+    assert "would pass anyway; a larger --max-attributes may hold more back" in one
     (data / "offers.csv").write_text("id,brand,price\n1,a,3\n2,b,7\n")
     sampled = (*options, "--events", "offers.csv")
     text = cli("merge", "all.csv", *sampled, cwd=data).stderr
@@ -125,13 +125,19 @@ max = 100
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*FILES, "--budget", 9, "-o", "space.toml"), "is an input of this command"),
-        ((*FILES, "--budget", 9, "-o", "x.csv", "--ranges", "./x.csv"), "two outputs"),
-        ((*FILES, "--budget", 9, "--plot", "x.pdf"), "takes a file that ends in .png or .svg"),
-        (("none.csv", "--space", "space.toml", "--budget", 9), "none.csv"),
-        ((*FILES, "--budget", 0), "budget"),
-        ((*FILES, "--budget", 9, "--ranges", "ranges"), "unknown format"),
-        ((*FILES, "--budget", 9, "-o", "x.csv", "--redundant", "x.csv"), "two outputs"),
+        ((*FILES, "--max-ranges", 9, "-o", "space.toml"), "is an input of this command"),
+        (
+            (*FILES, "--max-ranges", 9, "-o", "x.csv", "--ranges", "./x.csv"),
+            "for two outputs",
+        ),
+        ((*FILES, "--max-ranges", 9, "--plot", "x.pdf"), "takes a file that ends in .png or .svg"),
+        (("none.csv", "--space", "space.toml", "--max-ranges", 9), "none.csv"),
+        ((*FILES, "--max-ranges", 0), "--max-ranges"),
+        ((*FILES, "--max-ranges", 9, "--ranges", "ranges"), "unknown format"),
+        (
+            (*FILES, "--max-ranges", 9, "-o", "x.csv", "--redundant", "x.csv"),
+            "for two outputs",
+        ),
     ],
 )
 def test_mistakes_are_named(cli, data, arguments, said):

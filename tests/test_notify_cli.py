@@ -131,10 +131,14 @@ def test_bad_rows_are_named_and_can_be_set_aside(cli, data, name, text, place):
 
 
 def test_wrong_use_is_explained(cli, data):
-    assert "did you mean 'dense'" in cli("notify", *FILES, "--algorithm", "dens", code=2).stderr
+    assert (
+        "'dens' is not one of 'dense'"
+        in cli("notify", *FILES, "--algorithm", "dens", code=2).stderr
+    )
     assert "epsilon is above 0" in cli("notify", *FILES, "--epsilon", 2, code=2).stderr
     assert "is an input" in cli("notify", *FILES, "-o", "objects.csv", code=2).stderr
     (data / "updates.csv").write_text("id,y,z\n")
     assert "unknown column 'z'" in cli("notify", *FILES, code=2).stderr
+    cli("notify", *FILES, "--ignore-unknown-columns")
     (data / "updates.csv").write_text("name,y\na,1\n")
     assert "'id'" in cli("notify", *FILES, code=2).stderr

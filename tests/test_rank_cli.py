@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from rangecast.cli.shedding import in_order
+from rangecast.cli.limit import in_order
 from rangecast.model.attributes import Timestamp
 from rangecast.rank.choose import INDEXES
 from rangecast.rank.shed import Budget
@@ -64,13 +64,13 @@ def test_every_index_gives_the_same_file(rank, index):
 
 
 def test_a_budget_an_event_and_a_second(rank):
-    assert lines(rank("--budget", "1")) == [one for one in EXACT if ",1," in one]
-    assert lines(rank("--budget", "3/s")) == [
+    assert lines(rank("--limit", "1")) == [one for one in EXACT if ",1," in one]
+    assert lines(rank("--limit", "3/s")) == [
         *("e1,1,apple,3", "e1,2,both,2"),  # of the first second: 3, 3 and the first 2
         "e2,1,apple,3",
         *("e3,1,any,0", "e4,1,cheap,1", "e4,2,any,0"),
     ]
-    assert lines(rank("--budget", "3/s", "--clock", "at")) == lines(rank("--budget", "3/s"))
+    assert lines(rank("--limit", "3/s", "--clock", "at")) == lines(rank("--limit", "3/s"))
 
 
 def budgeted(rank, order, monkeypatch, tmp_path):
@@ -86,7 +86,7 @@ def budgeted(rank, order, monkeypatch, tmp_path):
     monkeypatch.setattr("rangecast.cli.rank._PIECE", 1)
     texts = [f"e{i},2026-01-01T00:{i // 120:02}:{i // 2 % 60:02}.{i % 2},5,AAPL" for i in order]
     (tmp_path / "events.csv").write_text("\n".join(["id,at,price,symbol", *texts, ""]))
-    done = rank("--budget", "5/s", "--json")
+    done = rank("--limit", "5/s", "--json")
     (budget,) = budgets
     assert json.loads(done.stderr.splitlines()[-1])["in_order"] == budget.in_order
     return done.stdout.splitlines()[1:], budget
@@ -111,7 +111,7 @@ def test_nothing_is_lost_if_events_are_not_in_order(rank, monkeypatch, tmp_path)
     assert rows[:3] == ["e1,1,apple,3", "e1,2,both,2", "e1,3,cheap,1"]
     assert rows[-2:] == ["e598,1,apple,3", "e598,2,both,2"]
     assert budget.most_held > 300 * 5
-    done = rank("--budget", "5/s", "-o", "out.csv")
+    done = rank("--limit", "5/s", "-o", "out.csv")
     assert "events aren't in order of 'at', or lack it: answers wait for the last" in done.stderr
 
 
@@ -135,10 +135,10 @@ def test_an_event_that_is_no_event_is_not_out_of_order(tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["--budget", "0"], "a number such as 5, or 5000/s"),
-        (["--budget", "5/h"], "a number such as 5, or 5000/s"),
-        (["--budget", "5/s", "--clock", "price"], "is no timestamp of this space"),
-        (["--index", "slab"], "did you mean 'slabs'"),
+        (["--limit", "0"], "a number such as 5, or 5000/s"),
+        (["--limit", "5/h"], "a number such as 5, or 5000/s"),
+        (["--limit", "5/s", "--clock", "price"], "is no timestamp of this space"),
+        (["--index", "slab"], "'slab' is not one of 'auto'"),
     ],
 )
 def test_mistakes_are_told(rank, given, told):
@@ -148,7 +148,7 @@ def test_mistakes_are_told(rank, given, told):
 def test_bad_rows_are_set_aside_once(rank, tmp_path):
     events = tmp_path / "events.csv"
     events.write_text(EVENTS + "e5,2026-01-01T00:00:01,cheap,IBM\n")
-    assert lines(rank("--budget", "99/s", "--bad-rows", "bad.jsonl")) == EXACT
+    assert lines(rank("--limit", "99/s", "--bad-rows", "bad.jsonl")) == EXACT
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
 
 
@@ -160,10 +160,10 @@ def test_the_plan_is_told(rank):
 
 
 def test_why_tells_the_rank(cli, rank):
-    given = ["why", "--space", "s.toml", "--subscriptions", "subs.csv"]
-    given += ["--event", '{"price": 5, "symbol": "AAPL"}', "--subscription"]
-    done = cli(*given, "cheap")
+    given = ("why", '{"price": 5, "symbol": "AAPL"}', "subs.csv")
+    space = ("--space", "s.toml")
+    done = cli(*given, "cheap", *space)
     assert "rank: 3rd: score 1; 2 better ones hold this event" in done.stdout
-    place = json.loads(cli(*given, "both", "--relaxed", "--json").stdout)["rank"]
+    place = json.loads(cli(*given, "both", *space, "--relaxed", "--json").stdout)["rank"]
     assert (place["rank"], place["score"]) == (2, 1.5)
     assert place["verdict"] == "2nd: score 1.5; 1 better one holds some of this event"

@@ -11,6 +11,7 @@ from rangecast.cover import covered_by
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import cover
 from rangecast.spark.steps import cover as covering
+from rangecast.spark.subscriptions import encode
 from rangecast.workloads import generate
 from tests.adversarial import cases
 
@@ -76,7 +77,8 @@ def test_visitors_come_in_pieces_and_a_worker_holds_one_at_a_time(spark, monkeyp
     rows = np.arange(boxes.rows)
     table = pa.table({"id": rows, "seq": rows, "filter": filters})
     most = 100
-    judged, cut = covering._judged(spark.createDataFrame(table), space_of(2), most)
+    encoded, _ = encode(spark.createDataFrame(table), space_of(2))
+    judged, cut = covering._judged(encoded, 2, most)
     met = covering._with_visitors(judged.drop("kept"), judged.drop("kept"), 2, cut)
     pieces, compare = [], covering.earliest_coverers
 

@@ -9,8 +9,11 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    Engine,
+    EngineOption,
     IgnoreUnknown,
     Json,
+    Master,
     Output,
     Plot,
     Quiet,
@@ -31,24 +34,33 @@ def cover(
         typer.Option("--kept", help="Write the subscriptions to keep, with all their columns."),
     ] = None,
     plot: Plot = None,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write for each subscription what covers it: subscription, covered_by (empty: keep it).
+    """Write what covers each subscription: subscription, covered_by (empty: keep it).
 
     --kept writes those to keep as a file of subscriptions, which other commands take.
+
+    \b
+    Examples:
+      rangecast cover subscriptions.csv --space space.toml --kept kept.csv -o covered.csv
+      rangecast cover subscriptions.csv --space space.toml --plot cover.svg
     """
     import pyarrow as pa
 
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
+    from rangecast.cli.spark import check_master
     from rangecast.cover.batch import covered_by
     from rangecast.model.files import BATCH_ROWS
     from rangecast.model.subset import rows_of
     from rangecast.report.cover import draw, redundancy
 
+    check_master(engine, master)
     with Run.started(
         output,
         reads=[subscriptions, space],
@@ -61,8 +73,15 @@ def cover(
     ) as run:
         where = run.space(space)
         boxes = run.subscriptions(subscriptions, where)
-        with run.task("comparing"):
-            above = covered_by(boxes)
+        if engine == Engine.LOCAL:
+            with run.task("comparing"):
+                above = covered_by(boxes)
+        else:
+            from rangecast.spark.steps.cover import covered_rows
+
+            session = run.spark(master)
+            with run.task("comparing on Spark"):
+                above = covered_rows(session, boxes)
         coverers = pa.array(above, mask=above < 0)
         schema = pa.schema([("subscription", boxes.ids.type), ("covered_by", boxes.ids.type)])
         with run.writer(schema) as writer:
@@ -71,7 +90,7 @@ def cover(
                 by = boxes.ids.take(coverers.slice(first, BATCH_ROWS))
                 writer.write(pa.record_batch([names, by], schema=schema))
         if kept is not None:
-            run.write(rows_of(subscriptions, boxes.ids.filter(pa.array(above < 0))), kept)
+            run.write(rows_of(run.file(subscriptions), boxes.ids.filter(pa.array(above < 0))), kept)
         found = redundancy(where, boxes, above)
         if plot is not None:
             draw(plot, found)

@@ -51,8 +51,10 @@ _DROPPED, _ADDED = 10, 4
 
 
 def demo(
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 10_000,
-    events: Annotated[int, typer.Option("--events", min=1)] = 200_000,
+    subscriptions: Annotated[
+        int, typer.Option("--subscriptions", min=1, help="Number of saved searches.")
+    ] = 10_000,
+    events: Annotated[int, typer.Option("--events", min=1, help="Number of quotes.")] = 200_000,
     seed: Seed = 1,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")] = Path(
         "out"
@@ -61,7 +63,11 @@ def demo(
 ) -> None:
     """Generate the market example on Spark, match it as a batch and as a stream, rank, prove all.
 
-    What comes out is shown in a page, report.html. What an earlier demo wrote there is replaced.
+    The result is shown in a page, report.html. What an earlier demo wrote there is replaced.
+
+    \b
+    Examples:
+      rangecast demo --events 200000 --subscriptions 10000 -o out
     """
     from rangecast.cli.run import Run
 

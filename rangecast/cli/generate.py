@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
 
-from rangecast.cli.options import Json, Quiet, Seed
+from rangecast.cli.options import Format, Json, Quiet, Seed
 
 if TYPE_CHECKING:
     from rangecast.workloads import Generator
-
-
-class Format(Enum):
-    """The file formats that can be written."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSONL = "jsonl"
-    ARROW = "arrow"
 
 
 class _Workloads(TyperGroup):
@@ -65,7 +55,9 @@ def _command(generator: Generator) -> Any:
     what = [_option(one) for one in generator.parameters.values()]
     run.__signature__ = inspect.Signature([*what, *where])  # type: ignore[attr-defined]
     made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    example = f"rangecast generate {generator.name} --seed 1 -o data"
     text = f"{inspect.getdoc(generator.function)}\n\nFrom: {generator.source}."
+    text += f"\n\n\b\nExamples:\n  {example}"
     made.command(generator.name, help=text, short_help=generator.description)(run)
     return typer.main.get_command(made)
 
@@ -110,7 +102,7 @@ def _write(
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{output}: can't be written: {error.strerror}") from None
-        tables = {f"{table}.{kind.value}": rows for table, rows in made.tables.items()}
+        tables = {f"{table}.{kind}": rows for table, rows in made.tables.items()}
         names = [*tables, "space.toml"]
         if not overwrite:
             _check_ours(output, names)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from rangecast.cli import (
     cover,
@@ -24,15 +27,43 @@ from rangecast.cli import (
 )
 from rangecast.errors import RangecastError
 
+_COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
+    "match": (match.match, "Find the subscriptions that hold each event."),
+    "rank": (rank.rank, "Find the k best subscriptions of each event."),
+    "cover": (cover.cover, "Find the subscriptions that others make redundant."),
+    "merge": (merge.merge, "Sum subscriptions up into a few ranges."),
+    "notify": (notify.notify, "Keep top-k lists up to date with the fewest messages."),
+    "why": (why.why, "Explain why a subscription holds an event, or doesn't."),
+    "verify": (verify.verify, "Prove that a result of matching is right."),
+    "report": (report.report, "Make a page of a result of matching."),
+    "generate": (generate.app, "Make data to try: events, subscriptions, their space."),
+    "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
+    "demo": (demo.demo, "Run the market example on Spark, from data to a page."),
+}
+"""In the order of help, and what that lists: a line of 80 characters. The docstrings say more."""
+
+
+class _InOrder(TyperGroup):
+    """Lists all commands in one order; typer lists groups last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+
 app = typer.Typer(
     name="rangecast",
+    cls=_InOrder,
     help="Content-based publish/subscribe over ranges: which subscriptions hold an event?",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for _name, (_command, _text) in _COMMANDS.items():
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name, short_help=_text)
+    else:
+        app.command(_name, short_help=_text)(_command)
 
 
 def _version(wanted: bool) -> None:
@@ -48,26 +79,6 @@ def _root(
     ),
 ) -> None:
     pass
-
-
-# What `--help` lists has a line of 80 characters; the docstrings say more.
-app.add_typer(
-    generate.app,
-    name="generate",
-    short_help="Make data to try: events, subscriptions, their space.",
-)
-app.command("match", short_help="Find the subscriptions that hold each event.")(match.match)
-app.command("rank", short_help="Find the k best subscriptions of each event.")(rank.rank)
-app.command("merge", short_help="Sum subscriptions up into a few ranges.")(merge.merge)
-app.command("notify", short_help="Keep top-k lists up to date with the fewest messages.")(
-    notify.notify
-)
-app.command("cover", short_help="Find the subscriptions that others make redundant.")(cover.cover)
-app.command("why", short_help="Explain why a subscription holds an event, or doesn't.")(why.why)
-app.command("verify", short_help="Prove that a result of matching is right.")(verify.verify)
-app.command("report", short_help="Make a page of a result of matching.")(report.report)
-app.command("demo", short_help="Run the market example on Spark, from data to a page.")(demo.demo)
-app.add_typer(pipeline.app, name="pipeline")
 
 
 def main() -> None:

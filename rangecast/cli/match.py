@@ -8,16 +8,19 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    Engine,
+    EngineOption,
     EventsFile,
+    ExplainPlan,
     IgnoreUnknown,
     Json,
     Master,
+    MatchIndex,
     Nan,
     Output,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
-    at_least,
 )
 from rangecast.model.attributes import NanMeaning
 
@@ -35,46 +38,44 @@ def match(
     space: SpaceFile,
     output: Output = "-",
     index: Annotated[
-        str,
-        typer.Option("--index", help="auto, scan, vcr, hilbert, rtree, slabs or cells."),
-    ] = "auto",
+        MatchIndex, typer.Option("--index", help="The structure; auto suits it to the set.")
+    ] = MatchIndex.AUTO,
     threads: Annotated[
         int | None,
         typer.Option(
-            "--threads",
-            callback=at_least(0),
-            help="Threads that match, by default 1; 0 is one a core.",
+            "--threads", min=0, help="Number of matching threads (default 1; 0 = one per core)."
         ),
     ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", help="local, or spark: the workers of --master match.")
-    ] = "local",
+    engine: EngineOption = Engine.LOCAL,
     master: Master = None,
-    explain_plan: Annotated[
-        bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
-    ] = False,
+    explain_plan: ExplainPlan = False,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write every pair of an event and a subscription that holds it: event, subscription."""
+    """Write every pair of an event and a subscription that holds it: event, subscription.
+
+    \b
+    Examples:
+      rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
+      cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads 0
+    """
     import os
 
     import pyarrow as pa
 
     from rangecast.cli.answer import Answer, answer_events
     from rangecast.cli.run import Run
-    from rangecast.cli.spark import check_engine
+    from rangecast.cli.spark import check_master
     from rangecast.errors import UsageError
-    from rangecast.match.choose import build, check_index, choose
+    from rangecast.match.choose import build, choose
     from rangecast.match.ordered import stream_ordered
 
-    check_engine(engine, master)
-    check_index(index)
-    if threads is not None and engine == "spark":
-        raise UsageError("--threads is for --engine local; Spark's are said by --master local[N]")
+    check_master(engine, master)
+    if threads is not None and engine == Engine.SPARK:
+        raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
     workers = 1 if threads is None else threads or os.cpu_count() or 1
     facts: dict[str, object] = {"threads": workers}
 
@@ -90,7 +91,8 @@ def match(
 
     def on_spark(boxes: Boxes, name: str, where: Space) -> Answer:
         from rangecast.spark import prepare
-        from rangecast.spark.steps.in_order import match_in_order, named_by_row
+        from rangecast.spark.steps.in_order import match_in_order
+        from rangecast.spark.subscriptions import named_by_row
 
         session = run.spark(master)
         prepared = prepare(session, named_by_row(boxes), where, index=name)
@@ -101,7 +103,9 @@ def match(
         facts.update(index=plan.name, plan=plan.why)
         if explain_plan:
             run.say(f"plan: {plan.name}: {plan.why}")
-        return local(boxes, plan.name) if engine == "local" else on_spark(boxes, plan.name, where)
+        return (
+            local(boxes, plan.name) if engine == Engine.LOCAL else on_spark(boxes, plan.name, where)
+        )
 
     with Run.started(
         output,

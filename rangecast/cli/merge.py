@@ -9,15 +9,17 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    Engine,
+    EngineOption,
     IgnoreUnknown,
     Json,
+    Master,
     Nan,
     Output,
     Plot,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
-    at_least,
 )
 from rangecast.model.attributes import NanMeaning
 
@@ -34,13 +36,12 @@ _MOST_EVENTS = 20_000
 def merge(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
-    budget: Annotated[
-        int,
-        typer.Option("--budget", callback=at_least(1), help="Ranges that a summary may have."),
+    max_ranges: Annotated[
+        int, typer.Option("--max-ranges", min=1, help="Ranges that a summary may have.")
     ],
     events: Annotated[
         Path | None,
-        typer.Option("--events", help="Sample events: what passes falsely is measured on them."),
+        typer.Option("--events", help="Sample events, to measure what passes in vain; - is stdin."),
     ] = None,
     output: Output = "-",
     ranges: Annotated[
@@ -54,12 +55,17 @@ def merge(
         ),
     ] = None,
     plot: Plot = None,
-    most: Annotated[
-        int, typer.Option("--attributes", min=1, help="Try 1 to this many attributes.")
+    max_attributes: Annotated[
+        int, typer.Option("--max-attributes", min=1, help="Try 1 to this many attributes.")
     ] = 4,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Ranges that one subscription may have.")
+        int,
+        typer.Option(
+            "--ranges-per-subscription", min=1, help="Ranges that one subscription may have."
+        ),
     ] = 64,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
@@ -68,20 +74,29 @@ def merge(
 ) -> None:
     """Sum subscriptions up into ranges: write what each setting costs and lets through.
 
-    A summary may let too much through, never too little. One row a setting: its attributes, bits
-    and cells; its ranges before and within the budget; the share of the space that they hold; how
-    many sample events pass and how many of these a subscription matches; the one to take.
+    A summary may let too much through, never too little. One row per setting: its attributes, bits
+    and cells; its ranges, before and after they were joined to meet --max-ranges; the share of the
+    space that they hold; how many sample events pass and how many of these a subscription matches;
+    whether it is the one to take.
 
-    Of the one to take, --ranges writes the ranges, and --redundant the subscriptions that others
-    hold together: the ranges are the same without them.
+    Of the one to take, --ranges writes the ranges, and --redundant the subscriptions that add
+    nothing to those before them: the ranges are the same without them.
+
+    \b
+    Examples:
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 -o settings.csv
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 \\
+          --events events.csv --ranges ranges.parquet --plot trade.svg
     """
     import pyarrow as pa
 
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
+    from rangecast.cli.spark import check_master
     from rangecast.merge import trade
     from rangecast.report.merge import draw, table_of
 
+    check_master(engine, master)
     with Run.started(
         output,
         reads=[subscriptions, space, events],
@@ -96,9 +111,21 @@ def merge(
         where = run.space(space)
         boxes = run.subscriptions(subscriptions, where)
         sample = None if events is None else _sample(run, events, where, boxes)
+        union = None
+        if engine == Engine.SPARK:
+            from rangecast.spark.steps.merge import union_by_workers
+
+            union = union_by_workers(run.spark(master), boxes, limit)
         with run.task("trying settings") as advance:
             found = trade.recommend(
-                boxes, where, budget, sample, most=most, limit=limit, progress=advance
+                boxes,
+                where,
+                max_ranges,
+                sample,
+                most=max_attributes,
+                limit=limit,
+                union=union,
+                progress=advance,
             )
         best, cells = found.best, found.summary.cells
         table = table_of(found)
@@ -113,9 +140,9 @@ def merge(
             run.write(pa.table({"subscription": needless}), redundant)
             details.append(f"{len(needless):,} of them add nothing to those before them")
         if plot is not None:
-            draw(plot, found, budget)
+            draw(plot, found, max_ranges)
         if not found.is_worth_it:
-            details[-1] += _verdict(found, has_more=most < len(where))
+            details[-1] += _verdict(found, has_more=max_attributes < len(where))
         facts = {
             "subscriptions": boxes.rows,
             "events": best.events,
@@ -178,7 +205,7 @@ def _verdict(found: Recommendation, *, has_more: bool) -> str:
         return f"{text}; subscriptions match {asked_for:.1%} of them, and must get them"
     remedies = []
     if any(one.all_ranges > one.ranges for one in found.outcomes):
-        remedies.append("a larger --budget")
+        remedies.append("a larger --max-ranges")
     if has_more:
-        remedies.append("more --attributes")
+        remedies.append("a larger --max-attributes")
     return f"{text}; {' or '.join(remedies)} may hold more back" if remedies else text

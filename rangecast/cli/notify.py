@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.options import BadRowsFile, Json, Output, Quiet, at_least
+from rangecast.cli.options import Algorithm, BadRowsFile, IgnoreUnknown, Json, Output, Quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,99 +19,111 @@ if TYPE_CHECKING:
 
 
 def notify(
-    objects: Annotated[Path, typer.Argument(help="Objects: id, x, y.")],
+    objects: Annotated[Path, typer.Argument(help="Objects: id, x, y; - is stdin.")],
     updates: Annotated[
         Path,
         typer.Argument(
-            help="Updates in order: id, y and perhaps x. No y deletes; with an x, a new id is "
-            "inserted and a known one moved."
+            help="Updates in order: id, y and optionally x. Without a y the object is deleted; "
+            "with an x, a new id is inserted and a known one moved. - is stdin."
         ),
     ],
     interests: Annotated[
-        Path, typer.Argument(help="Interests: id, x_lo, x_hi and perhaps k; null is unbounded.")
+        Path,
+        typer.Argument(
+            help="Interests: id, x_lo, x_hi and optionally k; null is unbounded. - is stdin."
+        ),
     ],
     k: Annotated[
         int,
         typer.Option(
-            "-k", callback=at_least(1, 1 << 16), help="Objects in a list, where none is given."
+            "--top",
+            "-k",
+            min=1,
+            max=1 << 16,
+            help="Number of objects per list, for interests without a k.",
         ),
     ] = 10,
     algorithm: Annotated[
-        str,
+        Algorithm,
         typer.Option(
             "--algorithm",
             help="dense: from the objects alone; sparse: fewer messages, knowing the interests; "
-            "batch: as sparse, and only what the end of each batch needs.",
+            "batch: like sparse, and only what the end of each batch needs.",
         ),
-    ] = "sparse",
+    ] = Algorithm.SPARSE,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="1/k to 1: fewer messages, some of them in vain."),
+        typer.Option("--epsilon", help="0 < e <= 1: fewer messages, a few of them unnecessary."),
     ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
-            "--batch-size",
-            callback=at_least(1),
-            help="Updates in a batch, for --algorithm batch; by default 1000.",
+            "--batch-size", min=1, help="Updates per batch (default 1000), for --algorithm batch."
         ),
     ] = None,
     sketch: Annotated[
         int | None,
-        typer.Option(
-            "--sketch",
-            callback=at_least(1),
-            help="Know the interests only as so many rectangles.",
-        ),
+        typer.Option("--sketch", min=1, help="Approximate the interests by this many rectangles."),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Apply all messages and compare every list with a new one."),
+        typer.Option(
+            "--check", help="Apply all messages, and compare every list with a recomputation."
+        ),
     ] = False,
     output: Output = "-",
     bad_rows: BadRowsFile = None,
+    ignore_unknown: IgnoreUnknown = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the messages of all updates: seq, position, object, x, y and whom they reach.
+    """Write the messages that keep top-k lists up to date: seq, position, object, x, y and tile.
 
     An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r <
     right_outer. Messages are applied in the order of seq, the row of the update (or the number of
     the batch), and position.
+
+    \b
+    Examples:
+      rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
+      rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
     """
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
-    from rangecast.errors import UsageError, one_of
+    from rangecast.errors import UsageError
     from rangecast.notify import tables
-    from rangecast.notify.board import ALGORITHMS, Board
+    from rangecast.notify.board import Board
     from rangecast.notify.subscriber import Lists
 
-    known = (*ALGORITHMS, "batch")
-    if algorithm not in known:
-        raise UsageError(f"no algorithm {algorithm!r}: {one_of(algorithm, known)}")
-    if batch_size is not None and algorithm != "batch":
+    if batch_size is not None and algorithm != Algorithm.BATCH:
         raise UsageError(
             f"--batch-size is for --algorithm batch, and the algorithm is {algorithm}\n"
             "  to do: pass --algorithm batch, or leave out --batch-size"
         )
-    size = (batch_size or _BATCH) if algorithm == "batch" else None
+    size = (batch_size or _BATCH) if algorithm == Algorithm.BATCH else None
     with Run.started(
         output,
         reads=[objects, updates, interests],
         bad_rows=bad_rows,
+        ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,
     ) as run:
+        objects, updates, interests = map(run.file, (objects, updates, interests))
         kind = tables.common_id_type(objects, updates)
-        things = tables.read_objects(objects, kind, run.bad)
+        things = tables.read_objects(objects, kind, run.bad, ignore_unknown=ignore_unknown)
         with run.task("reading interests") as advance:
-            wanted, largest = tables.read_interests(interests, run.bad, advance)
-        paints = "dense" if algorithm == "dense" else "sparse"
+            wanted, largest = tables.read_interests(
+                interests, run.bad, advance, ignore_unknown=ignore_unknown
+            )
+        paints = "dense" if algorithm == Algorithm.DENSE else "sparse"
         most = max(k, largest)
         board = Board(most, things, wanted, algorithm=paints, epsilon=epsilon, sketch=sketch)
         lists = Lists.now(board.objects, board.interests, board.k) if check else None
         schema = tables.message_schema(kind)
-        given = tables.read_updates(updates, kind, board.has, run.bad)
+        given = tables.read_updates(
+            updates, kind, board.has, run.bad, ignore_unknown=ignore_unknown
+        )
         count = batches = 0
         with run.writer(schema) as writer, run.task("painting updates") as advance:
             for painted, messages, seq in _painted(board, given, size):

@@ -1,8 +1,12 @@
-"""Options that several commands share: each is declared once."""
+"""Options and arguments that several commands share: each is declared once.
+
+What an option can choose from is an Enum, so that help lists it and the shell completes it. The
+structures register themselves in modules that load NumPy, which `--help` doesn't; a test compares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +15,54 @@ import typer
 from rangecast.model.attributes import NanMeaning
 
 
-def at_least(least: int, most: int | None = None) -> Callable[[int | None], int | None]:
-    """Return the check of a number that an option takes; it says what was given."""
+class MatchIndex(StrEnum):
+    """`auto`, and the keys of `match.choose.INDEXES`."""
 
-    def check(value: int | None) -> int | None:
-        if value is not None and (value < least or (most is not None and value > most)):
-            limits = f"at least {least}" if most is None else f"{least} to {most}"
-            raise typer.BadParameter(f"takes a number, {limits}; given: {value}")
-        return value
+    AUTO = "auto"
+    SCAN = "scan"
+    VCR = "vcr"
+    HILBERT = "hilbert"
+    RTREE = "rtree"
+    SLABS = "slabs"
+    CELLS = "cells"
 
-    return check
+
+class RankIndex(StrEnum):
+    """`auto`, and the keys of `rank.choose.INDEXES`."""
+
+    AUTO = "auto"
+    SCAN = "scan"
+    SEGMENT = "segment"
+    INTERVAL = "interval"
+    INTERVAL_ENDS = "interval-ends"
+    RTREE = "rtree"
+    IR = "ir"
+    SOPT = "sopt"
+    SLABS = "slabs"
+
+
+class Algorithm(StrEnum):
+    """Those of `notify.board.ALGORITHMS`, and `batch`."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    BATCH = "batch"
+
+
+class Format(StrEnum):
+    """The file formats of `model.files.SUFFIXES`."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSONL = "jsonl"
+    ARROW = "arrow"
+
+
+class Engine(StrEnum):
+    """What runs the kernels."""
+
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 def _picture(path: Path | None) -> Path | None:
@@ -31,13 +73,20 @@ def _picture(path: Path | None) -> Path | None:
 
 
 EventsFile = Annotated[
-    Path, typer.Argument(help="Events: .csv, .jsonl, .parquet or .arrow, a column an attribute.")
+    Path,
+    typer.Argument(
+        help="Events, one column per attribute: .csv, .jsonl, .parquet, .arrow, or - for stdin."
+    ),
 ]
 SubscriptionsFile = Annotated[
     Path,
-    typer.Argument(help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi."),
+    typer.Argument(
+        help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin."
+    ),
 ]
-SpaceFile = Annotated[Path, typer.Option("--space", help="The space: a TOML file of attributes.")]
+SpaceFile = Annotated[
+    Path, typer.Option("--space", help="The space: a TOML file of attributes; - is stdin.")
+]
 Output = Annotated[
     str,
     typer.Option("--output", "-o", help="Result file, format by suffix; - is CSV on stdout."),
@@ -51,22 +100,27 @@ BadRowsFile = Annotated[
     typer.Option("--bad-rows", help="Set bad rows aside in this file and go on with the rest."),
 ]
 IgnoreUnknown = Annotated[
-    bool,
-    typer.Option("--ignore-unknown-columns", help="Pass over columns that mean nothing here."),
+    bool, typer.Option("--ignore-unknown-columns", help="Ignore unknown columns.")
 ]
 Nan = Annotated[
     NanMeaning, typer.Option("--nan", help="Refuse NaN in events, or read it as a missing value.")
+]
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")
+]
+ExplainPlan = Annotated[
+    bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
 ]
 Json = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Give the summary as JSON: on stdout, or on stderr where the result is on stdout.",
+        help="Print the summary as JSON: on stdout, or on stderr if the result is on stdout.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
 Master = Annotated[
     str | None,
-    typer.Option("--master", help="Where Spark runs: local[*], or a cluster's URL."),
+    typer.Option("--master", help="Where Spark runs: local[*] (default), or a cluster's URL."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same data.")]

@@ -21,7 +21,12 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a pipeline to its end, or until Ctrl-C; it may be started again where it was."""
+    """Run a pipeline to its end, or until Ctrl-C; it can be started again where it stopped.
+
+    \b
+    Examples:
+      rangecast pipeline run pipeline.toml --master 'local[4]'
+    """
     from rangecast.cli.output import counted
     from rangecast.cli.progress import StreamProgress
     from rangecast.cli.run import Run
@@ -57,15 +62,24 @@ def backfill(
     space: SpaceFile,
     time: Annotated[
         str | None,
-        typer.Option("--time", help="The column that dates an event; else the space's first."),
+        typer.Option(
+            "--time", help="The column with the time of an event (default: the first timestamp)."
+        ),
     ] = None,
-    samples: Annotated[int, typer.Option("--samples", min=0, help="Events to show.")] = 5,
+    samples: Annotated[
+        int, typer.Option("--samples", min=0, help="Number of matching events to show.")
+    ] = 5,
     output: Output = "-",
     master: Master = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write how often a filter would have matched, by day: day, events, matches, bad_rows."""
+    """Write how often a filter would have matched, by day: day, events, matches, bad_rows.
+
+    \b
+    Examples:
+      rangecast pipeline backfill events.csv --filter 'price < 10' --space space.toml
+    """
     import json
 
     import pyarrow as pa

@@ -8,16 +8,19 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    Engine,
+    EngineOption,
     EventsFile,
+    ExplainPlan,
     IgnoreUnknown,
     Json,
     Master,
     Nan,
     Output,
     Quiet,
+    RankIndex,
     SpaceFile,
     SubscriptionsFile,
-    at_least,
 )
 from rangecast.model.attributes import NanMeaning
 
@@ -34,40 +37,32 @@ def rank(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     k: Annotated[
-        int,
-        typer.Option("-k", callback=at_least(1), help="How many subscriptions an event gets."),
+        int, typer.Option("--top", "-k", min=1, help="Number of subscriptions per event.")
     ] = 10,
     relaxed: Annotated[
         bool,
-        typer.Option("--relaxed", help="One attribute is enough; rank by the weights that hold."),
+        typer.Option(
+            "--relaxed", help="One attribute is enough; rank by the sum of the weights that hold."
+        ),
     ] = False,
-    budget: Annotated[
+    limit: Annotated[
         str | None,
         typer.Option(
-            "--budget",
-            help="At most so many notifications, best first: 5 an event, or 5000/s a second. By "
-            "second, events in order of time need the least memory.",
+            "--limit",
+            help="Limit on notifications, best first: 5 per event, or 5000/s. A limit per second "
+            "needs the least memory if events are in order of time.",
         ),
     ] = None,
     clock: Annotated[
         str | None,
-        typer.Option("--clock", help="The timestamp that a budget per second goes by."),
+        typer.Option("--clock", help="The timestamp that a limit per second goes by."),
     ] = None,
     index: Annotated[
-        str,
-        typer.Option(
-            "--index",
-            help="auto (slabs), scan, segment, interval, interval-ends, rtree, ir, sopt or slabs. "
-            "Events are points here; spans are for Python, and take slabs.",
-        ),
-    ] = "auto",
-    engine: Annotated[
-        str, typer.Option("--engine", help="local, or spark: the workers of --master rank.")
-    ] = "local",
+        RankIndex, typer.Option("--index", help="The structure; auto takes slabs.")
+    ] = RankIndex.AUTO,
+    engine: EngineOption = Engine.LOCAL,
     master: Master = None,
-    explain_plan: Annotated[
-        bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")
-    ] = False,
+    explain_plan: ExplainPlan = False,
     output: Output = "-",
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -75,21 +70,26 @@ def rank(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the k best subscriptions of each event: event, rank, subscription, score."""
+    """Write the k best subscriptions of each event: event, rank, subscription, score.
+
+    \b
+    Examples:
+      rangecast rank events.csv subscriptions.csv --space space.toml --top 3 -o best.csv
+      rangecast rank events.csv subscriptions.csv --space space.toml --limit 5000/s
+    """
     import pyarrow as pa
 
     from rangecast.cli.answer import Answer, answer_events
+    from rangecast.cli.limit import clock_of, in_order, per_second, read_limit
     from rangecast.cli.run import Run
-    from rangecast.cli.shedding import clock_of, in_order, per_second, read_budget
-    from rangecast.cli.spark import check_engine
-    from rangecast.rank.choose import build, check_index, choose
+    from rangecast.cli.spark import check_master
+    from rangecast.rank.choose import build, choose
     from rangecast.rank.shed import Budget, seconds_of
 
-    check_engine(engine, master)
-    check_index(index)
-    limit, by_second = read_budget(budget, clock)
-    k = k if limit is None else min(k, limit)
-    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "budget": budget}
+    check_master(engine, master)
+    most, by_second = read_limit(limit, clock)
+    k = k if most is None else min(k, most)
+    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "limit": limit}
 
     def local(boxes: Boxes, name: str, axis: int | None) -> Answer:
         ranker = build(boxes, name, relaxed=relaxed)
@@ -107,7 +107,8 @@ def rank(
 
     def on_spark(boxes: Boxes, name: str, axis: int | None, where: Space) -> Answer:
         from rangecast.spark import prepare_ranking
-        from rangecast.spark.steps.in_order import named_by_row, rank_in_order
+        from rangecast.spark.steps.in_order import rank_in_order
+        from rangecast.spark.subscriptions import named_by_row
 
         session = run.spark(master)
         rows = named_by_row(boxes)
@@ -120,19 +121,19 @@ def rank(
         if explain_plan:
             run.say(f"plan: {plan.name}: {plan.why}")
         axis = clock_of(where, clock) if by_second else None
-        if engine == "local":
+        if engine == Engine.LOCAL:
             answer = local(boxes, plan.name, axis)
         else:
             answer = on_spark(boxes, plan.name, axis, where)
-        if limit is None or axis is None:
+        if most is None or axis is None:
             return answer
-        ordered = facts["in_order"] = in_order(events, where.attributes[axis])
+        ordered = facts["in_order"] = in_order(run.file(events), where.attributes[axis])
         if not ordered:
             name = where.names[axis]
             run.say(
                 f"events aren't in order of {name!r}, or lack it: answers wait for the last one"
             )
-        shedding = Budget(limit, in_order=ordered)
+        shedding = Budget(most, in_order=ordered)
         return lambda batches: per_second(answer(batches), shedding)
 
     with Run.started(

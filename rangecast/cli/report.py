@@ -27,15 +27,16 @@ def report(
     events: EventsFile,
     subscriptions: SubscriptionsFile,
     result: Annotated[
-        Path, typer.Argument(help="What was found: event and subscription, or subscriptions.")
+        Path,
+        typer.Argument(help="The result: event and subscription, or subscriptions; - is stdin."),
     ],
     space: SpaceFile,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The page to write; - is stdout.")
+    ] = Path("report.html"),
     map_of: Annotated[
         str | None,
-        typer.Option("--map", help="Two attributes to draw a map of: price,risk."),
+        typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
     ] = None,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -46,8 +47,13 @@ def report(
     """Write a page: who gets matches, which events nobody wanted, where the hot regions are.
 
     One file that needs nothing beside it. `rangecast verify` says whether the result is right.
+
+    \b
+    Examples:
+      rangecast report events.csv subscriptions.csv matches.csv --space space.toml -o page.html
     """
     from rangecast.cli.run import Run
+    from rangecast.cli.stdin import is_pipe
     from rangecast.errors import FileError
     from rangecast.model.files import read_batches
     from rangecast.report.facts import MatchReport
@@ -68,7 +74,7 @@ def report(
         source = run.events(events, where)
         boxes = run.subscriptions(subscriptions, where)
         batches = run.batches("reading events", source)
-        found = (data for _, data in read_batches(result))
+        found = (data for _, data in read_batches(run.file(result)))
         counted = tally(batches, boxes, where, found, map_of=shown)
         page = match_page(
             MatchReport(
@@ -84,10 +90,13 @@ def report(
                 region=counted.region(),
             )
         )
-        try:
-            output.write_text(page, encoding="utf-8")
-        except OSError as error:
-            raise FileError(f"{output}: can't be written: {error.strerror}") from None
+        if is_pipe(output):
+            print(page)
+        else:
+            try:
+                output.write_text(page, encoding="utf-8")
+            except OSError as error:
+                raise FileError(f"{output}: can't be written: {error.strerror}") from None
         matches = int(counted.per_event.sum())
         facts = {"events": len(counted.per_event), "matches": matches, "output": output}
         run.done(f"{output}: {matches:,} matches", len(counted.per_event), facts)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -31,7 +32,8 @@ from rangecast.cli.output import (
     progress,
     taken,
 )
-from rangecast.errors import BadRowError, FileError
+from rangecast.cli.stdin import NAME, copy_stdin, is_pipe
+from rangecast.errors import BadRow, BadRowError, FileError, RangecastError, UsageError
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile, Events
@@ -46,6 +48,19 @@ if TYPE_CHECKING:
     from rangecast.kernels.jit import Compiling
 
 File = str | Path | None
+
+
+class _BadRows(BadRows):
+    """Names stdin as such, not by the file that holds a copy of it."""
+
+    def __init__(self, path: File, copies: list[str]):
+        super().__init__(path)
+        self._copies = copies
+
+    def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
+        if self._writer is not None and bad.source in self._copies:
+            bad = replace(bad, source=NAME)
+        super().add(bad, data)
 
 
 class _Summary(NamedTuple):
@@ -70,6 +85,8 @@ class Run:
     _bars: Progress
     _compiled: Compiling
     _closing: ExitStack
+    _copies: list[str]
+    """The file that holds a copy of stdin, once it was read."""
     warnings: list[str] = field(default_factory=list)
     _began: float = field(default_factory=time.perf_counter)
     _summary: _Summary | None = None
@@ -99,31 +116,36 @@ class Run:
         written = [output, bad_rows, *tables]
         _check_files([*written, *pictures], reads)
         for table in written:
-            if table is not None and str(table) != "-":
+            if table is not None and not is_pipe(table):
                 format_of(table)  # refused before the work, not after it
         if any(pictures):
             need_matplotlib()
-        on_stdout = any(str(table) == "-" for table in written)
+        if [*map(is_pipe, reads)].count(True) > 1:
+            raise UsageError("- is given for several inputs, and there is only one stdin")
+        on_stdout = any(map(is_pipe, [*written, *pictures]))
         silent = quiet or as_json
+        copies: list[str] = []
         try:
             with (
-                BadRows(bad_rows) as bad,
+                _BadRows(bad_rows, copies) as bad,
                 compiling(quiet=silent) as compiled,
                 ExitStack() as closing,
             ):
                 bars = progress(quiet=silent, on_stdout=on_stdout)
                 closing.callback(bars.stop)
                 options = (output, bad_rows, as_json, quiet, ignore_unknown, nan)
-                run = cls(*options, bad, on_stdout, bars, compiled, closing)
+                run = cls(*options, bad, on_stdout, bars, compiled, closing, copies)
                 yield run
         except BrokenPipeError:  # whoever reads stdout went away, as `head` does: no fault
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
-        except BadRowError as error:
-            if not reads:
-                raise
-            remedy = f"{error.bad.remedy}, or set bad rows aside with --bad-rows FILE"
-            raise BadRowError(replace(error.bad, remedy=remedy)) from None
+        except RangecastError as error:
+            if isinstance(error, BadRowError) and reads:
+                remedy = f"{error.bad.remedy}, or set bad rows aside with --bad-rows FILE"
+                error = BadRowError(replace(error.bad, remedy=remedy))
+            for copy in copies:
+                error.args = tuple(str(text).replace(copy, NAME) for text in error.args)
+            raise error from None
         run._tell()
 
     @property
@@ -131,15 +153,24 @@ class Run:
         """Whether nothing is said to a person."""
         return self.quiet or self.as_json
 
+    def file(self, path: Path) -> Path:
+        """Return the file to read for one that was given: of stdin, a copy."""
+        if not is_pipe(path):
+            return path
+        if not self._copies:
+            folder = self._closing.enter_context(TemporaryDirectory(prefix="rangecast-"))
+            self._copies.append(str(copy_stdin(Path(folder))))
+        return Path(self._copies[0])
+
     def space(self, path: Path) -> Space:
         """Read the space."""
-        return Space.load(path)
+        return Space.load(self.file(path))
 
     def subscriptions(self, path: Path, space: Space) -> Boxes:
         """Read all subscriptions of a file."""
         with self.task("reading subscriptions") as advance:
             return read_subscriptions(
-                path,
+                self.file(path),
                 space,
                 bad_rows=self.bad,
                 ignore_unknown=self.ignore_unknown,
@@ -152,7 +183,7 @@ class Run:
         again   whether it was read before: its bad rows and warnings are known then
         """
         events = EventFile(
-            path,
+            self.file(path),
             space,
             bad_rows=KeptRows() if again else self.bad,
             nan=self.nan,
@@ -254,11 +285,11 @@ class Run:
 def _check_files(written: Sequence[File], given: Sequence[File]) -> None:
     """Refuse to write over what is being read, or two things into one file."""
     named = [Path(path) for path in written if path is not None]
+    inputs = [Path(path) for path in given if path is not None]
     for path in named:
-        for one in given:
-            if one is not None and path.exists() and Path(one).exists() and path.samefile(one):
-                raise FileError(f"{path}: is an input of this command; write to another file")
+        if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
+            raise FileError(f"{path}: is an input of this command; write to another file")
     resolved = [path.resolve() for path in named]
     for path in named:
         if resolved.count(path.resolve()) > 1:
-            raise FileError(f"{path}: two outputs can't be written to one file; name another file")
+            raise FileError(f"{path}: is given for two outputs; name another file for one of them")

@@ -12,6 +12,7 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
+    MatchIndex,
     Nan,
     Quiet,
     SpaceFile,
@@ -35,25 +36,22 @@ def verify(
     subscriptions: Annotated[
         Path,
         typer.Argument(
-            help="Subscriptions: a file, a snapshot, or a folder of numbered snapshots."
+            help="Subscriptions: a file, a snapshot, or a folder of numbered snapshots; - is stdin."
         ),
     ],
     result: Annotated[
         Path,
         typer.Argument(
-            help="What to prove: a file, or a folder of files, with event and "
-            "subscription, or event and subscriptions (lists)."
+            help="The result to prove: a file or a folder of files with event and subscription, "
+            "or event and subscriptions (lists); - is stdin."
         ),
     ],
     space: SpaceFile,
     index: Annotated[
-        str,
-        typer.Option(
-            "--index", help="What answers: auto, scan, vcr, hilbert, rtree, slabs, cells."
-        ),
-    ] = "auto",
+        MatchIndex, typer.Option("--index", help="The structure that finds the right answer.")
+    ] = MatchIndex.AUTO,
     show: Annotated[
-        int, typer.Option("--show", min=0, help="How many differing events are shown.")
+        int, typer.Option("--show", min=0, help="Number of differing events to show.")
     ] = 5,
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -63,16 +61,18 @@ def verify(
 ) -> None:
     """Prove that a result is right: all matches of all events, none else, none twice.
 
-    Exit code 1 if it is not; the first differences are shown. A result that was made while the
-    subscriptions changed has a column `version`, the number of the snapshot that answered.
+    The exit code is 1 if it is not; the first differences are shown. A result that was made while
+    the subscriptions changed has a column `version`, the number of the snapshot that answered.
+
+    \b
+    Examples:
+      rangecast verify events.csv subscriptions.csv matches.csv --space space.toml
     """
     from dataclasses import asdict
 
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
-    from rangecast.match.choose import check_index
 
-    check_index(index)
     with Run.started(
         reads=[events, subscriptions, result, space],
         bad_rows=bad_rows,
@@ -114,7 +114,7 @@ def verified(
         yield from run.batches("reading events", source)
 
     sets = _subscription_sets(run, subscriptions, space)
-    return compare(read, sets, _claimed(result), index=index, show=show)
+    return compare(read, sets, _claimed(run.file(result)), index=index, show=show)
 
 
 def _claimed(result: Path) -> Iterator[pa.RecordBatch]:

@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rangecast.cli.options import BadRowsFile, IgnoreUnknown, Quiet, SpaceFile
+from rangecast.cli.options import (
+    BadRowsFile,
+    IgnoreUnknown,
+    Json,
+    Quiet,
+    SpaceFile,
+    SubscriptionsFile,
+)
 
 if TYPE_CHECKING:
     from rangecast.model.why import Explanation
 
 
 def why(
-    space: SpaceFile,
-    subscriptions: Annotated[Path, typer.Option("--subscriptions", help="A subscriptions file.")],
-    subscription: Annotated[str, typer.Option("--subscription", help="The subscription's id.")],
     event: Annotated[
-        str, typer.Option("--event", help='The event as JSON, such as {"price": 12.5}.')
+        str,
+        typer.Argument(
+            help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin."
+        ),
     ],
+    subscriptions: SubscriptionsFile,
+    subscription: Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")],
+    space: SpaceFile,
     ignore_unknown: IgnoreUnknown = False,
     relaxed: Annotated[
-        bool, typer.Option("--relaxed", help="Explain its rank by the weights that hold.")
+        bool,
+        typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
     ] = False,
     bad_rows: BadRowsFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON, for machines.")] = False,
+    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show, attribute by attribute, what a subscription wants and an event has, and its rank.
 
-    Of several alternatives, the one that holds or lacks least is shown, and what fails in others.
+    Of several alternatives, the one that holds or comes nearest is shown, and what fails in the
+    others.
+
+    \b
+    Examples:
+      rangecast why '{"price": 12.5}' subscriptions.csv cheap --space space.toml
     """
-    import json
     from dataclasses import asdict
 
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
-    from rangecast.errors import UsageError
     from rangecast.model.events import encode_events
     from rangecast.model.why import explain_match
     from rangecast.rank.explain import explain_rank
 
     with Run.started(
-        reads=[subscriptions, space],
+        reads=[event if event == "-" else None, subscriptions, space],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,
     ) as run:
         where = run.space(space)
-        try:
-            values = json.loads(event)
-        except ValueError as error:
-            raise UsageError(f"--event takes a JSON object: {error}; given: {event}") from None
-        if not isinstance(values, dict):
-            raise UsageError(f"--event takes a JSON object; given: {event}")
+        values = _values(run.file(Path(event)).read_text() if event == "-" else event)
         boxes = run.subscriptions(subscriptions, where)
         row = _row_of(boxes.ids, subscription)
         passed_over = {"id"} | ({*values} - {*where.names} if ignore_unknown else set())
@@ -107,6 +116,21 @@ def _show(explanation: Explanation) -> None:
 
 _ALTERNATIVES = 5
 """Other alternatives that are told of, a line each."""
+
+
+def _values(text: str) -> dict[str, Any]:
+    """Return an event that was given as JSON."""
+    import json
+
+    from rangecast.errors import UsageError
+
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the event is no JSON: {error}; given: {text}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"an event is a JSON object, from attributes to values; given: {text}")
+    return values
 
 
 def _row_of(ids: object, wanted: str) -> int:

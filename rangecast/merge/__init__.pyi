@@ -6,3 +6,5 @@ from .projection import chosen_attributes as chosen_attributes
 from .ranges import Ranges as Ranges
 from .ranges import convert as convert
 from .table import Table as Table
+from .trade import Sample as Sample
+from .trade import recommend as recommend

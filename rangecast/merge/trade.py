@@ -101,6 +101,10 @@ class Summary(NamedTuple):
     gap: int
 
 
+Union = Callable[[Cells], Ranges]
+"""Sums all subscriptions up on some cells, wherever they are held."""
+
+
 def summed(
     space: Space,
     boxes: Boxes,
@@ -108,10 +112,15 @@ def summed(
     budget: int,
     points: F64,
     limit: int = LIMIT,
+    union: Union | None = None,
 ) -> Summary:
     """Sum up; `points` are sample events, which some cells are made from."""
     cells = setting.made(space, points)
-    exact = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+    exact = (
+        union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+        if union is None
+        else union(cells)
+    )
     ranges, gap = within_budget(exact, budget)
     return Summary(cells, ranges, len(exact), gap)
 
@@ -130,9 +139,10 @@ def outcome(
     points: F64,
     matched: Bool,
     limit: int = LIMIT,
+    union: Union | None = None,
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""
-    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit)
+    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit, union)
     passed = holds(ranges, cells.places(points))
     share = share_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
@@ -188,17 +198,19 @@ class Recommendation(NamedTuple):
 def recommend(
     boxes: Boxes,
     space: Space,
-    budget: int,
+    max_ranges: int,
     sample: Sample | None = None,
     *,
     most: int = 4,
     limit: int = LIMIT,
+    union: Union | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Recommendation:
-    """Try settings of up to `most` attributes within a budget of ranges, and recommend one.
+    """Try settings of up to `most` attributes and `max_ranges` ranges, and recommend one.
 
     sample      events to measure false positives on; without, the share of the space decides
     limit       ranges that one subscription may have
+    union       sums the boxes up elsewhere, with the same limit; by default that is done here
     progress    is called with 1 after each setting
     """
     nothing = Sample(np.zeros((0, len(space))), np.zeros(0, np.bool_))
@@ -209,9 +221,10 @@ def recommend(
     for setting in settings(order, most=most, sampled=len(points) > 0):
         if (setting.attributes, setting.cells) in done:
             continue
-        outcomes.append(outcome(space, boxes, setting, budget, points, matched, limit))
+        outcomes.append(outcome(space, boxes, setting, max_ranges, points, matched, limit, union))
         progress(1)
-        if outcomes[-1].all_ranges > _ENOUGH * budget:
+        if outcomes[-1].all_ranges > _ENOUGH * max_ranges:
             done.add((setting.attributes, setting.cells))
     best = recommended(outcomes)
-    return Recommendation(best, summed(space, boxes, best.setting, budget, points, limit), outcomes)
+    summary = summed(space, boxes, best.setting, max_ranges, points, limit, union)
+    return Recommendation(best, summary, outcomes)

@@ -56,20 +56,30 @@ def _id_type(path: Path) -> pa.DataType:
 class _Reader:
     """Reads one file: its columns are checked, and bad rows go where bad rows go."""
 
-    def __init__(self, path: Path, bad: BadRows, needed: Sequence[str], optional: Sequence[str]):
+    def __init__(
+        self,
+        path: Path,
+        bad: BadRows,
+        needed: Sequence[str],
+        optional: Sequence[str],
+        *,
+        ignore_unknown: bool,
+    ):
         self.source = str(path)
         self.bad = bad
         self._path = path
+        self._ignore_unknown = ignore_unknown
         self._needed, self._known = needed, [*needed, *optional]
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in read_batches(self._path, self._broken):
             names = batch.data.schema.names
             for name in names:
-                if name not in self._known:
+                if name not in self._known and not self._ignore_unknown:
                     raise FileError(
                         f"{self.source}: unknown column {name!r}: {near(name, self._known)}\n"
-                        f"  expected: {', '.join(self._known)}"
+                        f"  expected: {', '.join(self._known)}\n"
+                        "  to do: rename it, drop it, or pass --ignore-unknown-columns"
                     )
             for name in self._needed:
                 if name not in names:
@@ -105,9 +115,11 @@ class _Reader:
         return values
 
 
-def read_objects(path: Path, kind: pa.DataType, bad: BadRows) -> dict[str, Any]:
+def read_objects(
+    path: Path, kind: pa.DataType, bad: BadRows, *, ignore_unknown: bool = False
+) -> dict[str, Any]:
     """Return the columns of a file of objects."""
-    reader = _Reader(path, bad, ("id", "x", "y"), ())
+    reader = _Reader(path, bad, ("id", "x", "y"), (), ignore_unknown=ignore_unknown)
     duplicates = Duplicates(str(path), bad, lambda: read_batches(path, pass_over))
     parts: list[tuple[pa.Array, F64, F64]] = []
     for batch in reader:
@@ -124,10 +136,11 @@ def read_objects(path: Path, kind: pa.DataType, bad: BadRows) -> dict[str, Any]:
 
 
 def read_interests(
-    path: Path, bad: BadRows, progress: Callable[[int], None]
+    path: Path, bad: BadRows, progress: Callable[[int], None], *, ignore_unknown: bool = False
 ) -> tuple[dict[str, Any], int]:
     """Return the columns of a file of interests, and the largest k that one asks for, or 0."""
-    reader = _Reader(path, bad, ("id",), ("x_lo", "x_hi", "k"))
+    known = ("x_lo", "x_hi", "k")
+    reader = _Reader(path, bad, ("id",), known, ignore_unknown=ignore_unknown)
     kind = _id_type(path)
     duplicates = Duplicates(str(path), bad, lambda: read_batches(path, pass_over))
     parts: list[tuple[pa.Array, F64, F64, F64]] = []
@@ -157,13 +170,18 @@ def read_interests(
 
 
 def read_updates(
-    path: Path, kind: pa.DataType, known: Callable[[Any], bool], bad: BadRows
+    path: Path,
+    kind: pa.DataType,
+    known: Callable[[Any], bool],
+    bad: BadRows,
+    *,
+    ignore_unknown: bool = False,
 ) -> Iterator[Updates]:
     """Yield updates that can be applied after those before them, batch by batch.
 
     `known` says of an id whether there is such an object when the reading begins.
     """
-    reader = _Reader(path, bad, ("id", "y"), ("x",))
+    reader = _Reader(path, bad, ("id", "y"), ("x",), ignore_unknown=ignore_unknown)
     there: dict[Any, bool] = {}
     for batch in reader:
         ids, missing = as_ids(batch.data.column("id"), kind)

@@ -31,8 +31,8 @@ def table_of(found: Recommendation) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-def draw(path: Path, found: Recommendation, budget: int) -> None:
-    """Draw what each setting lets through within the budget, by the ranges that it had before."""
+def draw(path: Path, found: Recommendation, max_ranges: int) -> None:
+    """Draw what each setting lets through, by the ranges that it had before they were joined."""
     best = found.best
     lines: dict[tuple[str, int], list[Outcome]] = {}
     for one in found.outcomes:
@@ -48,7 +48,7 @@ def draw(path: Path, found: Recommendation, budget: int) -> None:
                 markersize=4,
                 label=f"{count} attribute{'s' if count > 1 else ''}, {cells}",
             )
-        axes.axvline(budget, color="black", linewidth=1, linestyle=":", label="budget")
+        axes.axvline(max_ranges, color="black", linewidth=1, linestyle=":", label="max ranges")
         if best.events:
             matched = 100 * best.matched / best.events
             axes.axhline(matched, color="black", linewidth=1, linestyle="--", label="match")
@@ -56,7 +56,7 @@ def draw(path: Path, found: Recommendation, budget: int) -> None:
             best.all_ranges, 100 * best.lets_through, "k*", markersize=14, label="recommended"
         )
         axes.set_title("What a summary lets through")
-        axes.set_xlabel("ranges, before they are joined to meet the budget")
+        axes.set_xlabel("ranges, before they are joined")
         axes.set_ylabel("sample events that pass, %" if best.events else "share of the space, %")
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)

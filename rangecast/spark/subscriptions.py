@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,17 @@ def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
         for batch in batches:
             yield _encoded(known, batch, kind)
 
+    return subscriptions.mapInArrow(encode_all, _schema(kind)), known
+
+
+def _schema(kind: DataType) -> StructType:
     schema = StructType().add("id", kind).add("seq", DoubleType()).add("score", DoubleType())
-    schema = schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
-    return subscriptions.mapInArrow(encode_all, schema), known
+    return schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
+
+
+def named_by_row(boxes: Boxes) -> Boxes:
+    """Return boxes whose ids are their rows: smaller to send, and turned back on the driver."""
+    return replace(boxes, ids=pa.array(np.arange(boxes.rows)))
 
 
 def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
@@ -81,12 +90,14 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
                     {
                         "id": some.ids if whole else some.ids.cast(pa.string()),
                         "seq": pa.array(rows.astype(np.float64)),
+                        "score": pa.array(some.scores),
+                        "weights": _weights(some.weights, len(rows)),
                         "boxes": binary_of(some.box_offsets * 16 * some.dimensions, flat),
+                        "error": pa.nulls(len(rows), ERROR_TYPE),
                     }
                 )
 
-    schema = StructType().add("id", LongType() if whole else StringType())
-    schema = schema.add("seq", DoubleType()).add("boxes", BinaryType())
+    schema = _schema(LongType() if whole else StringType())
     return session.range(-(-boxes.rows // _SLICE)).mapInArrow(hand_over, schema)
 
 
@@ -206,15 +217,11 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
     dimensions = len(space)
     flat = np.stack([part.lo, part.hi], axis=1)
     ends = np.concatenate([[0], np.cumsum(part.sizes)]) * 16 * dimensions
-    weights = pa.nulls(len(part.ids), pa.binary())
-    if part.weights is not None:
-        lines = np.arange(len(part.ids) + 1) * 8 * dimensions
-        weights = binary_of(lines, part.weights)
     named = {
         "id": part.ids,
         "seq": pa.nulls(len(part.ids), pa.float64()) if part.seq is None else pa.array(part.seq),
         "score": pa.array(part.scores),
-        "weights": weights,
+        "weights": _weights(part.weights, len(part.ids)),
         "boxes": binary_of(ends, flat),
         "error": pa.nulls(len(part.ids), ERROR_TYPE),
     }
@@ -226,6 +233,13 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
     wrong["id"] = batch.column("id").filter(pa.array(~good)).cast(part.ids.type)
     wrong["error"] = errors
     return pa.concat_batches([usable, pa.record_batch(wrong)])
+
+
+def _weights(weights: F64 | None, rows: int) -> pa.Array:
+    """Return the weights of each row as bytes, nulls if all are 1."""
+    if weights is None:
+        return pa.nulls(rows, pa.binary())
+    return binary_of(np.arange(rows + 1) * 8 * weights.shape[1], weights)
 
 
 def binary_of(ends: I64, values: AnyArray) -> pa.Array:

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, IntegerType, StructType
 
@@ -44,7 +44,9 @@ from rangecast.spark.steps.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
     boxes_of_table,
     encode,
+    encoded_boxes,
     floats_of,
+    named_by_row,
     need_distinct_ids,
     need_no_errors,
 )
@@ -71,9 +73,28 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     time as well. All is worked out when this returns; keep the DataFrame as long as you use what
     you made of it, or it is worked out again.
     """
-    dimensions = len(space)
+    encoded, _ = encode(subscriptions, space)
+    found = _covered(encoded, len(space), group_bytes)
+    answer = found.select("*")
+    weakref.finalize(answer, _let_go, found).atexit = False
+    return answer
+
+
+def covered_rows(session: SparkSession, boxes: Boxes, group_bytes: int = GROUP_BYTES) -> I32:
+    """Return `cover.batch.covered_by` of boxes that are on the driver, found by the workers."""
+    encoded = encoded_boxes(session, named_by_row(boxes))
+    found = _covered(encoded, boxes.dimensions, group_bytes)
+    with _held(found):
+        table = found.toArrow()
+    above = np.full(boxes.rows, -1, np.int32)
+    above[table["subscription"].to_numpy()] = table["covered_by"].fill_null(-1).to_numpy()
+    return above
+
+
+def _covered(encoded: DataFrame, dimensions: int, group_bytes: int) -> DataFrame:
+    """Return what covers each subscription, worked out and kept on the workers' disks."""
     most = max(1, group_bytes // (_BYTES * dimensions))
-    judged, cut = _judged(subscriptions, space, most)
+    judged, cut = _judged(encoded, dimensions, most)
     kind = judged.schema["id"].dataType
     names = StructType().add("subscription", kind).add("covered_by", kind)
     with _held(judged):
@@ -85,19 +106,14 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
             found = _with_visitors(kept, judged.drop("kept"), dimensions, cut).mapInArrow(
                 lambda batches: _named(batches, dimensions, most), names
             )
-            _compute(found)
-    answer = found.select("*")
-    weakref.finalize(answer, _let_go, found).atexit = False
-    return answer
+            return _compute(found)
 
 
-def _judged(subscriptions: DataFrame, space: Space, most: int) -> tuple[DataFrame, Cut]:
+def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, Cut]:
     """Return the subscriptions at home, and whether no other one of a group covers each; the cut.
 
     There are about `most` boxes in a group.
     """
-    dimensions = len(space)
-    encoded, _ = encode(subscriptions, space)
     with _held(_compute(encoded)):  # filters are parsed once, looked at often
         need_no_errors(encoded)
         need_distinct_ids(encoded)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DoubleType, LongType, StructType
 
-from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
 from rangecast.rank.shed import seconds_of
 from rangecast.spark.columns import ERROR_TYPE
@@ -37,11 +35,6 @@ _READ_ROWS = 1 << 14
 
 Answering = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Batches of row, event and point -> batches of the answers, in a worker."""
-
-
-def named_by_row(boxes: Boxes) -> Boxes:
-    """Return subscriptions that are named by their rows, to be prepared."""
-    return replace(boxes, ids=pa.array(np.arange(boxes.rows)))
 
 
 def match_in_order(

@@ -15,19 +15,22 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import U64
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import LIMIT, Ranges, joined, union_of_boxes
 from rangecast.model.badrows import BadRows
+from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.session import session_of
-from rangecast.spark.subscriptions import encode, floats_of, report_errors
+from rangecast.spark.subscriptions import encode, encoded_boxes, floats_of, report_errors
 
 _RUNS = 8
 """Bits of a place that say which run it is in."""
+_MOST_BITS = 63
+"""Spark's whole numbers have a sign."""
 _ROWS = 1 << 16
 _SCHEMA = "start bigint, end bigint"
 
@@ -52,15 +55,31 @@ def merge(
     if cells is not None and attributes is not None:
         raise UsageError("give attributes or cells, which have attributes of their own")
     grid = cells or Cells.uniform(space, bits, attributes)
-    width = len(grid.axes) * grid.bits
-    if width > 63:
+    if len(grid.axes) * grid.bits > _MOST_BITS:
         raise UsageError(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
             f"given: {len(grid.axes)} attributes of {grid.bits} bits"
         )
     encoded, known = encode(subscriptions, space)
-    dimensions = len(known)
-    shift = max(width - _RUNS, 0)
+    return _union(encoded, grid, len(known), limit, gap)
+
+
+def union_by_workers(session: SparkSession, boxes: Boxes, limit: int) -> Callable[[Cells], Ranges]:
+    """Return what sums up boxes that are on the driver, by the workers."""
+    encoded = encoded_boxes(session, boxes)
+
+    def union(grid: Cells) -> Ranges:
+        if len(grid.axes) * grid.bits > _MOST_BITS:
+            return union_of_boxes(grid, boxes.lo, boxes.hi, boxes.owner, limit=limit)
+        table = _union(encoded, grid, boxes.dimensions, limit, 0).toArrow()
+        return Ranges(*(table[name].to_numpy().astype(np.uint64) for name in ("start", "end")))
+
+    return union
+
+
+def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: int) -> DataFrame:
+    """Return the union of encoded subscriptions: start and end, ascending, in one partition."""
+    shift = max(len(grid.axes) * grid.bits - _RUNS, 0)
 
     def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[Ranges] = []
@@ -80,7 +99,7 @@ def merge(
         grid, none, none, np.zeros(1, np.int32), limit=limit
     )  # compile before workers do
     pieces = encoded.select("id", "boxes", "error").mapInArrow(sum_up, f"run int, {_SCHEMA}")
-    tasks = 2 * session_of(subscriptions).sparkContext.defaultParallelism
+    tasks = 2 * session_of(encoded).sparkContext.defaultParallelism
     merged = pieces.repartition(tasks, "run").sortWithinPartitions("start")
     merged = merged.select("start", "end").mapInArrow(_scan(0), _SCHEMA)
     return merged.repartition(1).sortWithinPartitions("start").mapInArrow(_scan(gap), _SCHEMA)

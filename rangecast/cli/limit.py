@@ -1,4 +1,4 @@
-"""What `rank --budget` means: a number of notifications an event, or a second of a timestamp."""
+"""What `rank --limit` means: a number of notifications per event, or per second of a timestamp."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rangecast.model.space import Space
 from rangecast.rank.shed import TIMELESS, Budget, seconds_of
 
 
-def read_budget(given: str | None, clock: str | None = None) -> tuple[int | None, bool]:
-    """Return how many notifications, and whether that is for a second instead of an event.
+def read_limit(given: str | None, clock: str | None = None) -> tuple[int | None, bool]:
+    """Return the number of notifications, and whether it is per second instead of per event.
 
-    A clock without a budget per second is refused: it would mean nothing.
+    A clock without a limit per second is refused: it would mean nothing.
     """
     if given is None:
         if clock is not None:
-            raise UsageError(f"--clock {clock} needs a budget per second, such as --budget 5000/s")
+            raise UsageError(f"--clock {clock} needs a limit per second, such as --limit 5000/s")
         return None, False
     number, slash, unit = given.partition("/")
-    if not number.strip().isdigit() or int(number) < 1 or (slash and unit.strip() != "s"):
-        raise UsageError(f"--budget takes a number such as 5, or 5000/s; given: {given}")
+    if not number.strip().isdecimal() or int(number) < 1 or (slash and unit.strip() != "s"):
+        raise UsageError(f"--limit takes a number such as 5, or 5000/s; given: {given}")
     if clock is not None and not slash:
         raise UsageError(
-            f"--clock {clock} is for a budget per second, and --budget {given} is one per event\n"
-            f"  to do: write --budget {given}/s, or leave out --clock"
+            f"--clock {clock} is for a limit per second, and --limit {given} is one per event\n"
+            f"  to do: write --limit {given}/s, or leave out --clock"
         )
     return int(number), bool(slash)
 
@@ -48,7 +48,7 @@ def clock_of(space: Space, given: str | None) -> int:
         told = f"this space has {len(times)} timestamps; say which with --clock"
     else:
         told = f"{given!r} is no timestamp of this space: {near(given, times)}"
-    raise UsageError(f"--budget per second: {told}")
+    raise UsageError(f"--limit per second: {told}")
 
 
 def in_order(events: Path, clock: Attribute) -> bool:

@@ -1,0 +1,190 @@
+"""Options: what they can choose from, stdin and stdout, completion, and the examples of help."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rangecast.cli.main import app
+from rangecast.cli.options import Algorithm, Format, MatchIndex, RankIndex
+from rangecast.match.choose import INDEXES as MATCH
+from rangecast.model.files import SUFFIXES
+from rangecast.notify.board import ALGORITHMS
+from rangecast.rank.choose import INDEXES as RANK
+
+SPACE = """
+[[attribute]]
+name = "price"
+type = "number"
+min = 0
+max = 100
+[[attribute]]
+name = "time"
+type = "timestamp"
+"""
+SUBSCRIPTIONS = "id,filter\ncheap,price < 10\ncheaper,price < 5\ndear,price > 50\n"
+EVENTS = "id,price,time\na,5,2026-01-01\nb,7,2026-01-01\nc,60,2026-01-02\n"
+MATCHES = "event,subscription\na,cheap\nb,cheap\nc,dear\n"
+FILES = ("events.csv", "subscriptions.csv", "--space", "space.toml")
+
+
+@pytest.fixture
+def data(tmp_path):
+    for name, text in (
+        ("space.toml", SPACE),
+        ("subscriptions.csv", SUBSCRIPTIONS),
+        ("events.csv", EVENTS),
+        ("matches.csv", MATCHES),
+        ("objects.csv", "id,x,y\na,1,5\nb,2,3\n"),
+        ("updates.csv", "id,y\nb,9\na,1\n"),
+        ("interests.csv", "id,x_lo,x_hi\n0,0,5\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("choices", "registered"),
+    [
+        (MatchIndex, ["auto", *MATCH]),
+        (RankIndex, ["auto", *RANK]),
+        (Algorithm, [*ALGORITHMS, "batch"]),
+        (Format, SUFFIXES.values()),
+    ],
+)
+def test_the_choices_are_what_is_registered(choices, registered):
+    assert {str(one) for one in choices} == {*registered}
+
+
+# ---- stdin and stdout
+
+
+def packed(form):
+    """The events in a format, as bytes."""
+    if form == "csv":
+        return EVENTS.encode()
+    names, *rows = (line.split(",") for line in EVENTS.split())
+    table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
+    sink = pa.BufferOutputStream()
+    if form == "parquet":
+        pq.write_table(table, sink)
+    elif form == "jsonl":
+        return b"\n".join(str(row).replace("'", '"').encode() for row in table.to_pylist())
+    else:
+        new = pa.ipc.new_file if form == "arrow" else pa.ipc.new_stream
+        with new(sink, table.schema) as writer:
+            writer.write(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "arrow", "arrow stream"])
+def test_the_first_bytes_of_stdin_tell_its_format(cli, data, form):
+    assert cli("match", "-", *FILES[1:], stdin=packed(form)).stdout == MATCHES
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("subscriptions.csv", ("match", *FILES)),
+        ("space.toml", ("rank", *FILES, "--limit", "2/s")),
+        ("events.csv", ("rank", *FILES, "--limit", "2/s")),
+        ("subscriptions.csv", ("cover", *FILES[1:], "--kept", "-", "-o", "covered.csv")),
+        ("events.csv", ("merge", *FILES[1:], "--events", "events.csv", "--max-ranges", 5)),
+        ("objects.csv", ("notify", "objects.csv", "updates.csv", "interests.csv")),
+        ("updates.csv", ("notify", "objects.csv", "updates.csv", "interests.csv")),
+        ("matches.csv", ("verify", *FILES[:2], "matches.csv", *FILES[2:])),
+        ("events.csv", ("verify", *FILES[:2], "matches.csv", *FILES[2:])),
+        ("events.csv", ("report", *FILES[:2], "matches.csv", *FILES[2:], "-o", "-")),
+        ("subscriptions.csv", ("why", '{"price": 1}', "subscriptions.csv", "cheap", *FILES[2:])),
+    ],
+)
+def test_every_file_can_come_from_stdin(cli, data, name, command):
+    given = ["-" if one == name else one for one in command]
+    text = (data / name).read_bytes()
+    expected = cli(*command).stdout
+    assert cli(*given, stdin=text).stdout.replace(" of -", f" of {name}") == expected
+
+
+def test_what_is_wrong_with_stdin_is_said_of_stdin(cli, data):
+    given = ("match", "-", *FILES[1:])
+    done = cli(*given, stdin=b"id,price\n1,2\n2,dear\n", code=2)
+    assert done.stderr.startswith(
+        "rangecast: stdin, line 3 (row 1, counted from 0), column 'price'"
+    )
+    assert "stdin: unknown column 'prise'" in cli(*given, stdin=b"id,prise\n", code=2).stderr
+    assert "stdin: is empty" in cli(*given, code=2).stderr
+    assert "to do: pipe it through gzip -dc" in cli(*given, stdin=b"\x1f\x8b\0", code=2).stderr
+    assert "stdin: not a TOML" in cli("match", *FILES[:3], "-", stdin=b"= 1", code=2).stderr
+    aside = ("--bad-rows", "bad.csv", "-o", "out.csv")
+    cli(*given, *aside, stdin=b"id,price\n1,2\n2,dear\n")
+    assert (data / "bad.csv").read_text().splitlines()[1].startswith("stdin,1,price,dear,")
+    done = cli("match", *FILES, "-o", "out.csv", "--bad-rows", "-", "--json")
+    assert (done.stdout.splitlines()[0], done.stderr[0]) == (
+        "file,row,column,value,reason,remedy,data",
+        "{",
+    )
+
+
+# ---- completion and help
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("rangecast m", {"match", "merge"}),
+        ("rangecast match --index ", {str(one) for one in MatchIndex}),
+        ("rangecast rank --index in", {"interval", "interval-ends"}),
+        ("rangecast cover --engine ", {"local", "spark"}),
+        ("rangecast notify --algorithm d", {"dense"}),
+        ("rangecast generate market --format ", {str(one) for one in Format}),
+        ("rangecast merge --max", {"--max-ranges", "--max-attributes"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_choices(words, expected):
+    count = len(words.split()) - (not words.endswith(" "))
+    asked = {"_RANGECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(count)}
+    code = "import sys; sys.argv[0] = 'rangecast'; from rangecast.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True
+    )
+    assert {*done.stdout.split()} == expected, done.stderr
+
+
+def test_completion_can_be_installed(cli):
+    for option in ("--install-completion", "--show-completion"):
+        assert option in cli("--help").stdout
+
+
+def examples(text):
+    """The commands that a help text shows."""
+    _, _, shown = text.partition("Examples:\n")
+    block = re.match(r"(  .*\n)+", shown).group().replace("\\\n", " ")
+    return [line.strip() for line in block.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "name", [one.name for one in app.registered_commands if one.name != "demo"]
+)
+def test_the_examples_of_every_command_run(cli, data, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = examples(cli(name, "--help").stdout)
+    assert shown
+    for line in shown:
+        before, _, command = line.rpartition("| ")
+        stdin = (data / before.split()[1]).read_bytes() if before else b""
+        program, *arguments = shlex.split(command)
+        assert program == "rangecast"
+        cli(*arguments, stdin=stdin)
+
+
+@pytest.mark.parametrize(
+    "names", [("demo",), ("pipeline", "run"), ("pipeline", "backfill"), ("generate", "market")]
+)
+def test_what_runs_on_spark_and_groups_have_examples_too(cli, names):
+    for line in examples(cli(*names, "--help").stdout):
+        assert line.startswith(" ".join(["rangecast", *names]))
