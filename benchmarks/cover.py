@@ -46,7 +46,7 @@ class Played(NamedTuple):
 
     def each(self, column: int, commands: int) -> float:
         """Nodes (1) or comparisons (2) a command."""
-        return float(self.live.store.work[:4, column].sum()) / commands
+        return float(self.live.store.arrays.work[:4, column].sum()) / commands
 
 
 def play(trace: Trace, index: str, k: int = 1) -> Played:

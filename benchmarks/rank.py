@@ -372,32 +372,25 @@ def _expectations(everything: list[Case]) -> Table:
 
 
 def _edits(*, quick: bool) -> Table:
-    """Score updates and what they cost: the IR-tree in place, a live set, SQLite."""
+    """Score updates of a live set, and what they cost."""
     n, edits = (2_000, 100) if quick else (100_000, 2_000)
     boxes, space, points = Case("", "", n, 1).made(300)
     rng = np.random.default_rng(3)
     rows, scores = rng.integers(0, n, edits).tolist(), rng.random(edits).tolist()
-    tree = INDEXES["ir"](boxes)
     engine = Engine(space)
     engine.subscribe_many(boxes)
     engine.best_points(points[:2], K)
-    kinds: dict[str, tuple[Callable[[int, float], object], Callable[[], object]]] = {
-        "IR-tree in place": (tree.rescore, lambda: tree.best(points, K)),  # type: ignore[attr-defined]
-        "Engine": (engine.rescore, lambda: engine.best_points(points, K)),
-    }
-    made = []
-    for name, (rescore, best) in kinds.items():
-        rescore(rows[0], scores[0])
-        best()
-        began = time.process_time()
-        for row, score in zip(rows, scores, strict=True):
-            rescore(row, score)
-        edit = (time.process_time() - began) / edits
-        best()
-        began = time.process_time()
-        best()
-        ranked = (time.process_time() - began) / len(points)
-        made.append([name, f"{edit * 1e6:,.1f}", f"{ranked * 1e6:,.2f}"])
+    engine.rescore(rows[0], scores[0])
+    engine.best_points(points, K)
+    began = time.process_time()
+    for row, score in zip(rows, scores, strict=True):
+        engine.rescore(row, score)
+    edit = (time.process_time() - began) / edits
+    engine.best_points(points, K)
+    began = time.process_time()
+    engine.best_points(points, K)
+    ranked = (time.process_time() - began) / len(points)
+    made = [["Engine", f"{edit * 1e6:,.1f}", f"{ranked * 1e6:,.2f}"]]
     title = f"Score updates: n = {n:,}, {edits:,} new scores, then events"
     return Table(title, ["", "us an update", "us an event after"], made)
 

@@ -94,7 +94,7 @@ def graphs(scale: int) -> None:
 
 
 def _work(played: Played) -> np.ndarray:
-    return played.live.store.work
+    return played.live.store.arrays.work
 
 
 def _costs(title: str, played: dict[int, Played], paper: dict[int, Any] | None) -> Table:

@@ -33,7 +33,7 @@ from rangecast.model.rowstore import Columns
 from rangecast.model.rowstore import boxes_of as boxes_of_rows
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
-from rangecast.rank.live import Asked, Rankings, best_live, split_spans
+from rangecast.rank.live import Query, Rankings, best_live, split_spans
 from rangecast.rank.result import Best
 from rangecast.rank.shed import seconds_of, shed
 from rangecast.rank.slabs.index import How, Slabs
@@ -277,7 +277,7 @@ class Engine(LiveSet):
     def _best(
         self, state: State, spans: tuple[F64, ...], k: int, relaxed: bool, how: How | None
     ) -> Best:
-        asked = Asked.of(spans, len(self.space), k, how, relaxed=relaxed)
+        asked = Query.of(spans, len(self.space), k, how, relaxed=relaxed)
         recent = state.indexed, state.count
         live = state.columns, state.edit, state.dead
         return best_live(state.parts, recent, *live, asked, self.rank_index)

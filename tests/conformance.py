@@ -29,7 +29,7 @@ class Matcher(Protocol):
 def in_little_memory(boxes: Boxes) -> Matcher:
     """Cell lists that must do with few cells."""
     held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes
-    return Cells(boxes, memory=held + 2 * len(boxes.lo) + 200)
+    return Cells(boxes, memory=held + 6 * len(boxes.lo) + 200)
 
 
 MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {

@@ -1,12 +1,9 @@
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from rangecast.errors import UsageError
 from rangecast.match.candidates import Sample, stand_alone
-from rangecast.match.cells import index as cells_module
 from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import DOUBTFUL, EDGE, SURE, Plan, cut
 from rangecast.match.result import Work
@@ -176,7 +173,9 @@ def test_boxes_of_one_subscription_that_never_meet_need_no_comparison():
 def test_a_stream_through_a_small_buffer_is_the_match(buffer, room):
     for boxes, points in adversarial.cases().values():
         points = points[:60]
-        held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes
+        held = (
+            boxes.lo.nbytes + boxes.hi.nbytes + 2 * boxes.owner.nbytes
+        )  # owners, and earlier boxes
         matcher = Cells(boxes, memory=held + room)
         whole = matcher.match(points)
         rows = [[] for _ in points]
@@ -222,17 +221,3 @@ def test_the_sample_knows_what_tells_boxes_apart():
     held = as_sets(Scan(boxes).match(sample.events))
     mean = sum(len(rows) for rows in held) / len(held)
     assert sample.matches((0, 1, 2)) == pytest.approx(mean, rel=0.5)
-
-
-def test_kernels_have_one_signature_and_arrays_are_read_only():
-    for boxes, points in adversarial.cases().values():
-        matcher = Cells(boxes)
-        for each in (matcher, pickle.loads(pickle.dumps(matcher))):
-            each.match(points)
-            each.match(np.asfortranarray(points))
-            assert not any(part.flags.writeable for part in (*each._grid, *each._filed))
-            if len(points):
-                each.match_one(points[0])
-    assert len(cells_module._match.signatures) == 1
-    assert len(cells_module._file.signatures) == 1
-    assert len(cells_module._match_one.signatures) == 1

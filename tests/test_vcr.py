@@ -1,12 +1,9 @@
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
-from rangecast.match.papers.vcr import index as vcr_module
 from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.papers.vcr.rectangles import (
     choose_sides,
@@ -257,64 +254,6 @@ def test_the_two_attributes_that_tell_boxes_apart_are_indexed():
 
 
 @pytest.mark.parametrize("options", VARIANTS)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_history_of_inserts_and_deletes_equals_the_oracle(options, seed):
-    rng = np.random.default_rng(seed)
-    points = rng.integers(0, 30, (60, 3)).astype(float)
-    points[::9, 0] = np.inf
-    points[1::9] += 0.5
-
-    def some(rows):
-        owner = np.repeat(np.arange(rows), rng.integers(1, 3, rows))
-        lo = rng.integers(0, 30, (len(owner), 3)).astype(float)
-        hi = lo + rng.integers(0, 9, lo.shape)
-        unmentioned = rng.random(lo.shape) < [0.2, 0.2, 0.6]
-        lo[unmentioned], hi[unmentioned] = -np.inf, np.inf
-        return Boxes.of(lo, hi, owner=owner)
-
-    start = some(40)
-    matcher = Vcr(start, cells=16, sides=(4, 2), **options)
-    sets, live = [start], np.ones(start.rows, np.bool_)
-    for _ in range(25):
-        if rng.random() < 0.6:
-            more = some(int(rng.integers(1, 12)))
-            rows = matcher.insert(more)
-            assert rows.tolist() == list(range(len(live), len(live) + more.rows))
-            sets.append(more)
-            live = np.concatenate([live, np.ones(more.rows, np.bool_)])
-        else:
-            there = np.flatnonzero(live)
-            gone = rng.choice(there, min(len(there), 10), replace=False)
-            matcher.delete(gone)
-            live[gone] = False
-        if rng.random() < 0.2:
-            matcher = pickle.loads(pickle.dumps(matcher))
-        expected = [set() for _ in points]
-        first = 0
-        for part in sets:
-            for event, rows in enumerate(as_sets(Scan(part).match(points))):
-                expected[event] |= {first + row for row in rows if live[first + row]}
-            first += part.rows
-        assert as_sets(matcher.match(points)) == expected
-    matcher.delete(np.flatnonzero(live))
-    assert (matcher.entries, matcher.active) == (0, 0)
-    assert len(matcher.match(points).rows) == 0
-    assert matcher.match(points).work == Work()
-
-
-def test_what_deletes_free_is_used_again():
-    boxes = integer_boxes(300)
-    matcher = Vcr(boxes, sides=(4, 4))
-    rows = matcher.insert(boxes)
-    for change in range(20):
-        if change == 5:
-            used = matcher._lists.used.copy()
-        matcher.delete(rows)
-        rows = matcher.insert(boxes)
-    assert matcher._lists.used.tolist() == used.tolist()
-
-
-@pytest.mark.parametrize("options", VARIANTS)
 @pytest.mark.parametrize("buffer", [1, 2, 7, 1000])
 def test_a_stream_through_a_small_buffer_is_the_match(options, buffer):
     for boxes, points in adversarial.cases().values():
@@ -349,24 +288,6 @@ def test_one_event_that_matches_everything():
     assert sorted(matcher.match_one(np.zeros(1)).tolist()) == list(range(5000))
 
 
-def test_kernels_have_one_signature_and_arrays_are_read_only():
-    boxes = integer_boxes(50)
-    for options in VARIANTS:
-        matcher = Vcr(boxes, **options)
-        matcher.insert(integer_boxes(20, seed=9))
-        matcher.delete([3])
-        for each in (matcher, pickle.loads(pickle.dumps(matcher))):
-            each.match(EVENTS)
-            each.match(EVENTS[::2])
-            each.match_one(EVENTS[0])
-            parts = (*each._frame, *each._boxes.held)
-            assert not any(part.flags.writeable for part in parts)
-    # One that is mapped into memory has a signature of its own: its lists can't be edited.
-    lists = [signature[1] for signature in vcr_module._match.signatures]
-    assert len([one for one in lists if "readonly" not in str(one)]) == 1
-    assert len(vcr_module._update.signatures) == 1
-
-
 def test_memory_counts_boxes_and_lists():
     boxes = integer_boxes(1000)
     matcher = Vcr(boxes, hashed=True, slots=20_011)
@@ -391,13 +312,3 @@ def test_memory_counts_boxes_and_lists():
 def test_options_that_make_no_sense_are_refused(options, words):
     with pytest.raises(UsageError, match=words):
         Vcr(integer_boxes(10), **options)
-
-
-def test_rows_that_are_not_there_cannot_be_deleted():
-    matcher = Vcr(integer_boxes(10))
-    matcher.delete([4])
-    for rows in ([4], [10], [-1], [5, 5]):
-        with pytest.raises(UsageError, match="rows that are there"):
-            matcher.delete(rows)
-    with pytest.raises(UsageError, match="2 attributes"):
-        matcher.insert(Boxes.of(np.zeros((1, 3)), np.ones((1, 3))))

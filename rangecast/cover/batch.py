@@ -18,10 +18,11 @@ import numpy as np
 
 from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.live import Live
-from rangecast.cover.relations import earliest_above
+from rangecast.cover.relations import kernels_for
 from rangecast.cover.store import NONE, Store, boxes_of, points_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.model.boxes import Boxes, frozen
 
@@ -59,20 +60,22 @@ def earliest_coverers(kept: Boxes, kept_arrival: I64, boxes: Boxes, arrival: I64
     live = Live(Blocks(kept.dimensions), kept.dimensions, 1, roots_only=True)
     above = live.new_rows(kept.lo, kept.hi, kept.owner, kept.rows)
     below = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
-    live.store.arrival[above], live.store.arrival[below] = kept_arrival, arrival
+    came = live.store.arrays.arrival
+    came[above], came[below] = kept_arrival, arrival
     return _earliest(live.store, kept.dimensions, live.by_arrival(above), below)
 
 
-def _earliest(store: Store, dimensions: int, kept: I64, rows: I32) -> I32:
+def _earliest(store: Bundle[Store], dimensions: int, kept: I64, rows: I32) -> I32:
     """Return for each row the first of `kept` that is above it; these are by arrival."""
     found = np.full(len(rows), NONE, np.int32)
     open_places = np.arange(len(rows))
     index = Blocks(dimensions)
-    index.reserve(len(store.owner))
+    index.reserve(len(store.arrays.owner))
+    kernels = kernels_for(index)
     for some in _twice_as_many(kept):
-        index.hold(store, boxes_of(store, some))
+        index.hold(store, boxes_of(store.arrays, some))
         above = np.empty(len(open_places), np.int32)
-        earliest_above(index.state, store, rows[open_places], above)
+        kernels.earliest_above(index.state.table, store.table, rows[open_places], above)
         found[open_places] = above
         open_places = open_places[above == NONE]
     return found

@@ -23,9 +23,9 @@ import pyarrow as pa
 from rangecast.cover.choose import choose
 from rangecast.cover.live import Live
 from rangecast.cover.relations import EVERY, POSET, covers_row
-from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of, longer
+from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import I32, I64, AnyArray, Bool
+from rangecast.kernels.arrays import I32, I64, AnyArray, Bool, grown
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
@@ -161,18 +161,19 @@ class CoverSet(SubscriptionSet):
     def __getitem__(self, subscription: Id) -> Subscription:
         """Return a subscription's id and the text of its filter."""
         row = self._members.row(subscription)
-        points = self._live.store.points[boxes_of(self._live.store, np.array([row]))]
+        store = self._live.store.arrays
+        points = store.points[boxes_of(store, np.array([row]))]
         text = text_of_bounds(self.space, -points[:, 0::2], points[:, 1::2])
         return Subscription(self._ids[row], text)
 
     def covers(self, subscription: Id, other: Id) -> bool:
         """Whether each box of `other` lies inside a single box of `subscription`."""
         above, below = self._members.row(subscription), self._members.row(other)
-        return covers_row(self._live.store, above, below)
+        return covers_row(self._live.store.table, above, below)
 
     def covered_by(self, subscription: Id) -> list[Id]:
         """Return the coverers that the graph knows of, in order of arrival; none: it is kept."""
-        store, rows = self._live.store, []
+        store, rows = self._live.store.arrays, []
         edge = int(store.inward[self._members.row(subscription)])
         while edge != NONE:
             rows.append(int(store.edges[edge, SOURCE]))
@@ -189,7 +190,7 @@ class CoverSet(SubscriptionSet):
         These are the kept ones, and what was sent before something larger came.
         """
         rows = self._rows()
-        return self._named(rows[self._live.store.forwarded[rows] == 1])
+        return self._named(rows[self._live.store.arrays.forwarded[rows] == 1])
 
     def edges(self) -> list[tuple[Id, Id]]:
         """Return all edges, (coverer, covered), in order of arrival of both."""
@@ -203,7 +204,7 @@ class CoverSet(SubscriptionSet):
     @property
     def work(self) -> Work:
         """What the index was asked so far, and what that took."""
-        return Work(*(Cost(*row) for row in self._live.store.work[:KINDS].tolist()))
+        return Work(*(Cost(*row) for row in self._live.store.arrays.work[:KINDS].tolist()))
 
     @property
     def memory(self) -> int:
@@ -241,7 +242,7 @@ class CoverSet(SubscriptionSet):
         return found
 
     def _name(self, rows: Any, ids: Sequence[Id]) -> None:
-        self._ids = longer(self._ids, self._live.rows)
+        self._ids = grown(self._ids, self._live.rows)
         self._ids[rows] = ids
 
     def _new_rows(self, boxes: Boxes) -> I32:
@@ -265,7 +266,7 @@ class CoverSet(SubscriptionSet):
     def _run(self, words: Sequence[str], ids: Sequence[Id], fresh: Sequence[int]) -> Forwards:
         """Do checked commands in order; what comes has the rows `fresh`, stored by now."""
         self._name(fresh, [one for word, one in zip(words, ids, strict=True) if word != _WORDS[1]])
-        store, new_rows = self._live.store, iter(fresh)
+        store, new_rows = self._live.store.arrays, iter(fresh)
         now: dict[Id, int] = {}
         """The row of each id as the commands go on."""
         done: list[tuple[int, int, bool]] = []
@@ -279,7 +280,8 @@ class CoverSet(SubscriptionSet):
             if word != "unsubscribe":
                 new = next(new_rows)
             if old >= 0 and new >= 0:
-                if covers_row(store, old, new) and covers_row(store, new, old):
+                table = self._live.store.table
+                if covers_row(table, old, new) and covers_row(table, new, old):
                     same.append(new)  # the filters mean the same: nothing changes
                     continue
                 store.arrival[new] = store.arrival[old]
@@ -304,7 +306,7 @@ class CoverSet(SubscriptionSet):
         """
         takes_over = rows == replaced[command]
         withdraws_old = withdraws & np.isin(command, command[takes_over])
-        order = np.lexsort((self._live.store.arrival[rows], takes_over, withdraws, command))
+        order = np.lexsort((self._live.store.arrays.arrival[rows], takes_over, withdraws, command))
         order = order[~withdraws_old[order]]
         ids = self._named(rows[order])
         return Forwards(len(replaced), command[order], ids, withdraws[order])

@@ -4,8 +4,8 @@ An index is a named tuple of arrays, with a class beside it that owns them. It h
 a `Store`, by number, and answers one kind of question: which boxes dominate this one, or (the
 other way round) which does it dominate? Each that it finds goes to `consider`, which knows what is
 wanted of it. Kernels call `insert`, `drop`, `search` and `room`; numba puts the index's own kernels
-in their place when it compiles, by the type of the tuple: `register` says which they are. As with
-the store, they take pointers, which `pointers` makes.
+in their place when it compiles, by the type of the tuple: `register` says which they are. As of
+the store, they take pointers.
 """
 
 # ruff: noqa: ARG001 - an overload is given the types of all its arguments, needed or not
@@ -30,6 +30,7 @@ from rangecast.cover.store import (
     is_above,
 )
 from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 
 STALE = -1
@@ -53,7 +54,7 @@ class Index(Protocol):
     """The class beside the arrays."""
 
     name: str
-    state: Any
+    state: Bundle[Any]
 
     def reserve(self, boxes: int) -> None:
         """Let the boxes of a store with room for so many be held."""
@@ -64,12 +65,8 @@ class Index(Protocol):
     def held(self) -> I64:
         """Return the boxes that are held."""
 
-    def hold(self, store: Store, boxes: I64) -> None:
+    def hold(self, store: Bundle[Store], boxes: I64) -> None:
         """Hold these boxes and no others, arranged at once."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes of all arrays."""
 
 
 def insert(index: Any, store: Store, box: int) -> None:
@@ -97,14 +94,8 @@ def room(index: Any) -> int:
     raise NotImplementedError
 
 
-def pointers(index: Any) -> Any:
-    """Return pointers to the arrays of an index, under the same names."""
-    raise NotImplementedError
-
-
 def register(
     kind: type,
-    opens: Callable[..., Any],
     inserts: Callable[..., None],
     drops: Callable[..., None],
     searches: Callable[..., tuple[int, int, int]],
@@ -134,12 +125,6 @@ def register(
 
         return call if is_kind(index) else None
 
-    def for_pointers(index: Any) -> Any:
-        def call(index: Any) -> Any:
-            return opens(index)
-
-        return call if is_kind(index) else None
-
     def for_room(index: Any) -> Any:
         def call(index: Any) -> Any:
             return has_room(index)
@@ -151,7 +136,6 @@ def register(
         (drop, for_drop),
         (search, for_search),
         (room, for_room),
-        (pointers, for_pointers),
     ):
         extending.overload(general)(chosen)
 

@@ -21,8 +21,7 @@ from rangecast.cover.relations import (
     NEEDS_ROOM,
     Commands,
     Log,
-    run,
-    run_one,
+    kernels_for,
 )
 from rangecast.cover.store import (
     BY_BOX,
@@ -31,11 +30,11 @@ from rangecast.cover.store import (
     USED_EDGES,
     boxes_of,
     empty,
-    grown,
-    longer,
     points_of,
+    with_room,
 )
-from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, Bool
+from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, Bool, grown
+from rangecast.kernels.bundle import Bundle
 from rangecast.model.filters.filter import Box
 
 
@@ -58,8 +57,9 @@ class Live:
         """Rows and boxes ever used."""
         self._k = k
         self._roots_only = roots_only
-        self._log = Log(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
-        self._single = Commands(np.empty(1, np.int32), np.empty(1, np.uint8))
+        log = Log(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
+        self._log = Bundle(log)
+        self._single = Bundle(Commands(np.empty(1, np.int32), np.empty(1, np.uint8)))
         self._free_rows: list[int] = []
         self._free_boxes: list[int] = []
         self._arrivals = 0
@@ -74,7 +74,7 @@ class Live:
         self.rows = max(self.rows, int(rows.max(initial=NONE)) + 1)
         self.boxes = max(self.boxes, int(boxes.max(initial=NONE)) + 1)
         self._grow(0)
-        store = self.store
+        store = self.store.arrays
         store.points[boxes] = points_of(lo, hi)
         store.owner[boxes] = rows[owner]
         is_last = np.diff(owner, append=count) != 0
@@ -98,7 +98,7 @@ class Live:
             self.rows = max(self.rows, row + 1)
             self.boxes = max(self.boxes, max(places) + 1)
             self._grow(0)
-        store = self.store
+        store = self.store.arrays
         for place, after, box in zip(places, [*places[1:], NONE], boxes, strict=True):
             store.points[place] = np.inf
             for axis, lo, hi in box:
@@ -115,16 +115,15 @@ class Live:
 
     def do(self, rows: I32, comes: U8) -> RowMessages:
         """Let rows come and go, in this order; the boxes of those that come are stored."""
-        commands = Commands(rows, comes)
-        if len(self._log.row) < len(rows):
-            self._lengthen_log(len(rows))
+        commands = Bundle(Commands(rows, comes))
+        self._log = self._log.grown(**dict.fromkeys(Log._fields, len(rows)))
         sent: list[list[npt.NDArray[np.generic]]] = []
         at = 0
         while at < len(rows):
-            at, logged, reason, lacking = run(
-                self.index.state, self.store, commands, at, self._k, self._roots_only, self._log
+            at, logged, reason, lacking = kernels_for(self.index).run(
+                *self._tables, commands.table, at, self._k, self._roots_only, self._log.table
             )
-            sent.append([column[:logged].copy() for column in self._log])
+            sent.append([column[:logged].copy() for column in self._log.arrays])
             self._mend(reason, lacking)
         self.live[rows] = comes == 1
         self.free(rows[comes == 0])
@@ -132,55 +131,57 @@ class Live:
 
     def do_one(self, row: int, *, comes: bool) -> tuple[list[int], bool]:
         """Let a row come or go; return the rows to forward, and whether to withdraw it then."""
-        self._single.row[0], self._single.comes[0] = row, comes
+        command = self._single.arrays
+        command.row[0], command.comes[0] = row, comes
         at = logged = 0
         while at == 0:
-            at, logged, reason, lacking = run_one(
-                self.index.state, self.store, self._single, 0, self._k, self._roots_only, self._log
+            at, logged, reason, lacking = kernels_for(self.index).run_one(
+                *self._tables, self._single.table, 0, self._k, self._roots_only, self._log.table
             )
             self._mend(reason, lacking)
-        withdraws = logged > 0 and bool(self._log.withdraws[logged - 1])
-        exposed = self._log.row[: logged - withdraws].tolist()
+        log = self._log.arrays
+        withdraws = logged > 0 and bool(log.withdraws[logged - 1])
+        exposed = log.row[: logged - withdraws].tolist()
         if len(exposed) > 1:
-            exposed = self.by_arrival(self._log.row[: len(exposed)]).tolist()
+            exposed = self.by_arrival(log.row[: len(exposed)]).tolist()
         self.live[row] = comes
         if not comes:
-            self.free(self._single.row)
+            self.free(command.row)
         return exposed, withdraws
+
+    @property
+    def _tables(self) -> tuple[I64, I64]:
+        return self.index.state.table, self.store.table
 
     def _mend(self, reason: int, lacking: int) -> None:
         """Provide what a kernel stopped for."""
         if reason == NEEDS_EDGES:
-            self._grow(int(self.store.notes[USED_EDGES]) + lacking)
+            self._grow(int(self.store.arrays.notes[USED_EDGES]) + lacking)
         elif reason == NEEDS_ROOM:
             self.index.make_room(lacking)
         elif reason == IS_STALE:
             self.index.hold(self.store, self.index.held())
-        elif reason == NEEDS_LOG and lacking > len(self._log.row):
-            self._lengthen_log(lacking)
+        elif reason == NEEDS_LOG:
+            self._log = self._log.grown(**dict.fromkeys(Log._fields, lacking))
 
     def by_arrival(self, rows: I64 | I32) -> I64:
         """Return rows in order of arrival."""
-        return rows[np.argsort(self.store.arrival[rows], kind="stable")].astype(np.int64)
+        return rows[np.argsort(self.store.arrays.arrival[rows], kind="stable")].astype(np.int64)
 
     def roots(self) -> I64:
         """Return the live rows that no edge leads to, in order of arrival."""
-        is_root = self.live[: self.rows] & (self.store.coverers[: self.rows] == 0)
+        is_root = self.live[: self.rows] & (self.store.arrays.coverers[: self.rows] == 0)
         return self.by_arrival(np.flatnonzero(is_root))
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays."""
-        held: int = sum(array.nbytes for array in self.store)
-        return held + self.index.memory
+        return self.store.memory + self.index.state.memory
 
     def _grow(self, edges: int) -> None:
-        self.store = grown(self.store, rows=self.rows, boxes=self.boxes, edges=edges)
-        self.index.reserve(len(self.store.owner))
-        self.live = longer(self.live, self.rows)
-
-    def _lengthen_log(self, size: int) -> None:
-        self._log = Log(*(longer(column, size) for column in self._log))
+        self.store = with_room(self.store, rows=self.rows, boxes=self.boxes, edges=edges)
+        self.index.reserve(len(self.store.arrays.owner))
+        self.live = grown(self.live, self.rows)
 
     def _in_order(self, sent: list[list[npt.NDArray[np.generic]]]) -> RowMessages:
         """Return all messages: by command, what is exposed first, by arrival."""
@@ -188,24 +189,25 @@ class Live:
             return RowMessages(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
         command, row, withdraws = (np.concatenate(column) for column in zip(*sent, strict=True))
         if len(row) > 1:
-            order = np.lexsort((self.store.arrival[row], withdraws, command))
+            order = np.lexsort((self.store.arrays.arrival[row], withdraws, command))
             command, row, withdraws = command[order], row[order], withdraws[order]
         return RowMessages(command, row, withdraws == 1)
 
     def free(self, rows: I32) -> None:
         """Let rows that aren't live, and their boxes, be used again."""
         self._free_rows += rows.tolist()
-        self._free_boxes += boxes_of(self.store, rows.astype(np.int64)).tolist()
+        self._free_boxes += boxes_of(self.store.arrays, rows.astype(np.int64)).tolist()
 
     # ---- snapshots
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return everything but the index, which `restore` makes again."""
+        store = self.store.arrays
         sizes = dict.fromkeys(BY_BOX, self.boxes) | dict.fromkeys(BY_ROW, self.rows)
-        sizes |= {"edges": int(self.store.notes[USED_EDGES]), "notes": len(self.store.notes)}
+        sizes |= {"edges": int(store.notes[USED_EDGES]), "notes": len(store.notes)}
         free = {"free_rows": self._free_rows, "free_boxes": self._free_boxes}
         return {
-            **{name: getattr(self.store, name)[:size] for name, size in sizes.items()},
+            **{name: getattr(store, name)[:size] for name, size in sizes.items()},
             **{name: np.array(numbers, np.int32) for name, numbers in free.items()},
             "live": self.live[: self.rows],
             "arrivals": np.array([self._arrivals]),
@@ -214,7 +216,7 @@ class Live:
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Take over what `arrays` returned elsewhere."""
         names = (*BY_BOX, *BY_ROW, "edges", "notes")
-        self.store = self.store._replace(**{name: arrays[name].copy() for name in names})
+        self.store = self.store.replaced(**{name: arrays[name].copy() for name in names})
         self.live = arrays["live"].copy()
         self.rows, self.boxes = len(arrays["first"]), len(arrays["owner"])
         self._free_rows = arrays["free_rows"].tolist()
@@ -223,7 +225,7 @@ class Live:
         self._grow(len(arrays["edges"]))
         held = self.roots() if self._roots_only else np.flatnonzero(self.live[: self.rows])
         if len(held):
-            self.index.hold(self.store, boxes_of(self.store, held))
+            self.index.hold(self.store, boxes_of(self.store.arrays, held))
 
 
 def _taken(free: list[int], used: int, count: int) -> I32:

@@ -21,9 +21,11 @@ at all, and can be repeated once there is room.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
-from rangecast.cover.index import STALE, Want, drop, insert, pointers, room, search_all
+from rangecast.cover.index import STALE, Index, Want, drop, insert, room, search_all
 from rangecast.cover.store import (
     COSTS,
     EDGE,
@@ -47,9 +49,9 @@ from rangecast.cover.store import (
     cut,
     is_above,
     link,
-    opened,
 )
 from rangecast.kernels.arrays import I32, I64, U8
+from rangecast.kernels.bundle import edited, opened, pointers
 from rangecast.kernels.jit import jit, jit_single
 
 EVERY, POSET = 0, -1
@@ -59,6 +61,7 @@ EVERY, POSET = 0, -1
 DONE, NEEDS_EDGES, NEEDS_ROOM, IS_STALE, NEEDS_LOG = range(5)
 
 
+@edited
 class Log(NamedTuple):
     """Messages to neighbours, in any order within a command but for the withdrawal, the last."""
 
@@ -67,6 +70,7 @@ class Log(NamedTuple):
     withdraws: U8
 
 
+@edited
 class Commands(NamedTuple):
     """What to do, in order: rows that come or go. The boxes of the rows are in the store."""
 
@@ -326,33 +330,44 @@ def _run(
     return len(commands.row), logged, DONE, 0
 
 
-@jit
-def run(
-    index: Any, store: Store, commands: Commands, start: int, k: int, roots_only: bool, log: Log
-) -> tuple[int, int, int, int]:
+class Kernels(NamedTuple):
+    """The kernels for one kind of index. They take the tables of bundles (`kernels.bundle`)."""
+
+    run: Callable[..., tuple[int, int, int, int]]
     """Do many commands; see `_run`."""
-    return _run(pointers(index), opened(store), commands, start, k, roots_only, log)
-
-
-@jit_single
-def run_one(
-    index: Any, store: Store, commands: Commands, start: int, k: int, roots_only: bool, log: Log
-) -> tuple[int, int, int, int]:
+    run_one: Callable[..., tuple[int, int, int, int]]
     """Do one command; see `_run`."""
-    return _run(pointers(index), opened(store), commands, start, k, roots_only, log)
+    earliest_above: Callable[[I64, I64, I32, I32], None]
+    """Write for each row the held one above it that arrived first, NONE if there is none."""
+
+
+def kernels_for(index: Index) -> Kernels:
+    """Return the kernels for an index."""
+    return _kernels_for(type(index.state.arrays))  # type: ignore[arg-type]  # classes are hashable
+
+
+@cache
+def _kernels_for(kind: Any) -> Kernels:
+
+    def run(
+        index: I64, store: I64, commands: I64, start: int, k: int, roots_only: bool, log: I64
+    ) -> tuple[int, int, int, int]:
+        held, live = pointers(opened(index, kind)), pointers(opened(store, Store))
+        todo, out = opened(commands, Commands), opened(log, Log)
+        return _run(held, live, todo, start, k, roots_only, out)
+
+    @jit
+    def earliest_above(index: I64, store: I64, rows: I32, out: I32) -> None:
+        held, live = pointers(opened(index, kind)), pointers(opened(store, Store))
+        for i in range(len(rows)):
+            want = Want(rows[i], False, False, True, 1)
+            count = search_all(held, live, want, SUBSCRIBE, live.found)
+            out[i] = live.found[0] if count else NONE
+
+    return Kernels(jit(run), jit_single(run), earliest_above)
 
 
 @jit_single
-def covers_row(store: Store, row: int, other: int) -> bool:
+def covers_row(store: I64, row: int, other: int) -> bool:
     """Whether a row covers another one."""
-    return covers(opened(store), row, other)
-
-
-@jit
-def earliest_above(index: Any, store: Store, rows: I32, out: I32) -> None:
-    """Write for each row the held one above it that arrived first, NONE if there is none."""
-    held, live = pointers(index), opened(store)
-    for i in range(len(rows)):
-        want = Want(rows[i], False, False, True, 1)
-        count = search_all(held, live, want, SUBSCRIBE, live.found)
-        out[i] = live.found[0] if count else NONE
+    return covers(pointers(opened(store, Store)), row, other)

@@ -12,24 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.cover.index import Want, consider, is_enough, register
-from rangecast.cover.store import Column, Store, dominates, longer
+from rangecast.cover.store import Store, dominates
 from rangecast.kernels.arrays import I32, I64
-from rangecast.kernels.bits import pointer
+from rangecast.kernels.bundle import Bundle, edited
 from rangecast.kernels.jit import jit
 
 
+@edited
 class ScanState(NamedTuple):
     """The arrays."""
 
-    held: Column
-    place: Column
-    size: Column
+    held: I32
+    place: I32
+    size: I64
     """(1,) how many are held."""
-
-
-@jit
-def _opened(index: ScanState) -> ScanState:
-    return ScanState(pointer(index.held, 0), pointer(index.place, 0), pointer(index.size, 0))
 
 
 @jit
@@ -66,7 +62,7 @@ def _room(_index: ScanState) -> int:
     return 1 << 40  # `reserve` has made it
 
 
-register(ScanState, _opened, _insert, _drop, _search, _room)
+register(ScanState, _insert, _drop, _search, _room)
 
 
 class Scan:
@@ -76,23 +72,20 @@ class Scan:
 
     def __init__(self, dimensions: int):
         none = np.empty(0, np.int32)
-        self.state = ScanState(none, none, np.zeros(1, np.int64))
+        self.state = Bundle(ScanState(none, none, np.zeros(1, np.int64)))
 
     def reserve(self, boxes: int) -> None:
-        held, place = longer(self.state.held, boxes), longer(self.state.place, boxes)
-        self.state = self.state._replace(held=held, place=place)
+        self.state = self.state.grown(held=boxes, place=boxes)
 
     def make_room(self, inserts: int) -> None:
         """There is room for every box of the store already."""
 
     def held(self) -> I64:
-        return np.asarray(self.state.held[: self.state.size[0]], np.int64)
+        state = self.state.arrays
+        return np.asarray(state.held[: state.size[0]], np.int64)
 
-    def hold(self, store: Store, boxes: I64) -> None:
-        self.state.held[: len(boxes)] = boxes
-        self.state.place[boxes] = np.arange(len(boxes))
-        self.state.size[0] = len(boxes)
-
-    @property
-    def memory(self) -> int:
-        return sum(array.nbytes for array in self.state)
+    def hold(self, store: Bundle[Store], boxes: I64) -> None:
+        state = self.state.arrays
+        state.held[: len(boxes)] = boxes
+        state.place[boxes] = np.arange(len(boxes))
+        state.size[0] = len(boxes)

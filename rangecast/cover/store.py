@@ -20,26 +20,21 @@ boxes exactly one represents the rest.
 
 A row or a box whose subscription left is used again. Arrays only grow, by copying.
 
-Kernels don't take the arrays but pointers to them (`opened`), under the same names: handing two
-dozen arrays from function to function would cost more than most of what is done with them, as
-numba counts references. So everything is indexed flat, and how much room there is stands in
-`notes`.
+Kernels work on pointers to the arrays, under the same names. So everything is indexed flat, and how
+much room there is stands in `notes`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64, AnyArray
-from rangecast.kernels.bits import pointer
+from rangecast.kernels.arrays import F64, I32, I64, U8
+from rangecast.kernels.bundle import Bundle, edited
 from rangecast.kernels.jit import jit
 
 NONE = -1
-
-Column = Any
-"""An array; for kernels, a pointer to it."""
 
 # Columns of `edges`. A free edge has the next free one as its source.
 SOURCE, TARGET, NEXT_OUT, BEFORE_OUT, NEXT_IN, BEFORE_IN = range(6)
@@ -54,34 +49,35 @@ CALLS, NODES, COMPARISONS = range(3)
 COSTS = 3
 
 
+@edited
 class Store(NamedTuple):
-    """The arrays, as kernels take them."""
+    """The arrays."""
 
-    points: Column
-    owner: Column
-    following: Column
-    first: Column
-    arrival: Column
-    forwarded: Column
-    coverers: Column
-    inward: Column
-    outward: Column
-    edges: Column
-    seen: Column
+    points: Annotated[F64, 2]
+    owner: I32
+    following: I32
+    first: I32
+    arrival: I64
+    forwarded: U8
+    coverers: I32
+    inward: I32
+    outward: I32
+    edges: Annotated[I32, 2]
+    seen: I64
     """(rows,) the last search that a row was looked at in."""
-    found: Column
-    others: Column
+    found: I32
+    others: I32
     """(rows,) each: where searches write."""
-    notes: Column
-    work: Column
+    notes: I64
+    work: Annotated[I64, 2]
     """(2 * kinds, 3) what searches took so far; and up to the last command."""
 
 
-def empty(dimensions: int) -> Store:
+def empty(dimensions: int) -> Bundle[Store]:
     """Return the arrays of a set without subscriptions."""
     none, notes = np.empty(0, np.int32), np.zeros(7, np.int64)
     notes[FREE_EDGE], notes[WIDTH] = NONE, 2 * dimensions
-    return Store(
+    store = Store(
         points=np.empty((0, 2 * dimensions)),
         owner=none,
         following=none,
@@ -98,6 +94,7 @@ def empty(dimensions: int) -> Store:
         notes=notes,
         work=np.zeros((2 * KINDS, COSTS), np.int64),
     )
+    return Bundle(store)
 
 
 BY_BOX = ("points", "owner", "following")
@@ -106,46 +103,12 @@ _SCRATCH = ("seen", "found", "others")
 """Columns by what their items are; the last are by row as well, and mean nothing between calls."""
 
 
-def grown(store: Store, *, rows: int, boxes: int, edges: int) -> Store:
+def with_room(store: Bundle[Store], *, rows: int, boxes: int, edges: int) -> Bundle[Store]:
     """Return arrays with room for this many; what they hold is kept."""
     sizes = dict.fromkeys(BY_BOX, boxes) | dict.fromkeys((*BY_ROW, *_SCRATCH), rows)
-    larger = {
-        name: longer(getattr(store, name), size)
-        for name, size in (sizes | {"edges": edges}).items()
-    }
-    store = store._replace(**larger)
-    store.notes[ROW_ROOM], store.notes[EDGE_ROOM] = len(store.first), len(store.edges)
-    return store
-
-
-@jit
-def opened(store: Store) -> Store:
-    """Return pointers to the arrays, under the same names. The caller holds the arrays."""
-    return Store(
-        pointer(store.points, 0),
-        pointer(store.owner, 0),
-        pointer(store.following, 0),
-        pointer(store.first, 0),
-        pointer(store.arrival, 0),
-        pointer(store.forwarded, 0),
-        pointer(store.coverers, 0),
-        pointer(store.inward, 0),
-        pointer(store.outward, 0),
-        pointer(store.edges, 0),
-        pointer(store.seen, 0),
-        pointer(store.found, 0),
-        pointer(store.others, 0),
-        pointer(store.notes, 0),
-        pointer(store.work, 0),
-    )
-
-
-def longer(array: AnyArray, size: int, fill: int = 0) -> AnyArray:
-    """Return the array itself if it has `size` items, else a copy with room for at least these."""
-    if size <= len(array):
-        return array
-    larger = np.full((max(size, 2 * len(array), 64), *array.shape[1:]), fill, array.dtype)
-    larger[: len(array)] = array
+    larger = store.grown(**sizes, edges=edges)
+    arrays = larger.arrays
+    arrays.notes[ROW_ROOM], arrays.notes[EDGE_ROOM] = len(arrays.first), len(arrays.edges)
     return larger
 
 

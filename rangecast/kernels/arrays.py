@@ -18,3 +18,23 @@ U16 = npt.NDArray[np.uint16]
 U8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
+
+
+def grown(array: AnyArray, size: int, fill: float = 0) -> AnyArray:
+    """Return the array itself if it has `size` items, else a larger copy; readers keep the old one.
+
+    The copy has room for at least twice as much, so that an item costs amortised constant time.
+    """
+    if size <= len(array):
+        return array
+    larger = np.full((max(size, 2 * len(array), 64), *array.shape[1:]), fill, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def offsets_of(counts: npt.ArrayLike) -> I64:
+    """Return where each of some runs begins, by their lengths, and where the last one ends."""
+    lengths = np.asarray(counts)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

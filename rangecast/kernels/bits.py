@@ -12,15 +12,15 @@ comparison reads on past the last code, and rows of lanes are made by `aligned_w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import extending, types
+from numba import types
 from numba.core import cgutils
 
 from rangecast.kernels.arrays import I32, I64, U64
+from rangecast.kernels.bundle import address, intrinsic
 from rangecast.kernels.jit import jit
 
 ZERO = cast("int", np.int64(0))
@@ -33,8 +33,6 @@ LANE_WORDS = 8
 LANES = 64 * LANE_WORDS
 _FEW_BITS = 6
 """Bits that are faster found one by one than packed."""
-
-intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
 
 BIT = ir.IntType(1)
 BYTE = ir.IntType(8)
@@ -54,48 +52,24 @@ def aligned_words(rows: int) -> U64:
     return room[skip : skip + rows * LANE_WORDS]
 
 
-@intrinsic
-def pointer(_typing: Any, array: Any, first: Any) -> Any:
-    """Return where item `first` of an array lies; it is indexed like an array that begins there.
+class Call(NamedTuple):
+    """An intrinsic that is being generated: what numba gives it."""
 
-    numba counts the references to an array each time it is handed on, with an atomic instruction
-    that can cost more than a whole inner loop. A pointer is just a number; the caller of the
-    kernel holds the array meanwhile. An array that a kernel makes itself is freed after its last
-    mention, and a pointer isn't one: hand it to another function, which may then point at it.
-    """
+    context: Any
+    builder: Any
+    signature: Any
+    given: Any
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, given[0]).data
-        return builder.gep(data, [given[1]])
+    def place(self, which: int, index: Any, kind: Any) -> Any:
+        """Return the address of an item of argument `which`, a pointer, as that of a vector."""
+        count, pointer_kind = getattr(kind, "count", 1), self.signature.args[which]
+        place = address(self.context, self.builder, pointer_kind, self.given[which], index, count)
+        return self.builder.bitcast(place, kind.as_pointer())
 
-    return types.CPointer(array.dtype)(array, types.intp), generate
-
-
-@intrinsic
-def items_at(_typing: Any, address: Any, kind: Any) -> Any:
-    """Return a pointer to items of a kind, such as np.float64, that lie at an address.
-
-    A structure of twenty arrays is handed to a kernel faster as one array of their addresses: numba
-    takes a microsecond for each array of a tuple. Who holds the addresses holds the arrays.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.inttoptr(given[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(kind.dtype)(types.intp, kind), generate
-
-
-def place_of(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
-    """Return the address of an item as that of a vector; for intrinsics."""
-    return builder.bitcast(builder.gep(begin, [index]), vector.as_pointer())
-
-
-def load(builder: Any, begin: Any, index: Any, vector: Any) -> Any:
-    """Return the vector that begins at an item; for intrinsics."""
-    return builder.load(
-        place_of(builder, begin, index, vector),
-        align=1 if vector is _BYTES else 4 if vector is _ITEMS else 8,
-    )
+    def load(self, which: int, index: Any, kind: Any) -> Any:
+        """Return the vector that begins at an item of argument `which`."""
+        align = 1 if kind is _BYTES else 4 if kind is _ITEMS else 8
+        return self.builder.load(self.place(which, index, kind), align=align)
 
 
 def _in_eight_lanes(builder: Any, value: Any) -> Any:
@@ -112,26 +86,12 @@ def _in_all_lanes(builder: Any, value: Any) -> Any:
 
 
 @intrinsic
-def within(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
-    """Bit i says whether codes[lo + i] <= value <= codes[hi + i], for 64 of them."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = load(builder, given[0], given[1], _BYTES)
-        high = load(builder, given[0], given[2], _BYTES)
-        wanted = _in_all_lanes(builder, given[3])
-        above = builder.icmp_unsigned("<=", low, wanted)
-        below = builder.icmp_unsigned("<=", wanted, high)
-        return builder.bitcast(builder.and_(above, below), WORD)
-
-    return types.uint64(codes, types.intp, types.intp, types.uint8), generate
-
-
-@intrinsic
 def at_least(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
     """Bit i says whether codes[begin + i] >= value, for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        some = load(builder, given[0], given[1], _BYTES)
+        call = Call(context, builder, signature, given)
+        some = call.load(0, given[1], _BYTES)
         above = builder.icmp_unsigned(">=", some, _in_all_lanes(builder, given[2]))
         return builder.bitcast(above, WORD)
 
@@ -143,7 +103,8 @@ def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
     """Bit i says whether codes[begin + i] <= value, for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        some = load(builder, given[0], given[1], _BYTES)
+        call = Call(context, builder, signature, given)
+        some = call.load(0, given[1], _BYTES)
         below = builder.icmp_unsigned("<=", some, _in_all_lanes(builder, given[2]))
         return builder.bitcast(below, WORD)
 
@@ -151,27 +112,13 @@ def at_most(_typing: Any, codes: Any, begin: Any, value: Any) -> Any:
 
 
 @intrinsic
-def touching(_typing: Any, codes: Any, lo: Any, hi: Any, value: Any) -> Any:
-    """Bit i says whether value is codes[lo + i] or codes[hi + i], for 64 of them."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = load(builder, given[0], given[1], _BYTES)
-        high = load(builder, given[0], given[2], _BYTES)
-        wanted = _in_all_lanes(builder, given[3])
-        first = builder.icmp_unsigned("==", low, wanted)
-        last = builder.icmp_unsigned("==", wanted, high)
-        return builder.bitcast(builder.or_(first, last), WORD)
-
-    return types.uint64(codes, types.intp, types.intp, types.uint8), generate
-
-
-@intrinsic
 def meeting(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) -> Any:
     """Bit i says whether codes[lo + i] <= above and below <= codes[hi + i], for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = load(builder, given[0], given[1], _BYTES)
-        high = load(builder, given[0], given[2], _BYTES)
+        call = Call(context, builder, signature, given)
+        low = call.load(0, given[1], _BYTES)
+        high = call.load(0, given[2], _BYTES)
         begun = builder.icmp_unsigned("<=", low, _in_all_lanes(builder, given[3]))
         going = builder.icmp_unsigned("<=", _in_all_lanes(builder, given[4]), high)
         return builder.bitcast(builder.and_(begun, going), WORD)
@@ -184,8 +131,9 @@ def sharing(_typing: Any, codes: Any, lo: Any, hi: Any, above: Any, below: Any) 
     """Bit i says whether codes[lo + i] is above or codes[hi + i] is below, for 64 of them."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        low = load(builder, given[0], given[1], _BYTES)
-        high = load(builder, given[0], given[2], _BYTES)
+        call = Call(context, builder, signature, given)
+        low = call.load(0, given[1], _BYTES)
+        high = call.load(0, given[2], _BYTES)
         first = builder.icmp_unsigned("==", low, _in_all_lanes(builder, given[3]))
         last = builder.icmp_unsigned("==", _in_all_lanes(builder, given[4]), high)
         return builder.bitcast(builder.or_(first, last), WORD)
@@ -198,12 +146,13 @@ def holding(_typing: Any, bounds: Any, lo: Any, hi: Any, above: Any, below: Any)
     """Bit i says whether bounds[lo + i] <= above and below <= bounds[hi + i], for 64 doubles."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        call = Call(context, builder, signature, given)
         above, below = (_in_eight_lanes(builder, value) for value in given[3:])
         mask = ir.Constant(WORD, 0)
         for place in range(0, 64, 8):
             step = ir.Constant(WORD, place)
-            low = load(builder, given[0], builder.add(given[1], step), _DOUBLES)
-            high = load(builder, given[0], builder.add(given[2], step), _DOUBLES)
+            low = call.load(0, builder.add(given[1], step), _DOUBLES)
+            high = call.load(0, builder.add(given[2], step), _DOUBLES)
             begun = builder.fcmp_ordered("<=", low, above)
             going = builder.fcmp_ordered("<=", below, high)
             both = builder.bitcast(builder.and_(begun, going), BYTE)
@@ -218,9 +167,10 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
     """Keep of the row at rows[at] what is in the row table[kept] and not in table[dropped]."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = place_of(builder, given[0], given[1], ROW)
-        keep = load(builder, given[2], given[3], ROW)
-        drop = load(builder, given[2], given[4], ROW)
+        call = Call(context, builder, signature, given)
+        place = call.place(0, given[1], ROW)
+        keep = call.load(2, given[3], ROW)
+        drop = call.load(2, given[4], ROW)
         left = builder.and_(builder.load(place, align=8), keep)
         builder.store(builder.and_(left, builder.not_(drop)), place, align=8)
         return context.get_dummy_value()
@@ -232,9 +182,10 @@ def narrow(_typing: Any, rows: Any, at: Any, table: Any, kept: Any, dropped: Any
 def join_row(_typing: Any, rows: Any, at: Any, begin: Any) -> Any:
     """Add to the row at rows[at] what is in the row at rows[begin]."""
 
-    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        place = place_of(builder, given[0], given[1], ROW)
-        both = builder.or_(builder.load(place, align=8), load(builder, given[0], given[2], ROW))
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        call = Call(context, builder, signature, given)
+        place = call.place(0, given[1], ROW)
+        both = builder.or_(builder.load(place, align=8), call.load(0, given[2], ROW))
         builder.store(both, place, align=8)
         return context.get_dummy_value()
 
@@ -245,9 +196,10 @@ def join_row(_typing: Any, rows: Any, at: Any, begin: Any) -> Any:
 def copy_row(_typing: Any, rows: Any, at: Any, source: Any, begin: Any) -> Any:
     """Copy the row at source[begin] to rows[at]."""
 
-    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        row = load(builder, given[2], given[3], ROW)
-        builder.store(row, place_of(builder, given[0], given[1], ROW), align=8)
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        call = Call(context, builder, signature, given)
+        row = call.load(2, given[3], ROW)
+        builder.store(row, call.place(0, given[1], ROW), align=8)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, source, types.intp), generate
@@ -260,14 +212,15 @@ def pack(_typing: Any, out: Any, at: Any, source: Any, begin: Any, mask: Any) ->
     `out` needs room for 16, however many there are; the mask's other bits don't matter.
     """
 
-    def generate(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        call = Call(context, builder, signature, given)
         kind = ir.FunctionType(_ITEMS, [_ITEMS, _ITEM_BITS, _ITEMS])
         name = "llvm.experimental.vector.compress.v16i32"
         compress = cgutils.get_or_insert_function(builder.module, kind, name)
-        items = load(builder, given[2], given[3], _ITEMS)
+        items = call.load(2, given[3], _ITEMS)
         bits = builder.bitcast(builder.trunc(given[4], ir.IntType(16)), _ITEM_BITS)
         packed = builder.call(compress, [items, bits, ir.Constant(_ITEMS, ir.Undefined)])
-        builder.store(packed, place_of(builder, given[0], given[1], _ITEMS), align=4)
+        builder.store(packed, call.place(0, given[1], _ITEMS), align=4)
         return context.get_dummy_value()
 
     return types.void(out, types.intp, source, types.intp, types.uint64), generate
@@ -278,7 +231,8 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
     """Bit w says whether word w of the row at rows[at] has a bit set."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        row = load(builder, given[0], given[1], ROW)
+        call = Call(context, builder, signature, given)
+        row = call.load(0, given[1], ROW)
         used = builder.icmp_unsigned("!=", row, ir.Constant(ROW, [0] * LANE_WORDS))
         return builder.zext(builder.bitcast(used, BYTE), WORD)
 
@@ -289,7 +243,7 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
 def bits_set(_typing: Any, word: Any) -> Any:
     """Return the number of bits of a word that are set."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.ctpop(given[0])
 
     return types.intp(types.uint64), generate
@@ -299,7 +253,7 @@ def bits_set(_typing: Any, word: Any) -> Any:
 def lowest_bit(_typing: Any, word: Any) -> Any:
     """Return the place of the lowest bit set, 64 if there is none."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         return builder.cttz(given[0], ir.Constant(BIT, 0))
 
     return types.intp(types.uint64), generate

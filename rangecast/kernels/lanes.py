@@ -25,19 +25,20 @@ from rangecast.kernels.bits import (
     LANES,
     ROW,
     WORD,
-    intrinsic,
+    Call,
     join_row,
-    load,
-    place_of,
-    pointer,
 )
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import intrinsic, pointer
 from rangecast.kernels.jit import jit
 
 TABLE_ROWS = 257
 """Rows of an attribute's table: one for each code, and one that no event is in."""
 SLOT_BYTES = 2 * BLOCK
 """Codes of an attribute in a block of boxes: those of 64 lower bounds, then of 64 upper ones."""
+
+# Arguments of `list_lanes` that are pointers.
+_ABOVE, _BELOW, _CODES, _ATTRIBUTES, _LANES, _MASKS, _KEYS = 0, 1, 2, 3, 7, 8, 9
 
 
 @jit
@@ -84,21 +85,22 @@ def list_lanes(
     There is no branch in it but the loop over the slots: the words in use are packed.
     """
 
-    def generate(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        above, below, codes, attributes, slot, end, box, lanes, masks, keys, filled, key = given
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        slot, end, box, filled, key = (given[i] for i in (4, 5, 6, 10, 11))
+        call = Call(context, builder, signature, given)
         left = cgutils.alloca_once(builder, ROW)
-        builder.store(load(builder, lanes, WORD(0), ROW), left)
+        builder.store(call.load(_LANES, WORD(0), ROW), left)
         with cgutils.for_range_slice(builder, slot, end, WORD(1), WORD) as (at, _):
-            axis = builder.sext(builder.load(builder.gep(attributes, [at])), WORD)
+            axis = builder.sext(builder.load(call.place(_ATTRIBUTES, at, INDEX)), WORD)
             base = builder.mul(axis, WORD(TABLE_ROWS))
             code = builder.add(builder.mul(at, WORD(SLOT_BYTES)), box)
-            lower = builder.zext(builder.load(builder.gep(codes, [code])), WORD)
-            upper = builder.load(builder.gep(codes, [builder.add(code, WORD(BLOCK))]))
-            upper = builder.add(builder.zext(upper, WORD), WORD(1))
+            lower = builder.zext(builder.load(call.place(_CODES, code, BYTE)), WORD)
+            upper = call.place(_CODES, builder.add(code, WORD(BLOCK)), BYTE)
+            upper = builder.add(builder.zext(builder.load(upper), WORD), WORD(1))
             places = (builder.mul(builder.add(base, c), WORD(LANE_WORDS)) for c in (lower, upper))
             kept, dropped = (
-                load(builder, table, place, ROW)
-                for table, place in zip((above, below), places, strict=True)
+                call.load(table, place, ROW)
+                for table, place in zip((_ABOVE, _BELOW), places, strict=True)
             )
             now = builder.and_(builder.load(left), kept)
             builder.store(builder.and_(now, builder.not_(dropped)), left)
@@ -113,9 +115,9 @@ def list_lanes(
         kind = ir.FunctionType(ROW, [ROW, ir.VectorType(BIT, LANE_WORDS), ROW])
         name = f"llvm.experimental.vector.compress.v{LANE_WORDS}i64"
         compress = cgutils.get_or_insert_function(builder.module, kind, name)
-        for values, out in ((row, masks), (named, keys)):
+        for values, out in ((row, _MASKS), (named, _KEYS)):
             packed = builder.call(compress, [values, used, nothing])
-            builder.store(packed, place_of(builder, out, filled, ROW), align=8)
+            builder.store(packed, call.place(out, filled, ROW), align=8)
         words = builder.ctpop(builder.bitcast(used, BYTE))
         return builder.add(filled, builder.zext(words, WORD))
 

@@ -1,7 +1,7 @@
-"""What the structures that index some attributes and check the rest have in common.
+"""What structures that find candidates and check them have in common.
 
-Which attributes tell subscriptions apart best, which boxes can be reported without a look at
-their siblings, and the exact test of one candidate.
+The exact test of one candidate, how a subscription of several boxes is reported once, which boxes
+need no such look, and which attributes tell subscriptions apart best.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, Bool
+from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.kernels.grid import MAX, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
@@ -20,29 +20,45 @@ _SIBLINGS = 64
 
 
 @jit
-def holds(lo: F64, hi: F64, box: int, points: F64, event: int) -> bool:
-    """Whether a box holds an event."""
-    for j in range(lo.shape[1]):
-        value = points[event, j]
-        if value < lo[box, j] or value > hi[box, j]:
+def holds(lo: F64, hi: F64, box: int, point: F64) -> bool:
+    """Whether a box holds a point."""
+    for axis in range(len(point)):  # noqa: SIM110 - numba has no quicker way
+        if not (lo[box, axis] <= point[axis] <= hi[box, axis]):
             return False
     return True
 
 
 @jit
-def reports(lo: F64, hi: F64, owner: I32, box: int, points: F64, event: int) -> bool:
-    """Whether a box holds an event and no earlier box of its subscription does.
+def held_before(lo: F64, hi: F64, earlier: I32, box: int, point: F64) -> tuple[bool, int]:
+    """Whether an earlier box of the same subscription holds a point; and boxes compared.
 
-    Needs no memory of what was reported before, whatever order the boxes come in.
+    If so, that box has reported the subscription, or will: so it is reported once, whatever order
+    the boxes come in, and without a memory of what was reported.
     """
-    if not holds(lo, hi, box, points, event):
-        return False
-    earlier = box - 1
-    while earlier >= 0 and owner[earlier] == owner[box]:
-        if holds(lo, hi, earlier, points, event):
-            return False
-        earlier -= 1
-    return True
+    if len(earlier) == 0:
+        return False, 0
+    compared, other = 0, earlier[box]
+    while other >= 0:
+        compared += 1
+        if holds(lo, hi, other, point):
+            return True, compared
+        other = earlier[other]
+    return False, compared
+
+
+def earlier_boxes(boxes: Boxes, order: I64) -> I32:
+    """Return where the box before it of the same subscription lies, -1 if there is none.
+
+    Places are those of the boxes in an order. Empty if all subscriptions have one box.
+    """
+    if len(boxes.lo) == boxes.rows:
+        return np.zeros(0, np.int32)
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    before = np.full(len(order), -1, np.int32)
+    same = np.flatnonzero(np.diff(boxes.owner) == 0)
+    before[same + 1] = place[same]
+    return before[order]
 
 
 @jit
@@ -76,13 +92,6 @@ def edges_at_bounds(lo: F64, hi: F64, cells: int) -> F64:
     events on edges few edges leave no doubt. Edges past the ends would be twice as many.
     """
     return edges_of_bounds(np.concatenate([lo, hi[hi < MAX]]), np.empty(0), cells)
-
-
-def events_of(points: F64) -> F64:
-    """Return events, (m, d) or one of (d,), as the read-only array that kernels expect."""
-    events = np.ascontiguousarray(points, np.float64).reshape(-1, np.shape(points)[-1])
-    events.flags.writeable = False  # of the view that reshape made, not of what was given
-    return events
 
 
 class Sample:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U32
-from rangecast.kernels.bits import pointer
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.choose import Index
 from rangecast.match.recent import match_recent

@@ -32,12 +32,13 @@ nodes opened, and boxes compared in float64.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from rangecast.kernels.arrays import F64, I32, I64, U16, U64, AnyArray, Bool
+from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.grid import cell_of, edges_of_bounds, ends_cell, starts_cell
 from rangecast.kernels.hilbert import (
     axes_by_selectivity,
@@ -46,7 +47,8 @@ from rangecast.kernels.hilbert import (
     turns_of,
 )
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.packed import Packed, earlier_boxes, held_before
+from rangecast.match.candidates import earlier_boxes, held_before, holds
+from rangecast.match.packed import Packed
 from rangecast.model.boxes import Boxes, frozen
 
 FANOUT = 16
@@ -61,17 +63,17 @@ _LANES = np.uint64(0x0001_0001_0001_0001)
 _TOPS = np.uint64(0x8000_8000_8000_8000)
 
 
-class Tree(NamedTuple):
+class RTreeArrays(NamedTuple):
     """The arrays of the module's docstring."""
 
-    lines: U64
+    lines: Annotated[U64, 2]
     line_axis: U16
     line_at: I64
     base: I64
     edges: F64
     edge_at: I64
-    lo: F64
-    hi: F64
+    lo: Annotated[F64, 2]
+    hi: Annotated[F64, 2]
     row: I32
     earlier: I32
 
@@ -88,7 +90,7 @@ def _children(
 ) -> np.uint64:
     """Return which children the event may lie in; with `inward` = _LANES, in which it surely does.
 
-    Child i is bit 16 * (i // 4) + i % 4. (Arrays one by one: a whole `Tree` is slow to pass.)
+    Child i is bit 16 * (i // 4) + i % 4. (Arrays one by one: all of them are slow to pass.)
     """
     first = second = third = fourth = _TOPS
     for at in range(begin, end):
@@ -110,7 +112,7 @@ def _child(bit: np.uint64) -> int:
 
 @jit
 def _search(
-    tree: Tree, point: F64, cursor: int, rows: I32, filled: int, scratch: U64
+    tree: RTreeArrays, point: F64, cursor: int, rows: I32, filled: int, scratch: U64
 ) -> tuple[int, int, int, int]:
     """Append the rows of one event from box `cursor` on; `scratch` is (3, d or 16 if that is more).
 
@@ -145,16 +147,12 @@ def _search(
                 box = FANOUT * node + _child(bit)
                 if not (sure >> bit) & _ONE:
                     tested += 1
-                    axis = 0
-                    while axis < len(point) and lo[box, axis] <= point[axis] <= hi[box, axis]:
-                        axis += 1
-                    if axis < len(point):
+                    if not holds(lo, hi, box, point):
                         continue
-                if len(earlier):
-                    twice, compared = held_before(lo, hi, earlier, box, point)
-                    tested += compared
-                    if twice:
-                        continue
+                twice, compared = held_before(lo, hi, earlier, box, point)
+                tested += compared
+                if twice:
+                    continue
                 if filled == len(rows):
                     return box, filled, visited, tested
                 rows[filled] = row[box]
@@ -173,18 +171,19 @@ def _search(
 
 @jit
 def _match(
-    tree: Tree, points: F64, event: int, cursor: int, rows: I32, counts: I64
+    table: I64, points: F64, event: int, cursor: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
     """A `Step` of match/result.py; the cursor is the box to go on with."""
+    tree = opened(table, RTreeArrays)
     scratch = np.empty((3, max(16, points.shape[1])), np.uint64)
     filled = visited = tested = 0
     while event < len(points):
         before = filled
-        cursor, filled, opened, compared = _search(
+        cursor, filled, nodes, compared = _search(
             tree, points[event], cursor, rows, filled, scratch
         )
         counts[event] += filled - before
-        visited += opened
+        visited += nodes
         tested += compared
         if cursor >= 0:
             return event, cursor, filled, visited, tested
@@ -194,9 +193,10 @@ def _match(
 
 
 @jit_single
-def _match_one(arrays: tuple[Any, ...], point: F64, cursor: int, rows: I32) -> tuple[int, int]:
+def _match_one(table: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int]:
+    tree = opened(table, RTreeArrays)
     scratch = np.empty((3, max(16, len(point))), np.uint64)
-    cursor, filled, _, _ = _search(Tree(*arrays), point, cursor, rows, 0, scratch)
+    cursor, filled, _, _ = _search(tree, point, cursor, rows, 0, scratch)
     return cursor, filled
 
 
@@ -233,19 +233,19 @@ class RTree(Packed):
     """All matches of each event by a packed R-tree."""
 
     name = "rtree"
-    _kind, _batch, _single = Tree, staticmethod(_match), staticmethod(_match_one)
+    _batch, _single = staticmethod(_match), staticmethod(_match_one)
 
     def __init__(self, boxes: Boxes, *, events: F64 | None = None):
         """`events` is a sample of what will be matched; it only makes the order better."""
-        super().__init__(_build(boxes, events))
+        super().__init__(Bundle(_build(boxes, events)), boxes.dimensions)
 
     @property
     def nodes(self) -> int:
         """Nodes of all levels."""
-        return len(self._arrays.line_at) - 1
+        return len(self.bundle.arrays.line_at) - 1
 
 
-def _build(boxes: Boxes, events: F64 | None) -> Tree:
+def _build(boxes: Boxes, events: F64 | None) -> RTreeArrays:
     count, dimensions = boxes.lo.shape
     cells = min(MOST_CELLS, max(64, count // 8))
     edges = [
@@ -260,7 +260,7 @@ def _build(boxes: Boxes, events: F64 | None) -> Tree:
     ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
     packed = _packed_order(boxes.mentions, order, low, high, ends)
     lines, line_axis, lines_of, base = _build_levels(low[packed], high[packed], ends)
-    return Tree(
+    return RTreeArrays(
         lines=frozen(lines, np.uint64),
         line_axis=frozen(line_axis, np.uint16),
         line_at=frozen(np.concatenate([[0], np.cumsum(lines_of)]), np.int64),

@@ -37,6 +37,19 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
     return fixed
 
 
+def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F64:
+    """Return events as kernels take them, contiguous and read-only; refuse another shape.
+
+    The shape is (events, d), or (d,) if there is `one` event.
+    """
+    given = np.ascontiguousarray(points, np.float64).view()
+    if given.ndim != 2 - one or given.shape[-1] != dimensions:
+        expected = f"({dimensions},)" if one else f"(events, {dimensions})"
+        raise UsageError(f"events of this set take the shape {expected}; given: {given.shape}")
+    given.flags.writeable = False
+    return given
+
+
 @dataclass(frozen=True, eq=False)
 class Boxes:
     """Subscriptions as boxes, in order of arrival. Make one with `Boxes.of`."""

@@ -2,7 +2,7 @@
 
 Slabs. They were the fastest in every case that was measured: one attribute or many, exact and
 relaxed, a few matches an event or many (docs/experiments/rank.md has the figures). The structures
-of the paper are here to compare with, for their iterators, and for edits in place.
+of the paper are here to compare with, and for their iterators.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 from rangecast.errors import UsageError, one_of
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
-from rangecast.rank.life import ALL, Life
+from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
-from rangecast.rank.papers.ir import IrTrees
+from rangecast.rank.papers.ir import ir
 from rangecast.rank.papers.rtree import rtree
 from rangecast.rank.papers.segment import segment
 from rangecast.rank.papers.sopt import sopt
@@ -30,7 +30,7 @@ class Index(Protocol):
 
     name: str
 
-    def best(self, points: F64, k: int, *, life: Life = ALL) -> Best:
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event, best first."""
 
     @property
@@ -51,7 +51,7 @@ INDEXES: dict[str, Kind] = {
     "interval": partial(Trees, "interval", interval),
     "interval-ends": partial(Trees, "interval-ends", partial(interval, by_ends=True)),
     "rtree": partial(Trees, "rtree", rtree),
-    "ir": IrTrees,
+    "ir": partial(Trees, "ir", ir),
     "sopt": partial(Trees, "sopt", sopt),
     "slabs": Slabs,
 }

@@ -21,8 +21,8 @@ from rangecast.model.boxes import frozen
 from rangecast.model.events import values_of
 from rangecast.model.rowstore import Columns, boxes_of
 from rangecast.rank.choose import Index, build
-from rangecast.rank.life import Life
-from rangecast.rank.merged import Named, merged
+from rangecast.rank.liveness import Liveness
+from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.index import How, Slabs
 from rangecast.rank.top import insert
@@ -32,7 +32,7 @@ _PIECE = 512
 """Events that are compared with recent rows at a time."""
 
 
-class Asked(NamedTuple):
+class Query(NamedTuple):
     """Events that are to be ranked: points, or spans from lo to hi."""
 
     lo: F64
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     @classmethod
     def of(
         cls, spans: tuple[F64, ...], dimensions: int, k: int, how: How | None, *, relaxed: bool
-    ) -> Asked:
+    ) -> Query:
         """Check what was given."""
         if how not in (None, "overlap", "contain"):
             raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
@@ -151,34 +151,34 @@ def _compare(
         counts[event] = filled
 
 
-def _best_recent(columns: Columns, edit: int, start: int, end: int, asked: Asked) -> Named:
+def _best_recent(columns: Columns, edit: int, start: int, end: int, query: Query) -> PartBest:
     """Return the k best among the rows from `start` to before `end`."""
     order = start + np.argsort(columns.arrival[start:end], kind="stable")
-    places, scores, counts = new_best(len(asked.lo), min(asked.k, len(order)))
+    places, scores, counts = new_best(len(query.lo), min(query.k, len(order)))
     counters = new_counters(levels=0)
-    if not asked.relaxed:
+    if not query.relaxed:
         worth = columns.scores[:, None]
     elif columns.weights is None:
         worth = np.empty((len(columns.scores), 0))
     else:
         worth = columns.weights
-    above, below = (asked.lo, asked.hi) if asked.how == "contain" else (asked.hi, asked.lo)
-    live = *columns.bounds, order, columns.died, edit, asked.relaxed, worth
+    above, below = (query.lo, query.hi) if query.how == "contain" else (query.hi, query.lo)
+    live = *columns.bounds, order, columns.died, edit, query.relaxed, worth
     for first in range(0, len(above), _PIECE):  # between pieces other threads may run
         some = slice(first, first + _PIECE)
         out = places[some], scores[some], counts[some], counters
         _compare(*live, above[some], below[some], *out)
-    return Named(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
+    return PartBest(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
 
 
-def _best_part(part: RankedPart, died: I64, edit: int, asked: Asked) -> Named:
+def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest:
     """Return the k best of a part at an edit; `died` is empty if all rows of the set live."""
-    life = Life(part.names, died, edit)
-    if asked.how is None:
-        return Named(part.structure.best(asked.lo, asked.k, life=life), part.names)
+    liveness = Liveness(part.names, died, edit)
+    if query.how is None:
+        return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.names)
     assert isinstance(part.structure, Slabs)  # a set with another index takes no spans
-    found = part.structure.best_spans(asked.lo, asked.hi, asked.k, asked.how, life=life)
-    return Named(found, part.names)
+    found = part.structure.best_spans(query.lo, query.hi, query.k, query.how, liveness=liveness)
+    return PartBest(found, part.names)
 
 
 class LivePart(Protocol):
@@ -199,24 +199,24 @@ def best_live(
     columns: Columns,
     edit: int,
     dead: int,
-    asked: Asked,
+    query: Query,
     index: str,
 ) -> Best:
     """Return the k best of a live set at an edit; `recent` rows are in no part.
 
     dead   how many rows don't live: if none, nobody need ask
     """
-    relaxed, d = asked.relaxed, asked.lo.shape[1]
+    relaxed, d = query.relaxed, query.lo.shape[1]
     died = columns.died[: len(columns.died) if dead else 0].view()
     died.flags.writeable = False
     found = []
     for part in parts:
         if relaxed not in part.rankings:
             part.rankings[relaxed] = ranked_part(columns, part.names, d, index, relaxed=relaxed)
-        found.append(_best_part(part.rankings[relaxed], died, edit, asked))
+        found.append(_best_part(part.rankings[relaxed], died, edit, query))
     if recent[0] < recent[1] or not found:
-        found.append(_best_recent(columns, edit, *recent, asked))
-    return merged(found, columns.arrival, asked.k)
+        found.append(_best_recent(columns, edit, *recent, query))
+    return merged(found, columns.arrival, query.k)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from rangecast.model.boxes import frozen
 from rangecast.rank.result import Best, new_best
 
 
-class Named(NamedTuple):
+class PartBest(NamedTuple):
     """The best of a part, and the whole's row of each row of the part; none: the same."""
 
     best: Best
-    names: I32
+    set_rows: I32
     """Read-only."""
 
 
@@ -34,17 +34,17 @@ def _merge(
     rows: I32,
     scores: F64,
     counts: I64,
-    names: I32,
+    set_rows: I32,
     other_rows: I32,
     other_scores: F64,
     other_counts: I64,
-    other_names: I32,
+    other_set_rows: I32,
     arrival: I64,
     out_rows: I32,
     out_scores: F64,
     out_counts: I64,
 ) -> None:
-    """Merge two lists of each event; `names` are the whole's rows of those given, none: the same.
+    """Merge two lists of each event; `set_rows` are the whole's rows, none: the same.
 
     Without `arrival` rows are in order of arrival.
     """
@@ -56,10 +56,10 @@ def _merge(
             row = other = np.int32(0)
             if first < counts[event]:
                 row = rows[event, first]
-                row = names[row] if len(names) else row
+                row = set_rows[row] if len(set_rows) else row
             if second < other_counts[event]:
                 other = other_rows[event, second]
-                other = other_names[other] if len(other_names) else other
+                other = other_set_rows[other] if len(other_set_rows) else other
             if first < counts[event] and second < other_counts[event]:
                 mine, its = scores[event, first], other_scores[event, second]
                 earlier = arrival[row] < arrival[other] if len(arrival) else row < other
@@ -75,22 +75,22 @@ def _merge(
         out_counts[event] = filled
 
 
-def merged(parts: Sequence[Named], arrival: I64 | None, k: int) -> Best:
+def merged(parts: Sequence[PartBest], arrival: I64 | None, k: int) -> Best:
     """Return the k best of all parts, at least one; without `arrival` ties go by row."""
     order = np.zeros(0, np.int64) if arrival is None else arrival.view()
     order.flags.writeable = False
-    (rows, scores, counts, work), names = parts[0]
-    for best, its_names in parts[1:]:
+    (rows, scores, counts, work), set_rows = parts[0]
+    for best, its_set_rows in parts[1:]:
         room = min(k, rows.shape[1] + best.rows.shape[1])
         out = new_best(len(counts), room)
         for first in range(0, len(counts), _PIECE):  # between pieces other threads may run
             some = slice(first, first + _PIECE)
-            mine = rows[some], scores[some], counts[some], names
-            other = best.rows[some], best.scores[some], best.counts[some], its_names
+            mine = rows[some], scores[some], counts[some], set_rows
+            other = best.rows[some], best.scores[some], best.counts[some], its_set_rows
             _merge(*mine, *other, order, out[0][some], out[1][some], out[2][some])
         rows, scores, counts = out
-        names = _SAME
+        set_rows = _SAME
         work = work.plus(best.work)
-    if len(names):  # of rows that aren't there, any will do
-        rows = names.take(rows, mode="clip")
+    if len(set_rows):  # of rows that aren't there, any will do
+        rows = set_rows.take(rows, mode="clip")
     return Best(rows, scores, counts, work)

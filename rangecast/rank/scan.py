@@ -14,7 +14,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.boxes import Boxes
-from rangecast.rank.life import ALL, Life
+from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best
 
 
@@ -41,14 +41,14 @@ class Scan:
         """Bytes of the boxes: there is nothing else."""
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
-    def best(self, points: F64, k: int, *, life: Life = ALL) -> Best:
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
         rows, scores, counts = new_best(len(events), k)
         everyone = np.arange(self.boxes.rows)
-        names = life.names if len(life.names) else everyone
-        alive = life.died[names] > life.edit if len(life.died) else everyone >= 0
+        set_rows = liveness.set_rows if len(liveness.set_rows) else everyone
+        alive = liveness.died[set_rows] > liveness.edit if len(liveness.died) else everyone >= 0
         for event, ranked in enumerate(self.rank(events, self.boxes.rows, relaxed=self.is_relaxed)):
             kept = np.flatnonzero(alive[ranked.rows])[:k]
             counts[event] = len(kept)

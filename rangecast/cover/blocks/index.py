@@ -44,12 +44,12 @@ from rangecast.cover.blocks.layout import (
     encode,
     insert,
     insert_all,
-    opened,
 )
 from rangecast.cover.index import STALE, Want, consider, is_enough, register
-from rangecast.cover.store import NONE, Store, dominates, longer
+from rangecast.cover.store import NONE, Store, dominates
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bits import at_least, at_most, bits_up_to, lowest_bit
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.grid import edges_of_bounds
 from rangecast.kernels.jit import jit
 
@@ -167,7 +167,7 @@ def _steps(spare: int, full: int, each: int) -> int:
     return max(0, (left - full) * each, left - left // each)
 
 
-register(BlockState, opened, insert, drop, _search, _room)
+register(BlockState, insert, drop, _search, _room)
 
 
 class Blocks:
@@ -178,7 +178,7 @@ class Blocks:
     def __init__(self, dimensions: int):
         self.width = 2 * dimensions
         none, no_bytes = np.empty(0, np.int32), np.empty(0, np.uint8)
-        self.state = BlockState(
+        state = BlockState(
             edges=np.full((self.width, TABLE), np.inf),
             edge_count=np.zeros(self.width, np.int64),
             codes=no_bytes,
@@ -200,12 +200,13 @@ class Blocks:
             order=np.zeros(self.width, np.int32),
             notes=np.zeros(10, np.int64),
         )
+        self.state = Bundle(state)
         self.make_room(8)
         self._clear()
 
     def _clear(self) -> None:
         """Begin with one empty leaf, in a tile of its own."""
-        state = self.state
+        state = self.state.arrays
         state.place[:] = NONE
         state.sizes[:] = state.leaves[:] = 0
         state.early[:] = np.iinfo(np.int64).max
@@ -219,54 +220,43 @@ class Blocks:
         state.leaves[0] = 1
 
     def reserve(self, boxes: int) -> None:
-        self.state = self.state._replace(place=longer(self.state.place, boxes, NONE))
+        self.state = self.state.grown(fill=NONE, place=boxes)
 
     def make_room(self, inserts: int) -> None:
-        state, width = self.state, self.width
-        leaves, tiles = int(state.notes[LEAVES]), int(state.notes[TILES])
+        notes, width = self.state.arrays.notes, self.width
+        leaves, tiles = int(notes[LEAVES]), int(notes[TILES])
         splits = min(inserts, leaves) + inserts // (LEAST // 2) + 2  # more than `_room` asks for
         leaves += splits
         tiles += min(splits, tiles) + splits // (WIDE // 4) + 2
-        sizes, held = longer(state.sizes, leaves), longer(state.leaves, tiles)
-        leaves, tiles = len(sizes), len(held)
-        larger = {
-            "codes": longer(state.codes, leaves * width * WIDE),
-            "boxes": longer(state.boxes, leaves * WIDE),
-            "sizes": sizes,
-            "early": longer(state.early, leaves, np.iinfo(np.int64).max),
-            "seat": longer(state.seat, leaves),
-            "axis": longer(state.axis, leaves),
-            "split": longer(state.split, leaves),
-            "child": longer(state.child, leaves),
-            "leaf": longer(state.leaf, tiles * WIDE),
-            "leaves": held,
-        }
-        for high, low, size in (
-            ("high", "low", tiles),
-            ("top_high", "top_low", -(-tiles // WIDE)),
-        ):
-            larger[high] = longer(getattr(state, high), size * width * WIDE)
-            larger[low] = longer(getattr(state, low), size * width * WIDE, 255)
-        self.state = state._replace(**larger)
-        state.notes[LEAF_ROOM], state.notes[TILE_ROOM] = leaves, tiles
+        state = self.state.grown(sizes=leaves, leaves=tiles)
+        leaves, tiles = len(state.arrays.sizes), len(state.arrays.leaves)
+        groups = -(-tiles // WIDE)
+        state = state.grown(
+            codes=leaves * width * WIDE,
+            boxes=leaves * WIDE,
+            **dict.fromkeys(("seat", "axis", "split", "child"), leaves),
+            leaf=tiles * WIDE,
+            high=tiles * width * WIDE,
+            top_high=groups * width * WIDE,
+        )
+        state = state.grown(fill=255, low=tiles * width * WIDE, top_low=groups * width * WIDE)
+        self.state = state.grown(fill=np.iinfo(np.int64).max, early=leaves)
+        notes[LEAF_ROOM], notes[TILE_ROOM] = leaves, tiles
 
     def held(self) -> I64:
-        return np.flatnonzero(self.state.place != NONE)
+        return np.flatnonzero(self.state.arrays.place != NONE)
 
-    def hold(self, store: Store, boxes: I64) -> None:
+    def hold(self, store: Bundle[Store], boxes: I64) -> None:
         rng = np.random.default_rng(len(boxes))
-        some = store.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
-        self.state.edges[:] = np.inf
+        some = store.arrays.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
+        state = self.state.arrays
+        state.edges[:] = np.inf
         for j, column in enumerate(some.T):
             edges = edges_of_bounds(column, np.empty(0), CELLS)
-            self.state.edges[j, : len(edges)] = edges
-            self.state.edge_count[j] = len(edges)
+            state.edges[j, : len(edges)] = edges
+            state.edge_count[j] = len(edges)
         self._clear()
         self.make_room(len(boxes))
-        insert_all(self.state, store, rng.permutation(boxes))
-        self.state.notes[CHANGED] = 0
-        self.state.notes[BUILT] = self.state.notes[HELD]
-
-    @property
-    def memory(self) -> int:
-        return sum(array.nbytes for array in self.state)
+        insert_all(self.state.table, store.table, rng.permutation(boxes))
+        state.notes[CHANGED] = 0
+        state.notes[BUILT] = state.notes[HELD]

@@ -18,14 +18,13 @@ of its tile stay as they are until the next rebuild.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from rangecast.cover.store import NONE, WIDTH, Column, Store
-from rangecast.cover.store import opened as opened_store
-from rangecast.kernels.arrays import I64, U8
-from rangecast.kernels.bits import pointer
+from rangecast.cover.store import NONE, WIDTH, Store
+from rangecast.kernels.arrays import F64, I32, I64, U8
+from rangecast.kernels.bundle import edited, opened, pointers
 from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit
 
@@ -42,70 +41,44 @@ EITHER = -1
 LEAVES, BRANCHES, TILES, HELD, CHANGED, BUILT, TOP, COLUMNS, LEAF_ROOM, TILE_ROOM = range(10)
 
 
+@edited
 class BlockState(NamedTuple):
     """The arrays. A child is a node, or the complement of a leaf."""
 
-    edges: Column
+    edges: Annotated[F64, 2]
     """(2d, TABLE) where cells begin, padded by +inf."""
-    edge_count: Column
+    edge_count: I64
     """(2d,)"""
-    codes: Column
+    codes: U8
     """(leaves * 2d * 64)"""
-    boxes: Column
+    boxes: I32
     """(leaves * 64)"""
-    sizes: Column
-    early: Column
+    sizes: I32
+    early: I64
     """(leaves,) no box of a leaf arrived before this."""
-    seat: Column
+    seat: I32
     """(leaves,) tile * 64 + place in the tile."""
-    axis: Column
-    split: Column
+    axis: I32
+    split: I32
     """(nodes,) the highest code that goes to the first side."""
-    child: Column
+    child: Annotated[I32, 2]
     """(nodes, 2)"""
-    high: Column
-    low: Column
+    high: U8
+    low: U8
     """(tiles * 2d * 64) of leaves."""
-    leaf: Column
+    leaf: I32
     """(tiles * 64)"""
-    leaves: Column
+    leaves: I32
     """(tiles,) how many leaves."""
-    top_high: Column
-    top_low: Column
+    top_high: U8
+    top_low: U8
     """(groups * 2d * 64) of tiles."""
-    place: Column
+    place: I32
     """(boxes,) leaf * 64 + place in the leaf, NONE if a box isn't held."""
-    wanted: Column
-    order: Column
+    wanted: U8
+    order: I32
     """(2d,) each: for one search or insert."""
     notes: I64
-
-
-@jit
-def opened(index: BlockState) -> BlockState:
-    """Return pointers to the arrays, under the same names."""
-    return BlockState(
-        pointer(index.edges, 0),
-        pointer(index.edge_count, 0),
-        pointer(index.codes, 0),
-        pointer(index.boxes, 0),
-        pointer(index.sizes, 0),
-        pointer(index.early, 0),
-        pointer(index.seat, 0),
-        pointer(index.axis, 0),
-        pointer(index.split, 0),
-        pointer(index.child, 0),
-        pointer(index.high, 0),
-        pointer(index.low, 0),
-        pointer(index.leaf, 0),
-        pointer(index.leaves, 0),
-        pointer(index.top_high, 0),
-        pointer(index.top_low, 0),
-        pointer(index.place, 0),
-        pointer(index.wanted, 0),
-        pointer(index.order, 0),
-        pointer(index.notes, 0),
-    )
 
 
 @jit
@@ -329,8 +302,9 @@ def drop(index: BlockState, box: int) -> None:
 
 
 @jit
-def insert_all(index: BlockState, store: Store, boxes: I64) -> None:
+def insert_all(index_table: I64, store_table: I64, boxes: I64) -> None:
     """Hold some boxes; there must be room for all."""
-    blocks, live = opened(index), opened_store(store)
+    blocks = pointers(opened(index_table, BlockState))
+    live = pointers(opened(store_table, Store))
     for i in range(len(boxes)):
         insert(blocks, live, boxes[i])

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.cover.index import STALE, Want, consider, is_enough, register
-from rangecast.cover.store import NONE, WIDTH, Column, Store, dominates, longer, opened
-from rangecast.kernels.arrays import I32, I64
-from rangecast.kernels.bits import pointer
+from rangecast.cover.store import NONE, WIDTH, Store, dominates
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import Bundle, edited, opened, pointers
 from rangecast.kernels.jit import jit
 
 OVERFLOW, UNDERFLOW = 32, 8
@@ -40,40 +40,25 @@ _DEEP = 4
 OVER, UNDER, USED, FREE_PAIR, FREE_PAIRS, HELD, NEW, IS_DEEP, NODE_ROOM = range(9)
 
 
+@edited
 class KdState(NamedTuple):
     """The arrays; node 0 is the root."""
 
-    axis: Column
+    axis: I32
     """(nodes,) the coordinate that a node splits by, NONE for a leaf."""
-    value: Column
-    child: Column
+    value: F64
+    child: I32
     """(nodes,) the left child, or the first box of a leaf."""
-    parent: Column
-    sizes: Column
+    parent: I32
+    sizes: I32
     """(nodes,) boxes of a leaf."""
-    limit: Column
+    limit: I32
     """(nodes,) boxes past which a leaf is split."""
-    leaf: Column
+    leaf: I32
     """(boxes,) the leaf that holds a box, NONE if it isn't held."""
-    after: Column
-    before: Column
+    after: I32
+    before: I32
     notes: I64
-
-
-@jit
-def _opened(index: KdState) -> KdState:
-    return KdState(
-        pointer(index.axis, 0),
-        pointer(index.value, 0),
-        pointer(index.child, 0),
-        pointer(index.parent, 0),
-        pointer(index.sizes, 0),
-        pointer(index.limit, 0),
-        pointer(index.leaf, 0),
-        pointer(index.after, 0),
-        pointer(index.before, 0),
-        pointer(index.notes, 0),
-    )
 
 
 @jit
@@ -234,13 +219,13 @@ def _room(index: KdState) -> int:
 
 
 @jit
-def _insert_all(index: KdState, store: Store, boxes: I64) -> None:
-    tree, live = _opened(index), opened(store)
+def _insert_all(index_table: I64, store_table: I64, boxes: I64) -> None:
+    tree, live = pointers(opened(index_table, KdState)), pointers(opened(store_table, Store))
     for i in range(len(boxes)):
         _insert(tree, live, boxes[i])
 
 
-register(KdState, _opened, _insert, _drop, _search, _room)
+register(KdState, _insert, _drop, _search, _room)
 
 
 class KdTree:
@@ -252,39 +237,37 @@ class KdTree:
         none = np.empty(0, np.int32)
         notes = np.zeros(9, np.int64)
         notes[OVER], notes[UNDER] = overflow, underflow
-        self.state = KdState(none, np.empty(0), none, none, none, none, none, none, none, notes)
+        state = KdState(none, np.empty(0), none, none, none, none, none, none, none, notes)
+        self.state = Bundle(state)
         self.make_room(64)
         self._clear()
 
     def _clear(self) -> None:
-        notes = self.state.notes
+        state = self.state.arrays
+        notes = state.notes
         notes[USED], notes[FREE_PAIR], notes[FREE_PAIRS] = 1, NONE, 0
         notes[HELD] = notes[NEW] = notes[IS_DEEP] = 0
-        self.state.axis[0] = self.state.child[0] = self.state.parent[0] = NONE
-        self.state.sizes[0], self.state.limit[0] = 0, notes[OVER]
+        state.axis[0] = state.child[0] = state.parent[0] = NONE
+        state.sizes[0], state.limit[0] = 0, notes[OVER]
 
     def reserve(self, boxes: int) -> None:
-        names = ("leaf", "after", "before")
-        larger = {name: longer(getattr(self.state, name), boxes, NONE) for name in names}
-        self.state = self.state._replace(**larger)
+        self.state = self.state.grown(fill=NONE, leaf=boxes, after=boxes, before=boxes)
 
     def make_room(self, inserts: int) -> None:
-        nodes = int(self.state.notes[USED]) + 2 * inserts + 1
+        notes = self.state.arrays.notes
+        nodes = int(notes[USED]) + 2 * inserts + 1
         names = ("axis", "value", "child", "parent", "sizes", "limit")
-        larger = {name: longer(getattr(self.state, name), nodes) for name in names}
-        self.state = self.state._replace(**larger)
-        self.state.notes[NODE_ROOM] = len(self.state.axis)
+        self.state = self.state.grown(**dict.fromkeys(names, nodes))
+        notes[NODE_ROOM] = len(self.state.arrays.axis)
 
     def held(self) -> I64:
-        return np.flatnonzero(self.state.leaf != NONE)
+        return np.flatnonzero(self.state.arrays.leaf != NONE)
 
-    def hold(self, store: Store, boxes: I64) -> None:
-        self.state.leaf[:] = NONE
+    def hold(self, store: Bundle[Store], boxes: I64) -> None:
+        state = self.state.arrays
+        state.leaf[:] = NONE
         self._clear()
         self.make_room(len(boxes))
-        _insert_all(self.state, store, np.random.default_rng(0).permutation(boxes))
-        self.state.notes[NEW] = 0
-
-    @property
-    def memory(self) -> int:
-        return sum(array.nbytes for array in self.state)
+        order = np.random.default_rng(0).permutation(boxes)
+        _insert_all(self.state.table, store.table, order)
+        state.notes[NEW] = 0

@@ -35,11 +35,11 @@ from rangecast.cover.papers.zcurve_order import (
     encode,
     insert,
     key_all,
-    opened,
     seek,
 )
-from rangecast.cover.store import WIDTH, Store, dominates, longer
+from rangecast.cover.store import WIDTH, Store, dominates
 from rangecast.kernels.arrays import I32, I64, U64
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.grid import edges_of_bounds
 from rangecast.kernels.jit import jit
 
@@ -172,7 +172,7 @@ def _room(index: ZState) -> int:
     return int(notes[ROOM] - notes[USED] + notes[SPARE])
 
 
-register(ZState, opened, insert, drop, _search, _room)
+register(ZState, insert, drop, _search, _room)
 
 
 class ZCurve:
@@ -183,7 +183,7 @@ class ZCurve:
     def __init__(self, dimensions: int):
         width = 2 * dimensions
         none, words, longs = np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.int64)
-        self.state = ZState(
+        state = ZState(
             edges=np.full((width, TABLE), np.inf),
             edge_count=np.zeros(width, np.int64),
             axes=np.arange(width),
@@ -200,72 +200,66 @@ class ZCurve:
             ends=longs,
             notes=np.zeros(9, np.int64),
         )
+        self.state = Bundle(state)
         self._set_axes(np.arange(min(width, _KEY_BITS)))
         self.make_room(8)
 
     def _set_axes(self, axes: I64) -> None:
-        notes = self.state.notes
-        notes[AXES] = len(axes)
-        notes[BITS] = min(_MOST_BITS, _KEY_BITS // len(axes))
-        self.state.axes[: len(axes)] = axes
-        self.state.edges[:] = np.inf
-        self.state.edge_count[:] = 0
+        state = self.state.arrays
+        state.notes[AXES] = len(axes)
+        state.notes[BITS] = min(_MOST_BITS, _KEY_BITS // len(axes))
+        state.axes[: len(axes)] = axes
+        state.edges[:] = np.inf
+        state.edge_count[:] = 0
 
     def reserve(self, boxes: int) -> None:
         # A queue holds cells of one size with more than a bucket of points each.
         places = 2 * (boxes // _BUCKET + 2)
         names = ("cells", "masks", "begins", "ends")
-        larger = {name: longer(getattr(self.state, name), places) for name in names}
-        self.state = self.state._replace(key=longer(self.state.key, boxes), **larger)
-        self.state.notes[QUEUE] = len(self.state.cells) // 2
+        self.state = self.state.grown(key=boxes, **dict.fromkeys(names, places))
+        self.state.arrays.notes[QUEUE] = len(self.state.arrays.cells) // 2
 
     def make_room(self, inserts: int) -> None:
-        state = self.state
-        sizes = longer(state.sizes, int(state.notes[USED]) + inserts)
-        shelves = len(sizes)
-        larger = {name: longer(getattr(state, name), shelves) for name in ("spare", "shelf")}
-        larger |= {
-            name: longer(getattr(state, name), shelves * SHELF) for name in ("keys", "boxes")
-        }
-        self.state = state._replace(sizes=sizes, **larger)
-        state.notes[ROOM] = shelves
+        notes = self.state.arrays.notes
+        state = self.state.grown(sizes=int(notes[USED]) + inserts)
+        shelves = len(state.arrays.sizes)
+        places = shelves * SHELF
+        self.state = state.grown(spare=shelves, shelf=shelves, keys=places, boxes=places)
+        notes[ROOM] = shelves
 
     def held(self) -> I64:
-        return np.flatnonzero(self.state.key != 0)
+        return np.flatnonzero(self.state.arrays.key != 0)
 
-    def hold(self, store: Store, boxes: I64) -> None:
-        self.state.key[:] = 0
+    def hold(self, store: Bundle[Store], boxes: I64) -> None:
+        state = self.state.arrays
+        state.key[:] = 0
         rng = np.random.default_rng(len(boxes))
-        some = store.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
+        some = store.arrays.points[rng.choice(boxes, min(len(boxes), _SAMPLE), replace=False)]
         distinct = np.array([len(np.unique(column)) for column in some.T])
         # At least two bits for each coordinate that is taken, if there are as many.
         most = min(len(distinct), _KEY_BITS // 2)
         axes = np.sort(np.argsort(-distinct, kind="stable")[:most])
         self._set_axes(axes)
-        notes = self.state.notes
         for i, axis in enumerate(axes):
-            edges = edges_of_bounds(some[:, axis], np.empty(0), 1 << int(notes[BITS]))
-            self.state.edges[i, : len(edges)] = edges
-            self.state.edge_count[i] = len(edges)
+            edges = edges_of_bounds(some[:, axis], np.empty(0), 1 << int(state.notes[BITS]))
+            state.edges[i, : len(edges)] = edges
+            state.edge_count[i] = len(edges)
         keys = np.empty(len(boxes), np.uint64)
-        key_all(self.state, store, boxes, keys)
+        key_all(self.state.table, store.table, boxes, keys)
         order = np.lexsort((boxes, keys))
         self._fill(boxes[order], keys[order])
-        notes[BUILT], notes[CHANGED] = len(boxes), 0
+        state.notes[BUILT], state.notes[CHANGED] = len(boxes), 0
 
     def _fill(self, held: I64, keys: U64) -> None:
         """Put boxes onto shelves, three quarters full."""
-        self.state.notes[USED] = self.state.notes[SPARE] = 0
+        notes = self.state.arrays.notes
+        notes[USED] = notes[SPARE] = 0
         each = SHELF * 3 // 4
         shelves = -(-len(held) // each)
         self.make_room(shelves)
-        state = self.state
-        state.notes[USED] = state.notes[SHELVES] = shelves
+        state = self.state.arrays
+        notes[USED] = notes[SHELVES] = shelves
         state.shelf[:shelves] = np.arange(shelves)
         state.sizes[:shelves] = np.diff(np.append(np.arange(shelves) * each, len(held)))
         places = np.arange(len(held)) // each * SHELF + np.arange(len(held)) % each
         state.keys[places], state.boxes[places], state.key[held] = keys, held, keys
-
-    @property
-    def memory(self) -> int:
-        return sum(array.nbytes for array in self.state)

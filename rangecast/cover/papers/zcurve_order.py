@@ -9,14 +9,13 @@ the directory, an item for 64 boxes or more.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from rangecast.cover.store import WIDTH, Column, Store
-from rangecast.cover.store import opened as opened_store
-from rangecast.kernels.arrays import I64, U64
-from rangecast.kernels.bits import pointer
+from rangecast.cover.store import WIDTH, Store
+from rangecast.kernels.arrays import F64, I32, I64, U64
+from rangecast.kernels.bundle import edited, opened, pointers
 from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit
 from rangecast.kernels.morton import key_of
@@ -30,56 +29,35 @@ TABLE = 255
 AXES, BITS, USED, SPARE, SHELVES, ROOM, BUILT, CHANGED, QUEUE = range(9)
 
 
+@edited
 class ZState(NamedTuple):
     """The arrays. A position is a place in the directory * SHELF + a place on the shelf."""
 
-    edges: Column
+    edges: Annotated[F64, 2]
     """(2d, TABLE) by coordinate of the key, padded by +inf."""
-    edge_count: Column
-    axes: Column
+    edge_count: I64
+    axes: I64
     """(2d,) the coordinates that are in the key."""
-    cell: Column
+    cell: I64
     """(2d,) the cell asked for."""
-    key: Column
+    key: U64
     """(boxes,) 0 if a box isn't held."""
-    keys: Column
-    boxes: Column
+    keys: U64
+    boxes: I32
     """(shelves * SHELF)"""
-    sizes: Column
+    sizes: I32
     """(shelves,)"""
-    spare: Column
+    spare: I32
     """(shelves,) free ones."""
-    shelf: Column
+    shelf: I32
     """(shelves,) the directory."""
-    cells: Column
-    masks: Column
+    cells: U64
+    masks: U64
     """(2 * places) keys of cells to look into, and which of their coordinates are still those of
     the cell asked for."""
-    begins: Column
-    ends: Column
+    begins: I64
+    ends: I64
     notes: I64
-
-
-@jit
-def opened(index: ZState) -> ZState:
-    """Return pointers to the arrays, under the same names."""
-    return ZState(
-        pointer(index.edges, 0),
-        pointer(index.edge_count, 0),
-        pointer(index.axes, 0),
-        pointer(index.cell, 0),
-        pointer(index.key, 0),
-        pointer(index.keys, 0),
-        pointer(index.boxes, 0),
-        pointer(index.sizes, 0),
-        pointer(index.spare, 0),
-        pointer(index.shelf, 0),
-        pointer(index.cells, 0),
-        pointer(index.masks, 0),
-        pointer(index.begins, 0),
-        pointer(index.ends, 0),
-        pointer(index.notes, 0),
-    )
 
 
 @jit
@@ -211,8 +189,8 @@ def drop(index: ZState, box: int) -> None:
 
 
 @jit
-def key_all(index: ZState, store: Store, boxes: I64, out: U64) -> None:
+def key_all(index_table: I64, store_table: I64, boxes: I64, out: U64) -> None:
     """Write the key of each of some boxes."""
-    curve, live = opened(index), opened_store(store)
+    curve, live = pointers(opened(index_table, ZState)), pointers(opened(store_table, Store))
     for i in range(len(boxes)):
         out[i] = encode(curve, live, boxes[i])

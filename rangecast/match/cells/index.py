@@ -29,15 +29,22 @@ are indexed, with which cells and levels: of what fits into the memory allowed, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, U16, AnyArray, Bool
+from rangecast.kernels.arrays import F64, I32, I64, U16, Bool
+from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.grid import cell_of, ends_cell, starts_cell
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import Sample, events_of, reports, stand_alone
+from rangecast.match.candidates import (
+    Sample,
+    earlier_boxes,
+    held_before,
+    holds,
+    stand_alone,
+)
 from rangecast.match.cells.plan import (
     BLOCK_BITS,
     DOUBTFUL,
@@ -50,7 +57,7 @@ from rangecast.match.cells.plan import (
     plans,
 )
 from rangecast.match.result import BUFFER, Matches, Step, collect, stream
-from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.boxes import Boxes, as_points, frozen
 
 
 class Filed(NamedTuple):
@@ -58,14 +65,16 @@ class Filed(NamedTuple):
 
     offsets: I32
     ids: U16
-    lo: F64
-    hi: F64
+    lo: Annotated[F64, 2]
+    hi: Annotated[F64, 2]
     owner: I32
+    earlier: I32
+    """See `earlier_boxes`."""
 
 
 @jit
 def _file(
-    grid: Grid,
+    table: I64,
     lo: F64,
     hi: F64,
     alone: Bool,
@@ -80,6 +89,7 @@ def _file(
     `nodes` and `kinds` (axes, cells) are scratch. Returns the number of entries; with no `places`
     that is all it does.
     """
+    grid = opened(table, Grid)
     axes = len(grid.axes)
     lengths = np.ones(axes + 1, np.int64)
     turn = np.zeros(axes + 1, np.int64)
@@ -180,7 +190,7 @@ def _match(
     """A `Step` over what `_locate` wrote; the cursor is how many entries were gone through."""
     filled = visited = tested = 0
     while event < len(points):
-        begun, passed = filled, 0
+        begun, passed, point = filled, 0, points[event]
         if cursor == 0:
             if filled == len(rows):
                 break
@@ -214,7 +224,9 @@ def _match(
                         passed += 1
                         if checked:
                             tested += 1
-                            if not reports(filed.lo, filed.hi, filed.owner, box, points, event):
+                            if not holds(filed.lo, filed.hi, box, point):
+                                continue
+                            if held_before(filed.lo, filed.hi, filed.earlier, box, point)[0]:
                                 continue
                         rows[filled] = filed.owner[box]
                         filled += 1
@@ -227,31 +239,42 @@ def _match(
     return event, 0, filled, visited, tested
 
 
-@jit_single
-def _match_one(
-    axes: I64,
-    edges: F64,
-    edge_ends: I64,
-    shifts: I64,
-    bases: I64,
-    level_ends: I64,
-    strides: I64,
-    offsets: I32,
-    ids: U16,
-    lo: F64,
-    hi: F64,
-    owner: I32,
+@jit
+def _locate_all(
+    grid_table: I64, filed_table: I64, blocks: int, points: F64, lists: I32, on_edges: Bool
+) -> int:
+    """Do what `_locate` does, for a batch."""
+    grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
+    return _locate(grid, filed.offsets, blocks, points, lists, on_edges)
+
+
+@jit
+def _match_all(
+    filed_table: I64,
     blocks: int,
     plain: bool,
-    width: int,
     points: F64,
+    lists: I32,
+    on_edges: Bool,
+    event: int,
+    cursor: int,
+    rows: I32,
+    counts: I64,
+) -> tuple[int, int, int, int, int]:
+    """Do what `_match` does, for a batch."""
+    filed = opened(filed_table, Filed)
+    return _match(filed, blocks, plain, points, lists, on_edges, event, cursor, rows, counts)
+
+
+@jit_single
+def _match_one(
+    grid_table: I64, filed_table: I64, blocks: int, plain: bool, width: int, points: F64
 ) -> I32:
-    """Return the rows of one event. Grid and Filed come in parts: named tuples cost a call 8 us."""
-    grid = Grid(axes, edges, edge_ends, shifts, bases, level_ends, strides)
-    filed = Filed(offsets, ids, lo, hi, owner)
+    """Return the rows of one event."""
+    grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
     lists = np.empty((1, width), np.int32)
     on_edges = np.empty(1, np.bool_)
-    rows = np.empty(_locate(grid, offsets, blocks, points, lists, on_edges), np.int32)
+    rows = np.empty(_locate(grid, filed.offsets, blocks, points, lists, on_edges), np.int32)
     counts = np.zeros(1, np.int64)
     zero = counts[0]  # for a literal 0 numba would compile another version
     _match(filed, blocks, plain, points, lists, on_edges, zero, zero, rows, counts)
@@ -268,7 +291,9 @@ class Cells:
 
         A `plan` is taken as it is, if it fits.
         """
-        held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes
+        self.dimensions = boxes.dimensions
+        earlier = earlier_boxes(boxes, np.arange(len(boxes.lo)))
+        held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes + earlier.nbytes
         self.allowed = max(1 << 30, 4 * held) if memory is None else memory
         alone = np.empty(len(boxes.lo), np.bool_)
         stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
@@ -277,7 +302,7 @@ class Cells:
         choice = plans(boxes, Sample(boxes), alone, room) if plan is None else [plan]
         least = 0
         for self.plan in choice:
-            self._grid = self.plan.grid()
+            self._grid = Bundle(self.plan.grid())
             indexed = alone & ~np.delete(boxes.mentions, self.plan.axes, axis=1).any(axis=1)
             count = self._file(boxes, indexed, np.empty(0, np.int64), np.empty(0, np.uint16))
             least = self.plan.memory(count, len(boxes.lo))
@@ -295,16 +320,15 @@ class Cells:
         ids = np.empty(count, np.uint16)
         if count:
             self._file(boxes, indexed, places[:-1], ids)
-        ids.flags.writeable = False
-        self._filed = Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner)
+        self._filed = Bundle(Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner, earlier))
         self._plain = len(boxes.lo) == boxes.rows
-        self._single = (*self._grid, *self._filed, self._blocks, self._plain, self.plan.lists)
+        self._width = self.plan.lists
 
     def _file(self, boxes: Boxes, indexed: Bool, places: I64, ids: U16) -> int:
         longest = max((len(edges) + 2 for edges in self.plan.edges), default=0)
         scratch = np.empty((2, len(self.plan.axes), longest), np.int64)
         return _file(
-            self._grid,
+            self._grid.table,
             boxes.lo,
             boxes.hi,
             indexed,
@@ -318,12 +342,12 @@ class Cells:
     @property
     def entries(self) -> int:
         """Ids in all lists."""
-        return len(self._filed.ids)
+        return len(self._filed.arrays.ids)
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays, boxes included."""
-        return sum(part.nbytes for part in (*self._grid, *self._filed))
+        return self._grid.memory + self._filed.memory
 
     def match(self, points: F64) -> Matches:
         """Return all matches of all events at once."""
@@ -336,21 +360,18 @@ class Cells:
 
     def match_one(self, point: F64) -> I32:
         """Return the rows of one event, (d,)."""
-        return _match_one(*self._single, events_of(point))
+        points = as_points(point, self.dimensions, one=True).reshape(1, -1)
+        tables = self._grid.table, self._filed.table
+        return _match_one(*tables, self._blocks, self._plain, self._width, points)
 
     def _step(self, points: F64) -> tuple[Step, int]:
         """Return the step, and how many rows it can write at most."""
-        points = events_of(points)
-        lists = np.empty((len(points), self.plan.lists), np.int32)
+        points = as_points(points, self.dimensions)
+        lists = np.empty((len(points), self._width), np.int32)
         on_edges = np.empty(len(points), np.bool_)
-        most = _locate(self._grid, self._filed.offsets, self._blocks, points, lists, on_edges)
-        arrays = self._filed, self._blocks, self._plain, points, lists, on_edges
-        return lambda event, cursor, rows, counts: _match(
-            *arrays, event, cursor, rows, counts
+        tables = self._grid.table, self._filed.table
+        most = _locate_all(*tables, self._blocks, points, lists, on_edges)
+        given = self._filed.table, self._blocks, self._plain, points, lists, on_edges
+        return lambda event, cursor, rows, counts: _match_all(
+            *given, event, cursor, rows, counts
         ), most
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        parts: tuple[AnyArray, ...] = (*self._grid, *self._filed, *self.plan.edges)
-        for part in parts:
-            part.flags.writeable = False

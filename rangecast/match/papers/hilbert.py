@@ -36,13 +36,14 @@ list entries looked at, and boxes compared.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U32, U64, AnyArray
+from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.grid import cell_of, cells_of, edges_of_bounds
 from rangecast.kernels.hilbert import (
     ROOM,
@@ -57,7 +58,8 @@ from rangecast.kernels.hilbert import (
     turns_of,
 )
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.packed import Packed, earlier_boxes, held_before
+from rangecast.match.candidates import earlier_boxes, held_before, holds
+from rangecast.match.packed import Packed
 from rangecast.model.boxes import Boxes, frozen
 
 _BOTTOM = 3
@@ -67,7 +69,7 @@ _LEVEL_SHIFT, _GROUP_SHIFT = 40, 46
 """A cursor is the group, the level and the place in its list, in one number."""
 
 
-class Table(NamedTuple):
+class HilbertArrays(NamedTuple):
     """The arrays of the module's docstring."""
 
     axis: I64
@@ -87,14 +89,14 @@ class Table(NamedTuple):
     start_box: I32
     end: U32
     end_box: I32
-    lo: F64
-    hi: F64
+    lo: Annotated[F64, 2]
+    hi: Annotated[F64, 2]
     row: I32
     earlier: I32
 
 
 @jit
-def _find_segments(table: Table, point: F64, cell: U64, segment: I64) -> None:
+def _find_segments(table: HilbertArrays, point: F64, cell: U64, segment: I64) -> None:
     """Write the segment of each group's curve that an event lies in."""
     cuts, edges, turns = table.cuts, table.edges, table.turns
     for group in range(len(table.bits)):
@@ -119,7 +121,7 @@ def _find_segments(table: Table, point: F64, cell: U64, segment: I64) -> None:
 
 @jit
 def _search(
-    table: Table,
+    table: HilbertArrays,
     point: F64,
     segment_of: I64,
     cursor: int,
@@ -134,7 +136,6 @@ def _search(
     lists, start, start_box = table.lists, table.start, table.start_box
     end, end_box, row, earlier = table.end, table.end_box, table.row, table.earlier
     lo, hi = table.lo, table.hi
-    dimensions = len(point)
     first_group = cursor >> _GROUP_SHIFT
     for group in range(first_group, len(table.bits)):
         segment = segment_of[group]
@@ -162,16 +163,12 @@ def _search(
                 if not reaches:
                     continue
                 tested += 1
-                axis = 0
-                while axis < dimensions and lo[box, axis] <= point[axis] <= hi[box, axis]:
-                    axis += 1
-                if axis < dimensions:
+                if not holds(lo, hi, box, point):
                     continue
-                if len(earlier):
-                    twice, compared = held_before(lo, hi, earlier, box, point)
-                    tested += compared
-                    if twice:
-                        continue
+                twice, compared = held_before(lo, hi, earlier, box, point)
+                tested += compared
+                if twice:
+                    continue
                 if filled == len(rows):
                     place = (group << _GROUP_SHIFT) | (level << _LEVEL_SHIFT) | (at - 1)
                     return place, filled, visited, tested
@@ -182,9 +179,10 @@ def _search(
 
 @jit
 def _match(
-    table: Table, points: F64, event: int, cursor: int, rows: I32, counts: I64
+    addresses: I64, points: F64, event: int, cursor: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
     """A `Step` of match/result.py."""
+    table = opened(addresses, HilbertArrays)
     cell = np.empty(points.shape[1], np.uint64)
     segment = np.empty(len(table.bits), np.int64)
     filled = visited = tested = 0
@@ -204,8 +202,8 @@ def _match(
 
 
 @jit_single
-def _match_one(arrays: tuple[Any, ...], point: F64, cursor: int, rows: I32) -> tuple[int, int]:
-    table = Table(*arrays)
+def _match_one(addresses: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int]:
+    table = opened(addresses, HilbertArrays)
     segment = np.empty(len(table.bits), np.int64)
     _find_segments(table, point, np.empty(len(point), np.uint64), segment)
     cursor, filled, _, _ = _search(table, point, segment, cursor, rows, 0)
@@ -224,7 +222,7 @@ class Hilbert(Packed):
     """All matches of each event by ranges on Hilbert curves."""
 
     name = "hilbert"
-    _kind, _batch, _single = Table, staticmethod(_match), staticmethod(_match_one)
+    _batch, _single = staticmethod(_match), staticmethod(_match_one)
 
     def __init__(
         self,
@@ -246,19 +244,21 @@ class Hilbert(Packed):
         if ranges < 1:
             raise UsageError(f"a box needs at least one range on the curve; given: {ranges}")
         check_curve(axes, 1 if bits is None else bits)
-        super().__init__(_build(boxes, events, axes, bits, ranges, company))
+        built = _build(boxes, events, axes, bits, ranges, company)
+        super().__init__(Bundle(built), boxes.dimensions)
 
     @property
     def ranges(self) -> int:
         """Ranges of all boxes."""
-        return len(self._arrays.start)
+        return len(self.bundle.arrays.start)
 
     @property
     def groups(self) -> list[tuple[list[int], int]]:
         """The attributes and the bits of each curve."""
-        axes = np.split(self._arrays.axis, self._arrays.axis_at[1:-1])
+        axes = np.split(self.bundle.arrays.axis, self.bundle.arrays.axis_at[1:-1])
         return [
-            (some.tolist(), int(bits)) for some, bits in zip(axes, self._arrays.bits, strict=False)
+            (some.tolist(), int(bits))
+            for some, bits in zip(axes, self.bundle.arrays.bits, strict=False)
         ]
 
 
@@ -280,7 +280,7 @@ class _Part(NamedTuple):
 
 def _build(
     boxes: Boxes, events: F64 | None, axes: int, bits: int | None, ranges: int, company: int
-) -> Table:
+) -> HilbertArrays:
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
     group, group_axes = groups_by_axes(boxes.mentions, order, axes, company)
     members = [np.flatnonzero(group == i) for i in range(len(group_axes))]
@@ -293,7 +293,7 @@ def _build(
     first_entry = _offsets([len(part.start) for part in parts])
     turns = [turns_of(size) if size else np.zeros(0, np.uint32) for size in range(axes + 1)]
     edges = [some for part in parts for some in part.edges]
-    return Table(
+    return HilbertArrays(
         axis=frozen([axis for on in group_axes for axis in on], np.int64),
         axis_at=_offsets([len(on) for on in group_axes]),
         bits=frozen([part.bits for part in parts], np.int64),

@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bits import LANES, PADDING
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
 from rangecast.match.result import BUFFER, Matches, collect, stream
@@ -45,7 +45,7 @@ from rangecast.match.slabs.lanes import (
 )
 from rangecast.match.slabs.layout import lay_out
 from rangecast.match.slabs.search import search_each, search_one
-from rangecast.model.boxes import Boxes
+from rangecast.model.boxes import Boxes, as_points
 
 _ROWS = 1 << 21
 """Matches that are found before any is handed over, about, if no event alone has more."""
@@ -66,13 +66,12 @@ class Slabs:
 
     def __init__(self, boxes: Boxes):
         self.dimensions = boxes.dimensions
-        self.layout = lay_out(boxes)
-        self._arrays = tuple(self.layout)  # numba takes this faster than the named one
+        self.layout = Bundle(lay_out(boxes))
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays held; the boxes are among them."""
-        return sum(array.nbytes for array in self.layout)
+        return self.layout.memory
 
     def match(self, points: F64) -> Matches:
         """Return all matches of all events at once."""
@@ -85,30 +84,16 @@ class Slabs:
 
     def match_one(self, point: F64) -> I32:
         """Return the rows that hold one event, (d,)."""
-        event = self.checked(point, (self.dimensions,))
+        event = as_points(point, self.dimensions, one=True)
         rows = np.empty(_FIRST_ROWS, np.int32)
         run = block = filled = 0
         while True:
-            run, block, filled, _, _ = search_one(self._arrays, event, run, block, rows, filled)
-            if run == len(self.layout.runs) - 1:
+            run, block, filled, _, _ = search_one(
+                self.layout.table, event, run, block, rows, filled
+            )
+            if run == len(self.layout.arrays.runs) - 1:
                 return rows[:filled]
             rows = np.concatenate([rows[:filled], np.empty(3 * len(rows), np.int32)])
-
-    def checked(self, points: F64, shape: tuple[int, ...]) -> F64:
-        """Return events as kernels take them: contiguous, read-only; refuse another shape."""
-        given = np.ascontiguousarray(points, np.float64).view()
-        if given.shape != shape:
-            raise UsageError(
-                f"events of this set have {self.dimensions} attributes, that is, the shape "
-                f"{shape}; given: {given.shape}"
-            )
-        given.flags.writeable = False
-        return given
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for array in state["layout"]:
-            array.flags.writeable = False
-        self.__dict__.update(state, _arrays=tuple(state["layout"]))
 
 
 class _Batch:
@@ -119,8 +104,8 @@ class _Batch:
 
     def __init__(self, slabs: Slabs, points: F64):
         self.layout = slabs.layout
-        self.boxes = int(slabs.layout.blocks[-1])
-        self.points = slabs.checked(points, (len(points), slabs.dimensions))
+        self.boxes = int(slabs.layout.arrays.blocks[-1])
+        self.points = as_points(points, slabs.dimensions)
         self.each = len(points) <= _SMALL_BATCH
         if not self.each:
             fit = _TABLE_BYTES // (slabs.dimensions * TABLE_ROWS * LANES // 8)
@@ -166,7 +151,8 @@ class _Batch:
         """Find all matches of the next events."""
         points = self.points[self.last : self.last + self.take]
         codes = np.empty(points.shape, np.uint8)
-        encode_points(self.layout.edges, self.layout.first_edge, points, codes)
+        layout = self.layout.arrays
+        encode_points(layout.edges, layout.first_edge, points, codes)
         done = self.search_each(points, codes) if self.each else self.search_lanes(points, codes)
         self.first, self.last = self.last, self.last + done
         found = max(1, int(self.offsets[-1]))
@@ -180,7 +166,9 @@ class _Batch:
         """Search for the events one after the other; return how many were done."""
         self.rows = np.empty(max(_ROWS, self.boxes) + PADDING, np.int32)
         self.offsets = np.empty(len(points) + 1, np.int64)
-        done, visited, tested = search_each(self.layout, points, codes, self.offsets, self.rows)
+        done, visited, tested = search_each(
+            self.layout.table, points, codes, self.offsets, self.rows
+        )
         self.offsets = self.offsets[: done + 1]
         self.visited += visited
         self.tested += tested
@@ -191,13 +179,13 @@ class _Batch:
         done = len(points)
         while True:
             chunks = -(-done // LANES)
-            tabulate(codes[:done], chunks, self.scratch.table)
+            tabulate(codes[:done], chunks, self.scratch.arrays.table)
             found, visited, tested = search_batch(
-                self.layout,
+                self.layout.table,
                 points[:done],
                 codes[:done],
                 chunks,
-                self.scratch,
+                self.scratch.table,
                 self.keys,
                 self.masks,
             )
@@ -210,5 +198,5 @@ class _Batch:
         self.offsets = np.empty(done + 1, np.int64)
         count_by_event(keys, masks, self.offsets)
         self.rows = np.empty(self.offsets[-1], np.int32)
-        sort_by_event(keys, masks, self.layout.owner, self.offsets, self.rows)
+        sort_by_event(keys, masks, self.layout.arrays.owner, self.offsets, self.rows)
         return done

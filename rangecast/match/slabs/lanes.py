@@ -28,10 +28,10 @@ from rangecast.kernels.bits import (
     list_bits,
     lowest_bit,
     narrow,
-    pointer,
     words_in_use,
 )
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import Bundle, edited, opened, pointer, pointers
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import TABLE_ROWS
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
@@ -43,6 +43,7 @@ LOW = 0xFFFFFFFF
 """The part of a key that is the first box."""
 
 
+@edited
 class Scratch(NamedTuple):
     """Room that a search works in."""
 
@@ -60,9 +61,9 @@ class Scratch(NamedTuple):
     """(BLOCK + 4,) boxes of a block that some event may lie in."""
 
 
-def room_for(d: int, chunks: int) -> Scratch:
-    """Return room to search for so many chunks of LANES events with d attributes."""
-    return Scratch(
+def room_for(d: int, chunks: int) -> Bundle[Scratch]:
+    """Return room to search for this many chunks of LANES events with d attributes."""
+    scratch = Scratch(
         aligned_words(d * chunks * TABLE_ROWS),
         aligned_words(chunks * BLOCK),
         aligned_words(2 * BLOCK),
@@ -70,6 +71,7 @@ def room_for(d: int, chunks: int) -> Scratch:
         np.empty(_DOUBTS + LANES + 4, np.int64),
         np.empty(BLOCK + 4, np.int64),
     )
+    return Bundle(scratch)
 
 
 class _Room(NamedTuple):
@@ -201,15 +203,15 @@ def _event_by_event(
 
 @jit
 def search_batch(
-    layout: Layout,
+    layout_table: I64,
     points: F64,
     codes: U8,
     chunks: int,
-    scratch: Scratch,
+    scratch_table: I64,
     keys: I64,
     masks: U64,
 ) -> tuple[int, int, int]:
-    """Write the records of all matches of some events, whose tables are in `scratch`.
+    """Write the records of all matches of some events, whose tables are in the scratch.
 
     keys     event << 32 | first box
     masks    bit b says that box first + b holds the event
@@ -218,27 +220,27 @@ def search_batch(
     """
     events, d = points.shape
     filled = visited = tested = ZERO
-    runs, blocks = pointer(layout.runs, 0), pointer(layout.blocks, 0)
-    hulls, box_codes = pointer(layout.hulls, 0), pointer(layout.codes, 0)
-    hull_rows = pointer(scratch.hull_rows, 0)
+    layout = opened(layout_table, Layout)
+    at, scratch = pointers(layout), pointers(opened(scratch_table, Scratch))
+    runs, blocks, hulls, hull_rows = at.runs, at.blocks, at.hulls, scratch.hull_rows
     room = _Room(
-        pointer(scratch.table, 0),
+        scratch.table,
         chunks,
-        pointer(layout.rough, 0),
-        pointer(layout.bounds, 0),
+        at.rough,
+        at.bounds,
         pointer(points, 0),
         pointer(codes, 0),
         d,
-        pointer(scratch.box_rows, 0),
-        pointer(scratch.waiting, 0),
-        pointer(scratch.doubts, 0),
-        pointer(scratch.picked, 0),
+        scratch.box_rows,
+        scratch.waiting,
+        scratch.doubts,
+        scratch.picked,
         pointer(keys, 0),
         pointer(masks, 0),
     )
     for run in range(len(layout.runs) - 1):
         this, after = 4 * run, 4 * run + 4
-        attributes = pointer(layout.attributes, runs[this + SLOT])
+        attributes = pointer(at.attributes, runs[this + SLOT])
         width = runs[after + SLOT] - runs[this + SLOT]
         first, last = runs[this + FIRST_BLOCK], runs[after + FIRST_BLOCK]
         for tile in range(first, last, BLOCK):
@@ -256,7 +258,7 @@ def search_batch(
                 begin = blocks[tile + i]
                 size = blocks[tile + i + 1] - begin
                 base = runs[this + CODE] + 2 * width * (begin - blocks[first])
-                part = Part(box_codes, base, size, size, attributes, width)
+                part = Part(at.codes, base, size, size, attributes, width)
                 waiting = ZERO
                 for chunk in range(chunks):
                     row = (chunk * BLOCK + i) * LANE_WORDS

@@ -16,7 +16,7 @@ for the slabs, and one pass over the boxes for each halving of a run into blocks
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, encode_bounds
 from rangecast.kernels.grid import edges_of_bounds
 from rangecast.kernels.jit import jit
+from rangecast.match.candidates import earlier_boxes
 from rangecast.model.boxes import Boxes, frozen
 
 _OWN_RUN = 8
@@ -47,7 +48,7 @@ class Layout(NamedTuple):
     """(d,) 1 if some bound of an attribute lies inside a slab, which is then in doubt; else 0."""
     attributes: I32
     """The attributes of each run, one after the other."""
-    runs: I64
+    runs: Annotated[I64, 2]
     """(runs + 1, 4) first of a run's slots in `attributes`, blocks, places in `hulls`, `codes`."""
     blocks: I64
     """(blocks + 1,) first box of each block."""
@@ -191,14 +192,6 @@ def lay_out(boxes: Boxes) -> Layout:
     bounds = np.empty(runs[-1, CODE], np.float64)
     _fill(boxes.lo, boxes.hi, lo_codes, hi_codes, order, slots, runs, blocks, hulls, codes, bounds)
 
-    earlier = np.zeros(0, np.int32)
-    if n != boxes.rows:
-        place = np.empty(n, np.int32)
-        place[order] = np.arange(n)
-        same = np.zeros(n, np.bool_)
-        same[1:] = boxes.owner[1:] == boxes.owner[:-1]
-        before = np.where(same, np.roll(place, 1), -1)
-        earlier = before[order].astype(np.int32)
     return Layout(
         frozen(flat_edges, np.float64),
         frozen(first_edge, np.int64),
@@ -210,5 +203,5 @@ def lay_out(boxes: Boxes) -> Layout:
         frozen(codes, np.uint8),
         frozen(bounds, np.float64),
         frozen(np.pad(boxes.owner[order], (0, PADDING)), np.int32),
-        frozen(earlier, np.int32),
+        frozen(earlier_boxes(boxes, order), np.int32),
     )

@@ -14,16 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8
-from rangecast.kernels.bits import (
-    ZERO,
-    bits_up_to,
-    lowest_bit,
-    pack_bits,
-    pointer,
-    touching,
-    within,
-)
+from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit, meeting, pack_bits, sharing
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
@@ -52,7 +45,7 @@ def candidates(part: Part, codes: U8, event: int, mask: np.uint64) -> np.uint64:
     place = part.base
     for s in range(part.width):
         code = codes[event + part.attributes[s]]
-        mask &= within(part.codes, place, place + part.stride, code)
+        mask &= meeting(part.codes, place, place + part.stride, code, code)
         place += 2 * part.stride
         if s & 3 == 3 and mask == 0:  # now and then: a branch costs more than a comparison
             break
@@ -67,7 +60,8 @@ def doubtful(part: Part, rough: U8, codes: U8, event: int) -> np.uint64:
     for s in range(part.width):
         j = part.attributes[s]
         if rough[j]:
-            doubt |= touching(part.codes, place, place + part.stride, codes[event + j])
+            code = codes[event + j]
+            doubt |= sharing(part.codes, place, place + part.stride, code, code)
         place += 2 * part.stride
     return doubt
 
@@ -131,20 +125,18 @@ def _search(
     """
     visited = tested = 0
     several = len(layout.earlier) > 0
-    runs, blocks = pointer(layout.runs, 0), pointer(layout.blocks, 0)
-    hulls, box_codes = pointer(layout.hulls, 0), pointer(layout.codes, 0)
-    bounds, rough = pointer(layout.bounds, 0), pointer(layout.rough, 0)
-    owner, rows = pointer(layout.owner, 0), pointer(out, 0)
+    at, rows = pointers(layout), pointer(out, 0)
+    runs, blocks = at.runs, at.blocks
     for now in range(run, len(layout.runs) - 1):
         this, after = 4 * now, 4 * now + 4
-        attributes = pointer(layout.attributes, runs[this + SLOT])
+        attributes = pointer(at.attributes, runs[this + SLOT])
         width = runs[after + SLOT] - runs[this + SLOT]
         first, last = runs[this + FIRST_BLOCK], runs[after + FIRST_BLOCK]
         for tile in range(max(first, block), last, BLOCK):
             alive = bits_up_to(last - tile)
             if last - first > 1:  # the hull of a single block would spare nothing
                 base = runs[this + HULL] + tile - first
-                hull = Part(hulls, base, last - first, BLOCK, attributes, width)
+                hull = Part(at.hulls, base, last - first, BLOCK, attributes, width)
                 alive = candidates(hull, codes, event, alive)
                 visited += width
             while alive:
@@ -155,25 +147,25 @@ def _search(
                 begin = blocks[here]
                 size = blocks[here + 1] - begin
                 base = runs[this + CODE] + 2 * width * (begin - blocks[first])
-                part = Part(box_codes, base, size, size, attributes, width)
+                part = Part(at.codes, base, size, size, attributes, width)
                 mask = candidates(part, codes, event, bits_up_to(size))
                 visited += width
                 if mask == 0:
                     continue
-                doubt = mask & doubtful(part, rough, codes, event)
+                doubt = mask & doubtful(part, at.rough, codes, event)
                 while doubt:
                     box = lowest_bit(doubt)
                     doubt &= doubt - np.uint64(1)
                     tested += 1
-                    if not holds(part, box, bounds, points, event):
+                    if not holds(part, box, at.bounds, points, event):
                         mask ^= np.uint64(1) << np.uint64(box)
                 if not several:
-                    filled = pack_bits(mask, owner, begin, rows, filled)
+                    filled = pack_bits(mask, at.owner, begin, rows, filled)
                     continue
                 while mask:
                     box = begin + lowest_bit(mask)
                     mask &= mask - np.uint64(1)
-                    rows[filled] = owner[box]
+                    rows[filled] = at.owner[box]
                     filled += is_first(layout, box, points, event)
     return len(layout.runs) - 1, 0, filled, visited, tested
 
@@ -188,24 +180,23 @@ def _search_coded(
 
 @jit_single
 def search_one(
-    arrays: tuple[Any, ...], point: F64, run: int, block: int, out: I32, filled: int
+    table: I64, point: F64, run: int, block: int, out: I32, filled: int
 ) -> tuple[int, int, int, int, int]:
-    """Search for one event; `arrays` are those of a layout, the rest as for `_search`."""
-    layout = Layout(*arrays)
+    """Search for one event in the layout of a table; the rest as for `_search`."""
+    layout = opened(table, Layout)
     codes = np.empty((1, len(point)), np.uint8)
     encode_points(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
     return _search_coded(layout, point, codes, run, block, out, filled)
 
 
 @jit
-def search_each(
-    layout: Layout, points: F64, codes: U8, offsets: I64, out: I32
-) -> tuple[int, int, int]:
+def search_each(table: I64, points: F64, codes: U8, offsets: I64, out: I32) -> tuple[int, int, int]:
     """Search for some events one after the other, as long as there is room.
 
     Fills `out`, and `offsets` (events + 1) with the places of each event's rows in it. Returns
     how many events were done, and the work.
     """
+    layout = opened(table, Layout)
     d = points.shape[1]
     filled = visited = tested = ZERO
     offsets[0] = 0

@@ -11,7 +11,7 @@ the value go into the heap at once.
 
     steps    (d * depth, 2 + 2 * levels)   of each list: pages on the stack, whether the leaf held
              something, then page and next slot for each of them
-    heap     (d, room, 2)   box, and the list that it came from
+    heap     (d, 2 * room)  box, and the list that it came from
     sizes    (d,)           places of the heap in use
     taken    (d,)           1 if the first of the heap was handed out already
 """
@@ -19,12 +19,12 @@ the value go into the heap at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from rangecast.kernels.arrays import I64
-from rangecast.kernels.bits import pointer
+from rangecast.kernels.bundle import Bundle, edited, opened, pointer, pointers
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.rank.papers.source import Source
 from rangecast.rank.result import CALLS, EXAMINED, HOLES, LEVEL, Work, new_counters
@@ -32,81 +32,45 @@ from rangecast.rank.result import CALLS, EXAMINED, HOLES, LEVEL, Work, new_count
 DEPTH, FOUND, STACK = 0, 1, 2
 
 
+@edited
 class Cursor(NamedTuple):
     """Where the walks of one event stand, one for each attribute; made for a source, reusable."""
 
-    steps: I64
-    heap: I64
+    steps: Annotated[I64, 2]
+    heap: Annotated[I64, 2]
     sizes: I64
     taken: I64
 
 
 class Walks(NamedTuple):
-    """A source, a cursor and counters as pointers: see `kernels.bits.pointer` for why."""
+    """A source, a cursor and counters as pointers."""
 
-    top: Any
-    split: Any
-    left: Any
-    right: Any
-    root: Any
-    first: Any
-    filled: Any
-    level: Any
-    item: Any
-    lo: Any
-    hi: Any
-    ends: Any
-    ends_hi: Any
-    owner: Any
-    worth: Any
-    by_row: int
-    by_axis: int
+    source: Source
     by_construction: bool
     """Whether all boxes of a list hold what comes there."""
     by_ends: bool
-    steps: Any
+    cursor: Cursor
     width: int
     """Places of a list in `steps`."""
     depth: int
     """Lists of an attribute in `steps`."""
-    heap: Any
     room: int
     """Places of an attribute in `heap`."""
-    sizes: Any
-    taken: Any
     counters: Any
 
 
 @jit
-def walks_of(source: Source, cursor: Cursor, counters: I64) -> Walks:
-    """Return the pointers; the caller holds the arrays meanwhile."""
+def walks_of(source_table: I64, cursor_table: I64, counters: I64) -> Walks:
+    """Return what the tables of bundles lead to."""
+    source, cursor = opened(source_table, Source), opened(cursor_table, Cursor)
     return Walks(
-        pointer(source.top, 0),
-        pointer(source.split, 0),
-        pointer(source.left, 0),
-        pointer(source.right, 0),
-        pointer(source.root, 0),
-        pointer(source.first, 0),
-        pointer(source.filled, 0),
-        pointer(source.level, 0),
-        pointer(source.item, 0),
-        pointer(source.lo, 0),
-        pointer(source.hi, 0),
-        pointer(source.ends, 0),
-        pointer(source.ends_hi, 0),
-        pointer(source.owner, 0),
-        pointer(source.worth, 0),
-        source.by_row,
-        source.by_axis,
+        pointers(source),
         len(source.lo) == 0,
         len(source.ends) > 0,
-        pointer(cursor.steps, 0),
+        pointers(cursor),
         cursor.steps.shape[1],
         len(cursor.steps) // len(cursor.sizes),
-        pointer(cursor.heap, 0),
-        cursor.heap.shape[1],
-        pointer(cursor.sizes, 0),
-        pointer(cursor.taken, 0),
+        cursor.heap.shape[1] // 2,
         pointer(counters, 0),
     )
 
@@ -131,15 +95,15 @@ def before(source: Any, axis: int, a: int, b: int) -> bool:
 @jit
 def _walk(walks: Walks, value: float, place: int) -> int:
     """Return the next box of a list that holds the value, -1 if there is none."""
-    steps, stack = walks.steps, place * walks.width
-    lo, hi = walks.lo, walks.hi
+    steps, stack = walks.cursor.steps, place * walks.width
+    lo, hi = walks.source.lo, walks.source.hi
     depth = steps[stack + DEPTH]
     while depth > 0:
         top = stack + STACK + 2 * (depth - 1)
         page = steps[top]
-        begin, end = walks.first[page], walks.first[page] + walks.filled[page]
+        begin, end = walks.source.first[page], walks.source.first[page] + walks.source.filled[page]
         at = begin + steps[top + 1]
-        leaf = walks.level[page] == 0
+        leaf = walks.source.level[page] == 0
         start = at
         if not walks.by_construction:
             while at < end and not ((lo[at] <= value) & (value <= hi[at])):
@@ -154,12 +118,12 @@ def _walk(walks: Walks, value: float, place: int) -> int:
         if leaf:
             steps[stack + FOUND] = 1
             steps[stack + DEPTH] = depth
-            return int(walks.item[at])
-        page = walks.item[at]
+            return int(walks.source.item[at])
+        page = walks.source.item[at]
         steps[top + 2], steps[top + 3] = page, 0
         steps[stack + FOUND] = 0
         depth += 1
-        walks.counters[LEVEL + walks.level[page]] += 1
+        walks.counters[LEVEL + walks.source.level[page]] += 1
     steps[stack + DEPTH] = 0
     return -1
 
@@ -167,15 +131,15 @@ def _walk(walks: Walks, value: float, place: int) -> int:
 @jit
 def _sink(walks: Walks, axis: int, place: int) -> None:
     """Move an item of the heap down to where it belongs."""
-    heap, base, size = walks.heap, 2 * axis * walks.room, walks.sizes[axis]
+    heap, base, size = walks.cursor.heap, 2 * axis * walks.room, walks.cursor.sizes[axis]
     box, origin = heap[base + 2 * place], heap[base + 2 * place + 1]
     while 2 * place + 1 < size:
         child = 2 * place + 1
         if child + 1 < size and before(
-            walks, axis, heap[base + 2 * child + 2], heap[base + 2 * child]
+            walks.source, axis, heap[base + 2 * child + 2], heap[base + 2 * child]
         ):
             child += 1
-        if not before(walks, axis, heap[base + 2 * child], box):
+        if not before(walks.source, axis, heap[base + 2 * child], box):
             break
         heap[base + 2 * place] = heap[base + 2 * child]
         heap[base + 2 * place + 1] = heap[base + 2 * child + 1]
@@ -186,19 +150,21 @@ def _sink(walks: Walks, axis: int, place: int) -> None:
 @jit
 def _wait(walks: Walks, axis: int, box: int, origin: int) -> None:
     """Put a box at the end of the heap, wherever it belongs."""
-    at = 2 * (axis * walks.room + walks.sizes[axis])
-    walks.heap[at], walks.heap[at + 1] = box, origin
-    walks.sizes[axis] += 1
+    at = 2 * (axis * walks.room + walks.cursor.sizes[axis])
+    walks.cursor.heap[at], walks.cursor.heap[at + 1] = box, origin
+    walks.cursor.sizes[axis] += 1
 
 
 @jit
 def _gather(walks: Walks, axis: int, page: int, value: float, below: bool) -> None:
     """Put all boxes of an endpoint-sorted list that hold the value into the heap, in any order."""
-    begin, end = walks.first[page], walks.first[page] + walks.filled[page]
+    begin, end = walks.source.first[page], walks.source.first[page] + walks.source.filled[page]
     walks.counters[LEVEL] += 1
     at = begin
-    while at < end and (walks.lo[at] <= value if below else value <= walks.ends_hi[at]):
-        _wait(walks, axis, walks.item[at] if below else walks.ends[at], -1)
+    while at < end and (
+        walks.source.lo[at] <= value if below else value <= walks.source.ends_hi[at]
+    ):
+        _wait(walks, axis, walks.source.item[at] if below else walks.source.ends[at], -1)
         at += 1
     walks.counters[EXAMINED] += at - begin + (at < end)
     walks.counters[HOLES] += at == begin
@@ -207,25 +173,25 @@ def _gather(walks: Walks, axis: int, page: int, value: float, below: bool) -> No
 @jit
 def begin(walks: Walks, axis: int, value: float) -> None:
     """Start a walk: the boxes of an attribute that hold a value."""
-    walks.sizes[axis] = walks.taken[axis] = 0
-    node = walks.top[axis]
+    walks.cursor.sizes[axis] = walks.cursor.taken[axis] = 0
+    node = walks.source.top[axis]
     place = axis * walks.depth
     while node >= 0:
-        page = walks.root[node]
-        below = value < walks.split[node]
+        page = walks.source.root[node]
+        below = value < walks.source.split[node]
         if page >= 0 and walks.by_ends:
             _gather(walks, axis, page, value, below)
         elif page >= 0:
             stack = place * walks.width
-            walks.steps[stack + DEPTH], walks.steps[stack + FOUND] = 1, 0
-            walks.steps[stack + STACK], walks.steps[stack + STACK + 1] = page, 0
-            walks.counters[LEVEL + walks.level[page]] += 1
+            walks.cursor.steps[stack + DEPTH], walks.cursor.steps[stack + FOUND] = 1, 0
+            walks.cursor.steps[stack + STACK], walks.cursor.steps[stack + STACK + 1] = page, 0
+            walks.counters[LEVEL + walks.source.level[page]] += 1
             box = _walk(walks, value, place)
             if box >= 0:
                 _wait(walks, axis, box, place)
                 place += 1
-        node = walks.left[node] if below else walks.right[node]
-    for item in range(walks.sizes[axis] // 2 - 1, -1, -1):
+        node = walks.source.left[node] if below else walks.source.right[node]
+    for item in range(walks.cursor.sizes[axis] // 2 - 1, -1, -1):
         _sink(walks, axis, item)
 
 
@@ -234,24 +200,30 @@ def getnext(walks: Walks, axis: int, value: float) -> int:
     """Return the next best box of an attribute that holds the value, -1 when there is none."""
     walks.counters[CALLS] += 1
     base = 2 * axis * walks.room
-    if walks.taken[axis]:  # only now: the last call would have looked further than it was asked
-        origin = walks.heap[base + 1]
+    if walks.cursor.taken[
+        axis
+    ]:  # only now: the last call would have looked further than it was asked
+        origin = walks.cursor.heap[base + 1]
         follower = _walk(walks, value, origin) if origin >= 0 else -1
         if follower >= 0:
-            walks.heap[base] = follower
+            walks.cursor.heap[base] = follower
         else:
-            walks.sizes[axis] -= 1
-            last = base + 2 * walks.sizes[axis]
-            walks.heap[base], walks.heap[base + 1] = walks.heap[last], walks.heap[last + 1]
-        if walks.sizes[axis] > 1:
+            walks.cursor.sizes[axis] -= 1
+            last = base + 2 * walks.cursor.sizes[axis]
+            walks.cursor.heap[base], walks.cursor.heap[base + 1] = (
+                walks.cursor.heap[last],
+                walks.cursor.heap[last + 1],
+            )
+        if walks.cursor.sizes[axis] > 1:
             _sink(walks, axis, 0)
-    walks.taken[axis] = walks.sizes[axis] > 0
-    return int(walks.heap[base]) if walks.sizes[axis] else -1
+    walks.cursor.taken[axis] = walks.cursor.sizes[axis] > 0
+    return int(walks.cursor.heap[base]) if walks.cursor.sizes[axis] else -1
 
 
 @jit
-def _depth(source: Source, stack: I64, depths: I64) -> int:
+def _depth(table: I64, stack: I64, depths: I64) -> int:
     """Return how many lists a path has at most; both arrays are scratch, a place a node."""
+    source = opened(table, Source)
     deepest = 0
     for axis in range(len(source.top)):
         waiting = 0
@@ -270,12 +242,12 @@ def _depth(source: Source, stack: I64, depths: I64) -> int:
 
 
 @jit_single
-def _begin_one(source: Source, cursor: Cursor, counters: I64, axis: int, value: float) -> None:
+def _begin_one(source: I64, cursor: I64, counters: I64, axis: int, value: float) -> None:
     begin(walks_of(source, cursor, counters), axis, value)
 
 
 @jit_single
-def _next_one(source: Source, cursor: Cursor, counters: I64, axis: int, value: float) -> int:
+def _next_one(source: I64, cursor: I64, counters: I64, axis: int, value: float) -> int:
     return getnext(walks_of(source, cursor, counters), axis, value)
 
 
@@ -287,34 +259,42 @@ class Shape(NamedTuple):
     room: int
 
     @classmethod
-    def of(cls, source: Source) -> Shape:
+    def of(cls, source: Bundle[Source]) -> Shape:
         """Measure a source."""
-        nodes = len(source.split) + 1
-        depth = _depth(source, np.empty(nodes, np.int64), np.empty(nodes, np.int64))
-        levels = int(source.level.max(initial=0)) + 1
-        return cls(max(depth, 1), levels, max(depth, len(source.ends), 1))
+        arrays = source.arrays
+        nodes = len(arrays.split) + 1
+        depth = _depth(source.table, np.empty(nodes, np.int64), np.empty(nodes, np.int64))
+        levels = int(arrays.level.max(initial=0)) + 1
+        return cls(max(depth, 1), levels, max(depth, len(arrays.ends), 1))
 
-    def cursor(self, dimensions: int) -> Cursor:
+    def cursor(self, dimensions: int) -> Bundle[Cursor]:
         """Return a fresh cursor."""
-        return Cursor(
+        cursor = Cursor(
             np.zeros((dimensions * self.depth, STACK + 2 * self.levels), np.int64),
-            np.empty((dimensions, self.room, 2), np.int64),
+            np.empty((dimensions, 2 * self.room), np.int64),
             np.zeros(dimensions, np.int64),
             np.zeros(dimensions, np.int64),
         )
+        return Bundle(cursor)
 
 
 class Walk:
     """An iterator over the boxes of one attribute that hold a value, best first."""
 
-    def __init__(self, source: Source, shape: Shape, axis: int, value: float):
+    def __init__(self, source: Bundle[Source], shape: Shape, axis: int, value: float):
         self._counters = new_counters()
-        self._place = source, shape.cursor(len(source.top)), self._counters, axis, float(value)
-        _begin_one(*self._place)
+        self._held = source, shape.cursor(len(source.arrays.top))
+        self._at = axis, float(value)
+        _begin_one(*self._tables, *self._at)
+
+    @property
+    def _tables(self) -> tuple[I64, I64, I64]:
+        source, cursor = self._held
+        return source.table, cursor.table, self._counters
 
     def getnext(self) -> int | None:
         """Return the next box, `None` when there is none."""
-        box = _next_one(*self._place)
+        box = _next_one(*self._tables, *self._at)
         return None if box < 0 else box
 
     def __iter__(self) -> Iterator[int]:

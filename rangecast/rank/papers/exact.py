@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.bits import pointer
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit
-from rangecast.rank.life import Life, lives
-from rangecast.rank.papers.cursor import Cursor, Walks, before, begin, getnext, walks_of, worth
-from rangecast.rank.papers.source import Source
+from rangecast.rank.liveness import LiveRows, is_live, live_rows
+from rangecast.rank.papers.cursor import Walks, before, begin, getnext, walks_of, worth
 
 
 @jit
@@ -30,7 +29,7 @@ def _agree(walks: Walks, points: Any, event: int, heads: Any, d: int) -> bool:
     axis = 0
     while agreed < d:
         box = heads[axis]
-        while box >= 0 and box != furthest and before(walks, axis, box, furthest):
+        while box >= 0 and box != furthest and before(walks.source, axis, box, furthest):
             box = getnext(walks, axis, points[event + axis])
         heads[axis] = box
         if box < 0:
@@ -43,20 +42,17 @@ def _agree(walks: Walks, points: Any, event: int, heads: Any, d: int) -> bool:
 
 @jit
 def _best_exact(
-    source: Source,
+    walks: Walks,
+    live: LiveRows,
     points: F64,
-    life: Life,
-    cursor: Cursor,
     boxes: I64,
     rows: I32,
     scores: F64,
     counts: I64,
-    counters: I64,
 ) -> None:
     """As `best_exact`; `boxes` (d,) is room for where each walk stands."""
     d = points.shape[1]
     k = rows.shape[1]
-    walks = walks_of(source, cursor, counters)
     heads, values = pointer(boxes, 0), pointer(points, 0)
     for e in range(len(points)):
         event = e * d
@@ -69,10 +65,10 @@ def _best_exact(
                 heads[axis] = getnext(walks, axis, values[event + axis])
                 going = heads[axis] >= 0
         while going and _agree(walks, values, event, heads, d):
-            row = walks.owner[heads[0]]
-            if row != last and lives(life, row):  # the boxes of a row follow one another
+            row = walks.source.owner[heads[0]]
+            if row != last and is_live(live, row):  # the boxes of a row follow one another
                 rows[e, filled] = row
-                scores[e, filled] = worth(walks, 0, heads[0])
+                scores[e, filled] = worth(walks.source, 0, heads[0])
                 filled += 1
             last = row
             if filled == k:
@@ -84,15 +80,22 @@ def _best_exact(
 
 @jit
 def best_exact(
-    source: Source,
+    source: I64,
     points: F64,
-    life: Life,
-    cursor: Cursor,
+    set_rows: I32,
+    died: I64,
+    edit: int,
+    cursor: I64,
     rows: I32,
     scores: F64,
     counts: I64,
     counters: I64,
 ) -> None:
-    """Write the best of those that hold each event on all attributes, as many as there is room."""
+    """Write the best of those that hold each event on all attributes, as many as there is room.
+
+    source, cursor         tables of bundles
+    set_rows, died, edit   see `Liveness`
+    """
+    walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit)
     boxes = np.empty(points.shape[1], np.int64)
-    _best_exact(source, points, life, cursor, boxes, rows, scores, counts, counters)
+    _best_exact(walks, live, points, boxes, rows, scores, counts)

@@ -16,7 +16,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, frozen
-from rangecast.rank.papers.source import NONE, Axis, Nodes, Pages, Source, Tree, axes_of, joined
+from rangecast.rank.papers.source import NONE, Axis, AxisTree, Nodes, Pages, Source, axes_of, joined
 
 
 @jit
@@ -90,7 +90,7 @@ def parted(lo: F64, hi: F64) -> tuple[I64, I64, Nodes]:
     return order, first[: count + 1], Nodes._make(column[:count] for column in nodes)
 
 
-def _tree(axis: Axis, *, by_ends: bool) -> Tree | None:
+def _tree(axis: Axis, *, by_ends: bool) -> AxisTree | None:
     if not len(axis.box):
         return None
     order, first, nodes = parted(axis.lo, axis.hi)
@@ -98,12 +98,12 @@ def _tree(axis: Axis, *, by_ends: bool) -> Tree | None:
     root, level = np.arange(len(counts)), np.zeros(len(counts), np.uint8)
     if not by_ends:
         slots = axis.box[order], axis.lo[order], axis.hi[order]
-        return Tree(nodes, root, Pages(first[:-1], counts, level, *slots))
+        return AxisTree(nodes, root, Pages(first[:-1], counts, level, *slots))
     node = np.repeat(root, counts)
     rising = order[np.lexsort((axis.lo[order], node))]
     falling = order[np.lexsort((-axis.hi[order], node))]
     pages = Pages(first[:-1], counts, level, axis.box[rising], axis.lo[rising], NONE)
-    return Tree(nodes, root, pages, axis.box[falling], axis.hi[falling])
+    return AxisTree(nodes, root, pages, axis.box[falling], axis.hi[falling])
 
 
 def interval(boxes: Boxes, *, relaxed: bool = False, by_ends: bool = False) -> Source:

@@ -10,19 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.model.boxes import Boxes
-from rangecast.rank.papers.source import Axis, Nodes, Source, Tree, axes_of, joined, packed
+from rangecast.rank.papers.source import Axis, AxisTree, Nodes, Source, axes_of, joined, packed
 
 BRANCHING = 50
 """Slots of a page, as in the paper's Table 1."""
 
 
-def single_list(axis: Axis, branching: int) -> Tree | None:
+def single_list(axis: Axis, branching: int) -> AxisTree | None:
     """Return the tree of one node whose list has the boxes of an attribute in the given order."""
     if not len(axis.box):
         return None
     root, pages = packed(axis.box, axis.lo, axis.hi, np.array([len(axis.box)]), branching)
     nowhere = np.array([-1])
-    return Tree(Nodes(np.zeros(1), nowhere, nowhere), root, pages)
+    return AxisTree(Nodes(np.zeros(1), nowhere, nowhere), root, pages)
 
 
 def rtree(boxes: Boxes, *, relaxed: bool = False, branching: int = BRANCHING) -> Source:

@@ -14,7 +14,7 @@ from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes, frozen
-from rangecast.rank.papers.source import NONE, Axis, Nodes, Pages, Source, Tree, axes_of, joined
+from rangecast.rank.papers.source import NONE, Axis, AxisTree, Nodes, Pages, Source, axes_of, joined
 
 
 @jit
@@ -80,7 +80,7 @@ def _place(
                 waiting += 1
 
 
-def _tree(axis: Axis) -> Tree | None:
+def _tree(axis: Axis) -> AxisTree | None:
     n = len(axis.box)
     if not n:
         return None
@@ -103,7 +103,7 @@ def _tree(axis: Axis) -> Tree | None:
     root = np.where(filled, np.cumsum(filled) - 1, -1)
     level = np.zeros(filled.sum(), np.uint8)
     pages = Pages(first[filled], counts[filled], level, axis.box[places], NONE, NONE)
-    return Tree(Nodes(begins[split[:nodes]], left[:nodes], right[:nodes]), root, pages)
+    return AxisTree(Nodes(begins[split[:nodes]], left[:nodes], right[:nodes]), root, pages)
 
 
 def segment(boxes: Boxes, *, relaxed: bool = False) -> Source:

@@ -81,7 +81,7 @@ class Pages(NamedTuple):
     hi: AnyArray
 
 
-class Tree(NamedTuple):
+class AxisTree(NamedTuple):
     """One attribute."""
 
     nodes: Nodes
@@ -133,7 +133,7 @@ _KINDS = (
 """The types of the arrays of a source, from `split` to `ends_hi`."""
 
 
-def joined(trees: Sequence[Tree | None], boxes: Boxes, *, relaxed: bool) -> Source:
+def joined(trees: Sequence[AxisTree | None], boxes: Boxes, *, relaxed: bool) -> Source:
     """Return the trees of all attributes as one source; `None` has no boxes."""
     top = np.full(len(trees), -1)
     nodes = pages = slots = 0

@@ -34,14 +34,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.arrays import F64, I32, I64, offsets_of
+from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Boxes, frozen
-from rangecast.rank.life import Life, lives
+from rangecast.model.boxes import Boxes
+from rangecast.rank.liveness import is_live, live_rows
 from rangecast.rank.papers.cursor import Cursor, Walks, begin, getnext, walks_of, worth
 from rangecast.rank.papers.source import Source
 from rangecast.rank.result import TESTED, Best, Work, new_best, new_counters
-from rangecast.rank.terms import Terms
 from rangecast.rank.top import insert
 
 Combine = Callable[[F64], F64]
@@ -57,22 +57,43 @@ _ROUNDS = 8
 class Lookup(NamedTuple):
     """How to look a subscription up as a whole."""
 
-    terms: Terms
     first_box: I64
-    last_box: I64
-    """(rows,) its boxes."""
-    most: int
-    """Attributes that a box mentions at most."""
+    """(rows + 1,) its boxes."""
+    first_term: I64
+    """(boxes + 1,) the terms of each: the attributes that it mentions, ascending."""
+    axis: I32
+    lo: F64
+    hi: F64
+    """(terms,)"""
     levels: F64
     """The distinct weights, ascending from 0; empty if there are too many: ties are rare then."""
+    most: int
+    """Attributes that a box mentions at most."""
+
+
+def lookup_of(boxes: Boxes) -> Bundle[Lookup]:
+    """Return how to look the subscriptions of some boxes up."""
+    box, axis = np.nonzero(boxes.mentions)
+    counts = boxes.mentions.sum(axis=1)
+    lookup = Lookup(
+        boxes.box_offsets,
+        offsets_of(counts),
+        axis.astype(np.int32),
+        boxes.lo[box, axis],
+        boxes.hi[box, axis],
+        levels_of(boxes.weights),
+        int(counts.max(initial=1)),
+    )
+    return Bundle(lookup)
 
 
 def levels_of(weights: F64 | None) -> F64:
     """Return the `levels` of some weights; `None`: all are 1."""
     levels = np.unique(np.append(0.0, 1.0 if weights is None else weights))
-    return frozen(levels if len(levels) <= _MOST_LEVELS else [], np.float64)
+    return levels if len(levels) <= _MOST_LEVELS else levels[:0]
 
 
+@edited
 class Seen(NamedTuple):
     """Which subscriptions an event has seen, and at which weights its walks stand."""
 
@@ -86,16 +107,16 @@ class Seen(NamedTuple):
     """(d,) the subscription at which a walk stands, while it goes on."""
 
 
-def new_seen(rows: int, dimensions: int) -> Seen:
+def new_seen(rows: int, dimensions: int) -> Bundle[Seen]:
     """Return the scratch of a batch."""
     going, at = np.zeros(dimensions, np.int32), np.zeros(dimensions, np.int32)
-    return Seen(np.full(rows, -1, np.int32), np.zeros(dimensions), going, at)
+    return Bundle(Seen(np.full(rows, -1, np.int32), np.zeros(dimensions), going, at))
 
 
 @jit
 def _begin_all(walks: Walks, point: F64, seen: Seen) -> None:
     for axis in range(len(point)):
-        seen.going[axis] = walks.top[axis] >= 0
+        seen.going[axis] = walks.source.top[axis] >= 0
         seen.heads[axis] = 0.0
         if seen.going[axis]:
             begin(walks, axis, point[axis])
@@ -119,8 +140,8 @@ def _round(
             seen.heads[axis] = 0.0
             continue
         some = True
-        seen.heads[axis] = worth(walks, axis, box)
-        row = walks.owner[box]
+        seen.heads[axis] = worth(walks.source, axis, box)
+        row = walks.source.owner[box]
         seen.rows[axis] = row
         if seen.marks[row] != event:
             seen.marks[row] = event
@@ -133,15 +154,14 @@ def _round(
 def _score(walks: Walks, lookup: Lookup, row: int, point: F64) -> float:
     """Return the score of a subscription's best box, at least one term of which holds."""
     best = -1.0
-    terms = lookup.terms
-    for box in range(lookup.first_box[row], lookup.last_box[row]):
+    for box in range(lookup.first_box[row], lookup.first_box[row + 1]):
         walks.counters[TESTED] += 1
         total = 0.0
         held = False
-        for term in range(terms.first[box], terms.last[box]):
-            axis = terms.axis[term]
-            if terms.lo[term] <= point[axis] and point[axis] <= terms.hi[term]:
-                total += worth(walks, axis, box)
+        for term in range(lookup.first_term[box], lookup.first_term[box + 1]):
+            axis = lookup.axis[term]
+            if lookup.lo[term] <= point[axis] and point[axis] <= lookup.hi[term]:
+                total += worth(walks.source, axis, box)
                 held = True
         if held:
             best = max(best, total)
@@ -249,20 +269,26 @@ def _is_final(
 
 @jit
 def best_relaxed(
-    source: Source,
-    lookup: Lookup,
+    source: I64,
+    lookup_table: I64,
     points: F64,
-    life: Life,
-    cursor: Cursor,
-    seen: Seen,
+    set_rows: I32,
+    died: I64,
+    edit: int,
+    cursor: I64,
+    seen_table: I64,
     rows: I32,
     scores: F64,
     counts: I64,
     counters: I64,
 ) -> None:
-    """Write the best by the sum of the weights that hold, as many as there is room."""
+    """Write the best by the sum of the weights that hold, as many as there is room.
+
+    All but the points and what is written are tables of bundles, or a `Liveness`.
+    """
     d = points.shape[1]
-    walks = walks_of(source, cursor, counters)
+    walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit)
+    lookup, seen = opened(lookup_table, Lookup), opened(seen_table, Seen)
     found = np.empty(d, np.int32)
     largest = np.empty(lookup.most + 1)
     earliest = np.empty(lookup.most + 1, np.int32)
@@ -275,7 +301,7 @@ def best_relaxed(
         while going:
             fresh, going = _round(walks, point, event, seen, found, 0)
             for i in range(fresh):
-                if lives(life, found[i]):
+                if is_live(live, found[i]):
                     score = _score(walks, lookup, found[i], point)
                     filled = insert(rows[event], scores[event], filled, found[i], score)
             if filled == k:
@@ -287,18 +313,18 @@ def best_relaxed(
 
 @jit
 def _rounds(
-    source: Source,
-    cursor: Cursor,
+    source: I64,
+    cursor: I64,
     counters: I64,
     point: F64,
     event: int,
     rounds: int,
-    seen: Seen,
+    seen_table: I64,
     found: I32,
     fresh: bool,
 ) -> tuple[int, bool]:
     """Do some rounds, the first of an event if `fresh`; return as `_round` does."""
-    walks = walks_of(source, cursor, counters)
+    walks, seen = walks_of(source, cursor, counters), opened(seen_table, Seen)
     if fresh:
         _begin_all(walks, point, seen)
     filled, going = 0, True
@@ -309,12 +335,12 @@ def _rounds(
 
 
 def best_combined(
-    source: Source,
+    source: Bundle[Source],
     boxes: Boxes,
     points: F64,
     k: int,
     combine: Combine,
-    cursor: Cursor,
+    cursor: Bundle[Cursor],
 ) -> Best:
     """Return the best by any combination that never falls when a weight grows."""
     d = boxes.dimensions
@@ -328,9 +354,8 @@ def best_combined(
         while going:
             found = np.empty(rounds * d, np.int32)
             begun = rounds == _ROUNDS
-            filled, going = _rounds(
-                source, cursor, counters, point, event, rounds, seen, found, begun
-            )
+            walks = source.table, cursor.table, counters
+            filled, going = _rounds(*walks, point, event, rounds, seen.table, found, begun)
             for row in found[:filled].tolist():
                 some = slice(first_box[row], first_box[row + 1])
                 held = (boxes.lo[some] <= point) & (point <= boxes.hi[some]) & mentioned[some]
@@ -339,7 +364,7 @@ def best_combined(
                 score = combine(np.where(held, weights[row], 0.0)).max()
                 best.append((-float(score), row))
             best = sorted(best)[:k]
-            limit = float(combine(seen.heads[None, :])[0])
+            limit = float(combine(seen.arrays.heads[None, :])[0])
             if len(best) == k and -best[-1][0] > limit:
                 break
             rounds *= 2

@@ -14,13 +14,13 @@ from rangecast.kernels.bits import (
     list_bits,
     lowest_bit,
     meeting,
-    pointer,
     sharing,
 )
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
-from rangecast.rank.slabs.view import Asked, Found, View, holds, is_new
+from rangecast.rank.slabs.pointers import Found, LayoutPointers, QueryPointers, holds, is_new
 
 BAND = BLOCK * BLOCK
 """Boxes of a band at most."""
@@ -141,28 +141,30 @@ def _holding(
 
 
 @jit
-def hulls_met(view: View, band: int, asked: Asked, event: int) -> np.uint64:
+def hulls_met(view: LayoutPointers, band: int, query: QueryPointers, event: int) -> np.uint64:
     """Return which blocks of a band may have a box that holds an event."""
     met: np.uint64 = bits_up_to(view.bands[band + 1] - view.bands[band]) & _meeting(
         view.hull_codes,
         view.hull_attributes,
         view.hull_first[band],
         view.hull_first[band + 1],
-        asked.above_codes,
-        asked.below_codes,
+        query.above_codes,
+        query.below_codes,
         event,
     )
     return met
 
 
 @jit
-def _search_head(view: View, asked: Asked, event: int, wanted: int, found: Any) -> tuple[int, int]:
+def _search_head(
+    view: LayoutPointers, query: QueryPointers, event: int, wanted: int, found: Any
+) -> tuple[int, int]:
     """List the ranks of the first band that hold an event, until `wanted`; return the words too."""
     filled = words = ZERO
     for block in range(view.bands[1]):
         begin, end = view.first_slot[block], view.first_slot[block + 1]
         words += end - begin
-        mask = _holding(view.head, view.attributes, begin, end, asked.above, asked.below, event)
+        mask = _holding(view.head, view.attributes, begin, end, query.above, query.below, event)
         filled = list_bits(mask, block * BLOCK, found, filled)
         if filled >= wanted:
             break
@@ -171,13 +173,13 @@ def _search_head(view: View, asked: Asked, event: int, wanted: int, found: Any) 
 
 @jit
 def _search_band(
-    view: View, band: int, asked: Asked, event: int, room: Room
+    view: LayoutPointers, band: int, query: QueryPointers, event: int, room: Room
 ) -> tuple[int, int, int]:
     """List the ranks of a band that hold an event, best first; return how many, and the work."""
     one = np.uint64(1)
-    above, below = asked.above_codes, asked.below_codes
+    above, below = query.above_codes, query.below_codes
     words = view.hull_first[band + 1] - view.hull_first[band]
-    met = hulls_met(view, band, asked, event)
+    met = hulls_met(view, band, query, event)
     used = doubts = ZERO
     while met:
         block = view.bands[band] + lowest_bit(met)
@@ -195,7 +197,7 @@ def _search_band(
     for i in range(doubts):
         which, bit = room.doubtful[i] >> 6, room.doubtful[i] & 63
         place = room.left[which] * BLOCK + bit
-        fails = not holds(view.terms, view.d, place, asked.above, asked.below, event)
+        fails = not holds(view.terms, view.d, place, query.above, query.below, event)
         room.masks[which] ^= np.uint64(fails) << np.uint64(bit)
     base = view.bands[band] * BLOCK
     in_use = np.uint64(0)  # words of room.ranks
@@ -217,7 +219,13 @@ def _search_band(
 
 @jit
 def search_each(
-    view: View, asked: Asked, e: int, band: int, until: int, room: Room, out: Found
+    view: LayoutPointers,
+    query: QueryPointers,
+    e: int,
+    band: int,
+    until: int,
+    room: Room,
+    out: Found,
 ) -> tuple[int, int]:
     """Search for event e from one band to before another, until it has its k; return the work."""
     words = tested = ZERO
@@ -225,16 +233,14 @@ def search_each(
     while band < until and filled < k:
         if band == 0 and view.has_head:
             wanted = k if view.is_simple else view.boxes
-            more, work = _search_head(view, asked, e * view.d, wanted, room.found)
+            more, work = _search_head(view, query, e * view.d, wanted, room.found)
         else:
-            more, work, boxes = _search_band(view, band, asked, e * view.d, room)
+            more, work, boxes = _search_band(view, band, query, e * view.d, room)
             tested += boxes
         words += work
         for i in range(more):
             rank = room.found[i]
-            if filled < k and (
-                view.is_simple or is_new(view.living, view.owner[rank], out.last, e)
-            ):
+            if filled < k and (view.is_simple or is_new(view.live, view.owner[rank], out.last, e)):
                 out.ranks[e * (k + 1) + filled] = rank
                 filled += 1
         band += 1

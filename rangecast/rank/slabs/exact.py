@@ -11,13 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U64
-from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO, pointer
+from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.kernels.lanes import TABLE_ROWS
+from rangecast.rank.liveness import LiveRows, is_live
 from rangecast.rank.result import TESTED, WORDS
 from rangecast.rank.slabs.each import EACH_LONGS, EACH_WORDS, room_in, search_each
 from rangecast.rank.slabs.layout import LIST, LIST_POWERS, LISTED
+from rangecast.rank.slabs.pointers import (
+    Found,
+    LayoutPointers,
+    ListPointers,
+    QueryPointers,
+    encode,
+    open_layout,
+)
 from rangecast.rank.slabs.together import (
     FEW,
     LONGS,
@@ -26,7 +36,6 @@ from rangecast.rank.slabs.together import (
     TOGETHER,
     search_together,
 )
-from rangecast.rank.slabs.view import Asked, Found, Lists, Living, View, encode, is_alive, look
 
 _MOST_RANKS = 1 << 22
 """Ranks that may be kept at a time, if no event alone has more."""
@@ -34,7 +43,14 @@ _MOST_RANKS = 1 << 22
 
 @jit
 def _from_list(
-    lists: Lists, living: Living, whole: bool, value: float, k: int, rows: Any, scores: Any, at: int
+    lists: ListPointers,
+    live: LiveRows,
+    whole: bool,
+    value: float,
+    k: int,
+    rows: Any,
+    scores: Any,
+    at: int,
 ) -> int:
     """Write the best of an event from its list; return how many, -1 if the list isn't enough.
 
@@ -42,7 +58,7 @@ def _from_list(
     """
     cell = cell_in_table(lists.edges, ZERO, lists.edge_count[0], value, LIST_POWERS)
     begin, count = cell * LIST, lists.counts[cell]
-    if not living.has_dead and count >= k:
+    if not live.some_died and count >= k:
         for i in range(k):
             rows[at + i] = lists.rows[begin + i]
         for i in range(k):
@@ -50,7 +66,7 @@ def _from_list(
         return k
     filled = ZERO
     for i in range(begin, begin + count):
-        if filled < k and is_alive(living, lists.rows[i]):
+        if filled < k and is_live(live, lists.rows[i]):
             rows[at + filled] = lists.rows[i]
             scores[at + filled] = lists.scores[i]
             filled += 1
@@ -74,7 +90,7 @@ class _Room(NamedTuple):
 
 @jit
 def _search(
-    view: View,
+    view: LayoutPointers,
     is_span: bool,
     events: int,
     k: int,
@@ -84,7 +100,7 @@ def _search(
 ) -> tuple[int, int]:
     """Write the ranks of the best of some events; return the work."""
     second = 1 if is_span else 0
-    asked = Asked(
+    query = QueryPointers(
         pointer(room.ends, 0),
         pointer(room.ends, second * room.ends.shape[1]),
         pointer(room.codes, 0),
@@ -95,13 +111,13 @@ def _search(
     each = room_in(longs, words)
     for e in range(events):
         room.counts[e], room.last[e] = 0, -1
-        encode(view, asked.above, e * view.d, asked.above_codes)
+        encode(view, query.above, e * view.d, query.above_codes)
         if is_span:
-            encode(view, asked.below, e * view.d, asked.below_codes)
+            encode(view, query.below, e * view.d, query.below_codes)
     visited = tested = ZERO
     if events < FEW or view.d > MOST_AXES:
         for e in range(events):
-            compared, boxes = search_each(view, asked, e, ZERO, view.last_band, each, out)
+            compared, boxes = search_each(view, query, e, ZERO, view.last_band, each, out)
             visited += compared
             tested += boxes
         return visited, tested
@@ -109,7 +125,7 @@ def _search(
     table = np.empty(((1 + second) * view.d * TABLE_ROWS + 1) * LANE_WORDS, np.uint64)
     more_longs, more_words = np.empty(LONGS, np.int64), np.empty(MASKS, np.uint64)
     visited, tested = search_together(
-        view, asked, events, each, out, group, table, more_longs, more_words
+        view, query, events, each, out, group, table, more_longs, more_words
     )
     return visited, tested
 
@@ -120,7 +136,7 @@ def search_exact(
     above: F64,
     below: F64,
     is_span: bool,
-    names: I32,
+    set_rows: I32,
     died: I64,
     edit: int,
     rows: I32,
@@ -130,24 +146,24 @@ def search_exact(
 ) -> None:
     """Write the best of each event, as many as there is room.
 
-    table               see `addresses`
+    table               of the layout's bundle
     above, below        (events, d) a box holds an event if lo <= above and below <= hi
     is_span             whether the two differ
-    names, died, edit   see `Life`
+    set_rows, died, edit   see `Liveness`
     """
-    view = look(table, names, died, edit)
+    view = open_layout(table, set_rows, died, edit)
     events, k = rows.shape
     to_rows, to_scores = pointer(rows, 0), pointer(scores, 0)
     left = np.empty(events, np.int64)
     todo = ZERO
     listed = view.lists.are_there and k <= LIST and not is_span
     whole = view.boxes <= LISTED
-    lists, living = view.lists, view.living
+    lists, live = view.lists, view.live
     for e in range(events):
         counts[e] = -1
         if listed:
             value = above[e, 0]
-            counts[e] = _from_list(lists, living, whole, value, k, to_rows, to_scores, e * k)
+            counts[e] = _from_list(lists, live, whole, value, k, to_rows, to_scores, e * k)
         left[todo] = e
         todo += counts[e] < 0
     if todo == 0:
@@ -188,7 +204,7 @@ def search_exact_one(
     above: F64,
     below: F64,
     is_span: bool,
-    names: I32,
+    set_rows: I32,
     died: I64,
     edit: int,
     rows: I32,
@@ -197,4 +213,4 @@ def search_exact_one(
     counters: I64,
 ) -> None:
     """As `search_exact`, without giving up the GIL."""
-    search_exact(table, above, below, is_span, names, died, edit, rows, scores, counts, counters)
+    search_exact(table, above, below, is_span, set_rows, died, edit, rows, scores, counts, counters)

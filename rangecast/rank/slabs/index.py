@@ -19,17 +19,17 @@ The structure is our own.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
+from rangecast.kernels.bundle import Bundle
 from rangecast.model.boxes import Boxes
-from rangecast.rank.life import ALL, Life
+from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
-from rangecast.rank.slabs.view import addresses
 
 How = Literal["overlap", "contain"]
 
@@ -42,26 +42,25 @@ class Slabs:
     def __init__(self, boxes: Boxes, *, relaxed: bool = False):
         self.dimensions, self.rows = boxes.dimensions, boxes.rows
         self.relaxed = relaxed
-        self.layout = lay_out(boxes, relaxed=relaxed)
-        self._table = addresses(self.layout)
+        self.layout = Bundle(lay_out(boxes, relaxed=relaxed))
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays held; the boxes are among them."""
-        return sum(array.nbytes for array in self.layout)
+        return self.layout.memory
 
-    def best(self, points: F64, k: int, *, life: Life = ALL) -> Best:
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event."""
         events = checked(points, self.dimensions, k)
         if not self.relaxed:
-            return self._exact(events, events, k, life, is_span=False)
+            return self._exact(events, events, k, liveness, is_span=False)
         search = search_relaxed_one if len(events) == 1 else search_relaxed
         rows, scores, counts = new_best(len(events), min(k, self.rows))
         counters = new_counters(levels=0)
-        search(self._table, events, *life, rows, scores, counts, counters)
+        search(self.layout.table, events, *liveness, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
-    def best_spans(self, lo: F64, hi: F64, k: int, how: How, *, life: Life = ALL) -> Best:
+    def best_spans(self, lo: F64, hi: F64, k: int, how: How, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of events that are spans, (events, d) from lo to hi, both included.
 
         how    `overlap`: a subscription must meet the span; `contain`: hold all of it.
@@ -74,19 +73,11 @@ class Slabs:
         if first.shape != last.shape or not (first <= last).all():
             raise UsageError("a span begins where it ends or before; some given don't")
         above, below = (last, first) if how == "overlap" else (first, last)
-        return self._exact(above, below, k, life, is_span=True)
+        return self._exact(above, below, k, liveness, is_span=True)
 
-    def _exact(self, above: F64, below: F64, k: int, life: Life, *, is_span: bool) -> Best:
+    def _exact(self, above: F64, below: F64, k: int, liveness: Liveness, *, is_span: bool) -> Best:
         search = search_exact_one if len(above) == 1 else search_exact
         rows, scores, counts = new_best(len(above), min(k, self.rows))
         counters = new_counters(levels=0)
-        search(self._table, above, below, is_span, *life, rows, scores, counts, counters)
+        search(self.layout.table, above, below, is_span, *liveness, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_table"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for array in state["layout"]:
-            array.flags.writeable = False
-        self.__dict__.update(state, _table=addresses(state["layout"]))

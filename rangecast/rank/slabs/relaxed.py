@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8
-from rangecast.kernels.bits import ZERO, lowest_bit, meeting, pointer, sharing
+from rangecast.kernels.bits import ZERO, lowest_bit, meeting, sharing
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.kernels.lanes import SLOT_BYTES
+from rangecast.rank.liveness import is_live
 from rangecast.rank.result import TESTED, WORDS
-from rangecast.rank.slabs.view import Terms, View, encode, is_alive, look
+from rangecast.rank.slabs.pointers import LayoutPointers, TermPointers, encode, open_layout
 from rangecast.rank.top import insert, insert_once
 
 
 @jit
-def _term(terms: Terms, d: int, place: int, wanted: int) -> int:
+def _term(terms: TermPointers, d: int, place: int, wanted: int) -> int:
     """Return the term of a box for an attribute that it mentions."""
     if terms.are_all:
         return place * d + wanted
@@ -35,7 +37,7 @@ def _term(terms: Terms, d: int, place: int, wanted: int) -> int:
 
 @jit
 def _held(
-    terms: Terms,
+    terms: TermPointers,
     d: int,
     block: int,
     codes: Any,
@@ -61,7 +63,7 @@ def _held(
 
 @jit
 def _search(
-    view: View, points: Any, codes: Any, totals: Any, rows: I32, scores: F64
+    view: LayoutPointers, points: Any, codes: Any, totals: Any, rows: I32, scores: F64
 ) -> tuple[int, int, int]:
     """Write the best of an event; return how many, and the work. A place is a rank here."""
     k, d, terms = len(rows), view.d, view.terms
@@ -93,7 +95,7 @@ def _search(
             row = view.owner[block * BLOCK + i]
             if filled == k and totals[i] < scores[k - 1]:
                 continue
-            if not is_alive(view.living, row):
+            if not is_live(view.live, row):
                 continue
             if view.several[0]:
                 filled = insert_once(rows, scores, filled, row, totals[i])
@@ -105,7 +107,7 @@ def _search(
 
 @jit
 def _search_all(
-    view: View,
+    view: LayoutPointers,
     points: F64,
     codes: U8,
     totals: F64,
@@ -128,7 +130,7 @@ def _search_all(
 def search_relaxed(
     table: I64,
     points: F64,
-    names: I32,
+    set_rows: I32,
     died: I64,
     edit: int,
     rows: I32,
@@ -137,7 +139,7 @@ def search_relaxed(
     counters: I64,
 ) -> None:
     """Write the best of each event, as many as there is room; see `search_exact`."""
-    view = look(table, names, died, edit)
+    view = open_layout(table, set_rows, died, edit)
     codes, totals = np.empty(view.d, np.uint8), np.empty(BLOCK)
     _search_all(view, points, codes, totals, rows, scores, counts, counters)
 
@@ -146,7 +148,7 @@ def search_relaxed(
 def search_relaxed_one(
     table: I64,
     points: F64,
-    names: I32,
+    set_rows: I32,
     died: I64,
     edit: int,
     rows: I32,
@@ -155,4 +157,4 @@ def search_relaxed_one(
     counters: I64,
 ) -> None:
     """As `search_relaxed`, without giving up the GIL."""
-    search_relaxed(table, points, names, died, edit, rows, scores, counts, counters)
+    search_relaxed(table, points, set_rows, died, edit, rows, scores, counts, counters)

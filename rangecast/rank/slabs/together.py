@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rangecast.kernels.arrays import I64, U8, U64
-from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO, bits_set, bits_up_to, list_bits, pointer
+from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO, bits_set, bits_up_to, list_bits
 from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import TABLE_ROWS, list_lanes, tabulate
 from rangecast.rank.slabs.each import BAND, Room, hulls_met, search_each
-from rangecast.rank.slabs.view import Asked, Found, View, holds, is_new
+from rangecast.rank.slabs.pointers import Found, LayoutPointers, QueryPointers, holds, is_new
 
 FEW = 96
 """Events that aren't worth a table."""
@@ -55,7 +56,13 @@ class Lanes(NamedTuple):
 
 @jit
 def _pays(
-    view: View, band: int, asked: Asked, members: Any, begin: int, end: int, counts: Any
+    view: LayoutPointers,
+    band: int,
+    query: QueryPointers,
+    members: Any,
+    begin: int,
+    end: int,
+    counts: Any,
 ) -> tuple[bool, int]:
     """Whether to compare all boxes of a band with these events, by the hulls that some meet.
 
@@ -68,7 +75,7 @@ def _pays(
         return False, ZERO
     tried = met = found = ZERO
     for i in range(begin, end, max(1, (end - begin) // _TRIED)):
-        met += bits_set(hulls_met(view, band, asked, members[i] * view.d))
+        met += bits_set(hulls_met(view, band, query, members[i] * view.d))
         found += counts[members[i]]
         tried += 1
     words = tried * (view.hull_first[band + 1] - view.hull_first[band])
@@ -91,7 +98,13 @@ def _tabulate(
 
 @jit
 def _compare(
-    view: View, band: int, asked: Asked, members: Any, begin: int, room: Lanes, out: Found
+    view: LayoutPointers,
+    band: int,
+    query: QueryPointers,
+    members: Any,
+    begin: int,
+    room: Lanes,
+    out: Found,
 ) -> tuple[int, int]:
     """Give all boxes of a band to the events that they hold; return the work.
 
@@ -132,9 +145,9 @@ def _compare(
             held = so_far < k
             if not view.is_exact:
                 place = room.places[rank - base]
-                held &= holds(terms, d, place, asked.above, asked.below, e * d)
+                held &= holds(terms, d, place, query.above, query.below, e * d)
             if not view.is_simple:
-                held = held and is_new(view.living, view.owner[rank], out.last, e)
+                held = held and is_new(view.live, view.owner[rank], out.last, e)
             out.ranks[e * (k + 1) + so_far] = rank  # counts if it held: a branch would cost more
             out.counts[e] = so_far + held
     return words, tested
@@ -142,8 +155,8 @@ def _compare(
 
 @jit
 def search_together(
-    view: View,
-    asked: Asked,
+    view: LayoutPointers,
+    query: QueryPointers,
     events: int,
     each: Room,
     out: Found,
@@ -160,7 +173,7 @@ def search_together(
     rows = d * TABLE_ROWS * LANE_WORDS
     skip = -(table.ctypes.data >> 3) % LANE_WORDS  # rows shouldn't straddle two cache lines
     above = table[skip : skip + rows]
-    below = table[skip + rows : skip + 2 * rows] if asked.is_span else above
+    below = table[skip + rows : skip + 2 * rows] if query.is_span else above
     members = pointer(longs, 0)
     room = Lanes(
         pointer(above, 0),
@@ -181,21 +194,21 @@ def search_together(
             room.places[view.rank[place] - base] = place
         for begin in range(0, left, LANES):
             end = min(begin + LANES, left)
-            pays, compared = _pays(view, band, asked, members, begin, end, out.counts)
+            pays, compared = _pays(view, band, query, members, begin, end, out.counts)
             visited += compared
             if pays:
-                _tabulate(asked.above_codes, d, members, begin, end, codes, above)
-                if asked.is_span:
-                    _tabulate(asked.below_codes, d, members, begin, end, codes, below)
+                _tabulate(query.above_codes, d, members, begin, end, codes, above)
+                if query.is_span:
+                    _tabulate(query.below_codes, d, members, begin, end, codes, below)
                 for w in range(LANE_WORDS):
                     room.lanes[w] = bits_up_to(end - begin - 64 * w)
-                compared, boxes = _compare(view, band, asked, members, begin, room, out)
+                compared, boxes = _compare(view, band, query, members, begin, room, out)
                 visited += compared
                 tested += boxes
             else:
                 for i in range(begin, end):
                     e = members[i]
-                    compared, boxes = search_each(view, asked, e, band, band + 1, each, out)
+                    compared, boxes = search_each(view, query, e, band, band + 1, each, out)
                     visited += compared
                     tested += boxes
         still = ZERO
@@ -205,7 +218,7 @@ def search_together(
         left = still
         band += 1
     for i in range(left):
-        compared, boxes = search_each(view, asked, members[i], band, view.last_band, each, out)
+        compared, boxes = search_each(view, query, members[i], band, view.last_band, each, out)
         visited += compared
         tested += boxes
     return visited, tested

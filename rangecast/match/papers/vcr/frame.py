@@ -13,7 +13,7 @@ ids (equation 1 where both are cut) and its own part of the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,14 +36,14 @@ class Frame(NamedTuple):
     edges_y: F64
     rules: I64
     """(kx, ky, overlapped, most pieces of a box)."""
-    sections: I64
+    sections: Annotated[I64, 2]
     """(4, 4) by whole x * 2 + whole y: an id is base + ux (x + Lx) + uy (y + Ly) + uj j + i."""
     ends: I64
     """Where each section's part of the table begins, and the end."""
     distance: I64
-    before: I64
+    before: Annotated[I64, 2]
     """(table, 2): how far before the point a VCR begins."""
-    sides: I64
+    sides: Annotated[I64, 2]
     """(table, 2): its sides; 0 for a whole axis."""
     apart: Bool
     """Whether all entries of a list at this place are reported by it and no other."""

@@ -17,8 +17,6 @@ Beyond the paper:
   and in doubt.
 - Lx and Ly are chosen by a cost model over a sample of the boxes: `choose_sides`.
 
-Insert and delete work in place; no match may run beside them. Rows aren't used twice.
-
 Cost of an event: its covering VCRs, (2 Lx + kx)(2 Ly + ky) for whole numbers where boxes are cut
 both ways (`visited`), and their entries; `tested` counts boxes compared.
 """
@@ -26,18 +24,25 @@ both ways (`visited`), and their entries; `tested` counts boxes compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I8, I16, I32, I64, Bool
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import Sample, edges_at_bounds, events_of, reports
+from rangecast.match.candidates import (
+    Sample,
+    earlier_boxes,
+    edges_at_bounds,
+    held_before,
+    holds,
+    stand_alone,
+)
 from rangecast.match.papers.vcr import idlists
-from rangecast.match.papers.vcr.boxes import BoxStore, Held
 from rangecast.match.papers.vcr.frame import (
     Frame,
     edges_of,
@@ -46,15 +51,27 @@ from rangecast.match.papers.vcr.frame import (
     locate,
     widths_on_grid,
 )
-from rangecast.match.papers.vcr.idlists import Lists, append, claim, copy, put, remove, slot_of
+from rangecast.match.papers.vcr.idlists import Lists, NewLists, claim, copy, put, slot_of
 from rangecast.match.papers.vcr.rectangles import choose_sides, cut, lap_of
 from rangecast.match.result import BUFFER, Matches, Step, collect, stream
-from rangecast.model.boxes import Boxes
+from rangecast.model.boxes import Boxes, as_points
 
-_COUNT, _PUT, _APPEND, _REMOVE = range(4)
-_DONE, _FULL_SLOTS, _FULL_POOL = range(3)
 _DIRECT_BYTES = 1 << 26
 _GROW_AT = 0.6
+
+
+class Held(NamedTuple):
+    """The boxes."""
+
+    lo: Annotated[F64, 2]
+    hi: Annotated[F64, 2]
+    owner: I32
+    earlier: I32
+    """See `earlier_boxes`."""
+    alone: Bool
+    """Meets no other box of its subscription, and mentions only indexed attributes."""
+    totals: I64
+    """(4,) entries by section; zeros while they are counted."""
 
 
 @jit
@@ -72,25 +89,26 @@ def _range(frame: Frame, held: Held, box: int, y: int) -> tuple[int, int, bool, 
 
 
 @jit
-def _update(
-    frame: Frame,
-    lists: Lists,
-    held: Held,
+def _file(
+    frame_table: I64,
+    lists_table: I64,
+    held_table: I64,
     totals: I64,
     cuts: I64,
-    boxes: I64,
     place: I64,
-    mode: int,
+    counting: bool,
     fullest: float,
-) -> int:
-    """Cut boxes and count, put, append or remove an entry in the list of each of their VCRs.
+) -> bool:
+    """Cut boxes and count, or put, an entry in the list of each of their VCRs.
 
-    Begins at piece place[1] of boxes[place[0]]; if slots or pool are full, stops there and says
-    so. `cuts` is scratch; `totals` counts entries by section.
+    Begins at piece place[1] of box place[0]; if slots are full, stops there and returns False.
+    `cuts` is scratch; `totals` counts entries by section.
     """
+    frame, held = opened(frame_table, Frame), opened(held_table, Held)
+    lists = opened(lists_table, NewLists)
     kx, ky, overlapped, limit = frame.rules
-    while place[0] < len(boxes):
-        box = boxes[place[0]]
+    while place[0] < len(held.lo):
+        box = place[0]
         x0, x1, x_starts, x_ends, x_whole = _range(frame, held, box, 0)
         y0, y1, y_starts, y_ends, y_whole = _range(frame, held, box, 1)
         x_sure, y_sure = x_whole or x1 > x0, y_whole or y1 > y0
@@ -123,23 +141,16 @@ def _update(
             entry = box if sure else ~box
             slot = claim(lists, vcr, fullest)
             if slot < 0:
-                return _FULL_SLOTS
-            if mode == _COUNT:
+                return False
+            if counting:
                 lists.length[slot] += 1
-            elif mode == _PUT:
+            else:
                 put(lists, slot, entry, lap_x, lap_y)
-            elif mode == _REMOVE:
-                remove(lists, slot, entry)
-            elif not append(lists, slot, entry, lap_x, lap_y):
-                return _FULL_POOL
-            if mode == _REMOVE:
-                totals[section] -= 1
-            elif mode != _COUNT:
                 totals[section] += 1
             place[1] += 1
         place[0] += 1
         place[1] = 0
-    return _DONE
+    return True
 
 
 @jit
@@ -147,7 +158,6 @@ def _match(
     frame: Frame,
     lists: Lists,
     held: Held,
-    totals: I64,
     plain: bool,
     points: F64,
     event: int,
@@ -158,13 +168,13 @@ def _match(
     """A `Step`; the cursor is (place in the table) * 2^32 + entry. `plain`: boxes are rows."""
     filled = visited = tested = 0
     while event < len(points):
-        begun = filled
-        x, past_x = locate(frame.edges_x, points[event, frame.axes[0]])
+        begun, point = filled, points[event]
+        x, past_x = locate(frame.edges_x, point[frame.axes[0]])
         y, past_y = 0, True
         if frame.axes[1] >= 0:
-            y, past_y = locate(frame.edges_y, points[event, frame.axes[1]])
+            y, past_y = locate(frame.edges_y, point[frame.axes[1]])
         for section in range(4):
-            if totals[section] == 0:
+            if held.totals[section] == 0:
                 continue
             base, ux, uy, _ = frame.sections[section]
             pivot = base + ux * x + uy * y
@@ -197,7 +207,9 @@ def _match(
                     keep = (into_x > lists.notes[i, 0]) & (into_y > lists.notes[i, 1])
                     if entry < 0 and keep:
                         tested += 1
-                        keep = reports(held.lo, held.hi, held.owner, box, points, event)
+                        keep = holds(held.lo, held.hi, box, point)
+                        if keep:
+                            keep = not held_before(held.lo, held.hi, held.earlier, box, point)[0]
                     rows[filled] = box if plain else held.owner[box]
                     filled += keep
         counts[event] += filled - begun
@@ -206,45 +218,34 @@ def _match(
     return event, 0, filled, visited, tested
 
 
-@jit_single
-def _match_one(
-    axes: I64,
-    edges_x: F64,
-    edges_y: F64,
-    rules: I64,
-    sections: I64,
-    ends: I64,
-    distance: I64,
-    before: I64,
-    sides: I64,
-    apart: Bool,
-    keys: I64,
-    start: I32,
-    length: I32,
-    size: I8,
-    pool: I32,
-    notes: I16,
-    free: I64,
-    used: I64,
-    lo: F64,
-    hi: F64,
-    owner: I32,
-    alone: Bool,
-    live: Bool,
-    totals: I64,
+@jit
+def _match_all(
+    frame_table: I64,
+    lists_table: I64,
+    held_table: I64,
     plain: bool,
     points: F64,
+    event: int,
+    cursor: int,
     rows: I32,
+    counts: I64,
+) -> tuple[int, int, int, int, int]:
+    """Do what `_match` does, for a batch."""
+    frame, held = opened(frame_table, Frame), opened(held_table, Held)
+    lists = opened(lists_table, Lists)
+    return _match(frame, lists, held, plain, points, event, cursor, rows, counts)
+
+
+@jit_single
+def _match_one(
+    frame_table: I64, lists_table: I64, held_table: I64, plain: bool, points: F64, rows: I32
 ) -> tuple[int, int]:
-    """Return (1 if the event is done, rows). Arrays one by one: named tuples cost a call 15 us."""
-    frame = Frame(axes, edges_x, edges_y, rules, sections, ends, distance, before, sides, apart)
-    lists = Lists(keys, start, length, size, pool, notes, free, used)
-    held = Held(lo, hi, owner, alone, live)
+    """Return (1 if the event is done, rows)."""
+    frame, held = opened(frame_table, Frame), opened(held_table, Held)
+    lists = opened(lists_table, Lists)
     counts = np.zeros(1, np.int64)
     zero = counts[0]  # for a literal 0 numba would compile another version
-    event, _, filled, _, _ = _match(
-        frame, lists, held, totals, plain, points, zero, zero, rows, counts
-    )
+    event, _, filled, _, _ = _match(frame, lists, held, plain, points, zero, zero, rows, counts)
     return event, filled
 
 
@@ -295,55 +296,62 @@ class Vcr:
             )
         else:
             levels = levels_of(sides)
-        self._frame = frame_of(axes, cut_at, levels, overlapped, pieces)
-        self._totals = np.zeros(4, np.int64)
-        vcrs = int(self._frame.sections[3, 0]) + 1
+        self.dimensions = boxes.dimensions
+        self._plain = len(boxes.lo) == boxes.rows
+        self._frame = Bundle(frame_of(axes, cut_at, levels, overlapped, pieces))
+        alone = np.empty(len(boxes.lo), np.bool_)
+        stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
+        alone &= ~np.delete(boxes.mentions, axes, axis=1).any(axis=1)
+        earlier = earlier_boxes(boxes, np.arange(len(boxes.lo)))
+        totals = np.zeros(4, np.int64)
+        held = Held(boxes.lo, boxes.hi, boxes.owner, earlier, alone, totals.copy())
+        self._held = Bundle(held)
+        vcrs = int(self._frame.arrays.sections[3, 0]) + 1
         if hashed is None:
             hashed = vcrs * 8 > _DIRECT_BYTES
-        self._fullest = _GROW_AT if slots is None else 0.95
-        self._lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)
-        self._boxes = BoxStore(boxes, axes)
-        new = np.arange(len(boxes.lo))
-        self._apply(new, _COUNT)
-        self._lists = idlists.laid_out(self._lists)
-        self._apply(new, _PUT)
+        fullest = _GROW_AT if slots is None else 0.95
+        lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)
+        lists = self._filed(lists, totals, fullest, counting=True)
+        lists = self._filed(idlists.laid_out(lists), totals, fullest, counting=False)
+        self._lists = Bundle(Lists(*lists.arrays))
+        self._held = self._held.replaced(totals=totals)
 
     @property
     def axes(self) -> tuple[int, ...]:
         """The indexed attributes."""
-        return tuple(int(axis) for axis in self._frame.axes if axis >= 0)
+        return tuple(int(axis) for axis in self._frame.arrays.axes if axis >= 0)
 
     @property
     def sides(self) -> tuple[int, int]:
         """The largest VCR, (Lx, Ly) in cells."""
-        return 1 << int(self._frame.rules[0]), 1 << int(self._frame.rules[1])
+        rules = self._frame.arrays.rules
+        return 1 << int(rules[0]), 1 << int(rules[1])
 
     @property
     def covering(self) -> int:
         """Number of VCRs that an event looks at."""
-        ends = self._frame.ends
-        return int(np.diff(ends)[self._totals > 0].sum())
+        ends = self._frame.arrays.ends
+        return int(np.diff(ends)[self._held.arrays.totals > 0].sum())
 
     @property
     def entries(self) -> int:
         """Ids in all lists: the VCRs that each box was cut into, added up."""
-        return int(self._totals.sum())
+        return int(self._held.arrays.totals.sum())
 
     @property
     def active(self) -> int:
         """VCRs that some box was cut into."""
-        return int(np.count_nonzero(self._lists.length))
+        return int(np.count_nonzero(self._lists.arrays.length))
 
     @property
     def slots(self) -> int:
         """Places for lists: all VCRs there could be (direct), or the size of the hash table."""
-        return len(self._lists.start)
+        return len(self._lists.arrays.start)
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays, boxes included."""
-        parts = (*self._frame, *self._lists, self._totals)
-        return sum(part.nbytes for part in parts) + self._boxes.memory
+        return self._frame.memory + self._lists.memory + self._held.memory
 
     def match(self, points: F64) -> Matches:
         """Return all matches of all events at once."""
@@ -356,44 +364,28 @@ class Vcr:
 
     def match_one(self, point: F64) -> I32:
         """Return the rows of one event, (d,)."""
-        points = events_of(point)
+        points = as_points(point, self.dimensions, one=True).reshape(1, -1)
         rows = np.empty(int(2 * self._expected) + 1024, np.int32)
-        state = *self._frame, *self._lists, *self._boxes.held, self._totals, self._boxes.plain
-        done, filled = _match_one(*state, points, rows)
+        done, filled = _match_one(*self._tables, self._plain, points, rows)
         return rows[:filled].copy() if done else self.match(points).rows
 
-    def insert(self, boxes: Boxes) -> I32:
-        """Add subscriptions; return their rows, which follow those there were."""
-        before = self._boxes.rows
-        self._apply(self._boxes.add(boxes), _APPEND)
-        return np.arange(before, self._boxes.rows, dtype=np.int32)
-
-    def delete(self, rows: npt.ArrayLike) -> None:
-        """Remove subscriptions by row; their rows aren't used again."""
-        boxes = self._boxes.of_rows(rows)
-        self._apply(boxes, _REMOVE)
-        self._boxes.forget(boxes)
+    @property
+    def _tables(self) -> tuple[I64, I64, I64]:
+        return self._frame.table, self._lists.table, self._held.table
 
     def _step(self, points: F64) -> Step:
-        points = events_of(points)
-        arrays = self._frame, self._lists, self._boxes.held, self._totals, self._boxes.plain
-        return lambda event, cursor, rows, counts: _match(
-            *arrays, points, event, cursor, rows, counts
-        )
+        given = *self._tables, self._plain, as_points(points, self.dimensions)
+        return lambda event, cursor, rows, counts: _match_all(*given, event, cursor, rows, counts)
 
-    def _apply(self, boxes: I64, mode: int) -> None:
+    def _filed(
+        self, lists: Bundle[NewLists], totals: I64, fullest: float, *, counting: bool
+    ) -> Bundle[NewLists]:
+        """Return the lists with all entries counted, or put."""
         place = np.zeros(2, np.int64)
-        longest = max(len(self._frame.edges_x), len(self._frame.edges_y)) + 3
-        cuts = np.empty((4, longest), np.int64)
+        frame = self._frame.arrays
+        cuts = np.empty((4, max(len(frame.edges_x), len(frame.edges_y)) + 3), np.int64)
         while True:
-            arrays = self._frame, self._lists, self._boxes.held, self._totals
-            full = _update(*arrays, cuts, boxes, place, mode, self._fullest)
-            if full == _DONE:
-                return
-            grown = idlists.with_larger_pool if full == _FULL_POOL else idlists.with_more_slots
-            self._lists = grown(self._lists)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        for part in self._frame:
-            part.flags.writeable = False
+            tables = self._frame.table, lists.table, self._held.table
+            if _file(*tables, totals, cuts, place, counting, fullest):
+                return lists
+            lists = idlists.with_more_slots(lists)
