@@ -19,7 +19,7 @@ from benchmarks.measure import Table as Shown
 from benchmarks.measure import best_of, console, show
 from rangecast.kernels.arrays import F64
 from rangecast.kernels.hilbert import indexes_of, turns_of
-from rangecast.merge import Cells, Table
+from rangecast.merge import Cells, Summary
 from rangecast.merge.ranges import range_sets
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -70,18 +70,20 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
     """Fill a table with n subscriptions, then time what comes on top."""
     space, everything, points = made(n + NEW, size, distribution, 20_000 if quick else 300_000)
     old, new = everything.take(np.arange(n)), everything.take(np.arange(n, n + NEW))
-    table = Table.of(space, old, 8)
+    table = Summary.of(old, space, bits=8)
     runs = 2 if quick else 5
     blocks = np.array_split(points, -(-len(points) // 4_000))  # too small for a bitmap to be made
     by_tree, _ = best_of(lambda: [table.holds_many(block) for block in blocks], runs, process_time)
     matching, _ = best_of(lambda: table.holds_many(points), runs, process_time)
     inserts, removes = [], []  # from here on with a bitmap to keep up
     for _ in range(runs):
+        before = table.work
         began = process_time()
-        changes = table.add_many(new)
+        table.subscribe_many(new)
         inserts.append(process_time() - began)
+        touched, looked = (np.array(table.work) - before) / NEW
         began = process_time()
-        table.remove_many(new.ids.to_pylist())
+        table.unsubscribe_many(new.ids.to_pylist())
         removes.append(process_time() - began)
     few = slice(0, max(5, min(NEW, 20_000_000 // n)))
     out = np.empty(len(new.lo[few]), np.bool_)
@@ -99,12 +101,12 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
         n,
         len(sets.starts) / NEW,
         table.steps,
-        sum(array.nbytes for array in table._tree) / n,
+        sum(array.nbytes for array in table._levels._tree) / n,
         min(inserts) / NEW,
         min(removes) / NEW,
         covering / len(out),
-        changes.work.touched / NEW,
-        changes.work.looked / NEW,
+        touched,
+        looked,
         matching / len(points),
         by_tree / len(points),
         scanning / len(some),

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks import linear
 from rangecast.kernels.arrays import F64
-from rangecast.merge import Cells, Table
+from rangecast.merge import Cells, Summary
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, range_sets
 from rangecast.model.boxes import Boxes
@@ -112,9 +112,9 @@ def case(
     return Case(made.space, made.boxes, made.points)
 
 
-def filled(one: Case, n: int, **options: Any) -> Table:
-    """Return the table of the first n subscriptions."""
-    return Table.of(one.space, one.boxes.take(np.arange(n)), 8, limit=EXACT, **options)
+def filled(one: Case, n: int, **options: Any) -> Summary:
+    """Return the summary of the first n subscriptions."""
+    return Summary.of(one.boxes.take(np.arange(n)), one.space, bits=8, limit=EXACT, **options)
 
 
 def traffic(page: Page, sizes: Sequence[int]) -> None:
@@ -129,8 +129,8 @@ def traffic(page: Page, sizes: Sequence[int]) -> None:
     for d in DIMENSIONS:
         one = case(sizes[-1], d, 4, "zipf", m=1)
         _, first = np.unique(one.boxes.lo, axis=0, return_index=True)
-        changes = Table(one.space, 8, limit=EXACT).add_many(one.boxes)
-        told = np.diff(changes.offsets) > 0
+        gained = Summary(one.space, bits=8, limit=EXACT).subscribe_many(one.boxes).add
+        told = np.diff(gained.offsets) > 0
         lines[f"covering, {d} attributes"] = list(sizes), [float((first < n).sum()) for n in sizes]
         lines[f"subsumption, {d} attributes"] = list(sizes), [float(told[:n].sum()) for n in sizes]
     page.panel("7: sent on", "subscriptions", lines)
@@ -174,14 +174,14 @@ def insertion(page: Page, sizes: Sequence[int]) -> None:
     page.panel("9: covering", "us a subscription", nines)
 
 
-def _timed(table: Table, new: Boxes) -> float:
+def _timed(table: Summary, new: Boxes) -> float:
     """Return the microseconds of an insertion, the least of three runs."""
     best = np.inf
     for _ in range(3):
         began = process_time()
-        table.add_many(new)
+        table.subscribe_many(new)
         best = min(best, process_time() - began)
-        table.remove_many(new.ids.to_pylist())
+        table.unsubscribe_many(new.ids.to_pylist())
     return best * 1e6 / new.rows
 
 
@@ -292,9 +292,8 @@ def projection(page: Page, sizes: Sequence[int]) -> None:
             truth = np.empty(len(one.points), np.bool_)
             linear.matched(one.boxes.lo, one.boxes.hi, one.points, truth)
             names = one.space.names[:3]
-            held = Table.of(one.space, one.boxes, 8, attributes=names, limit=EXACT).holds_many(
-                one.points
-            )
+            summary = Summary.of(one.boxes, one.space, bits=8, attributes=names, limit=EXACT)
+            held = summary.holds_many(one.points)
             assert (held >= truth).all()
             false = 1 - truth.sum() / max(held.sum(), 1)
             paper = TABLE_2.get(n, ("", "", "", ""))[2 * place : 2 * place + 2]
@@ -384,7 +383,7 @@ def options(page: Page, n: int) -> None:
                 Cells.uniform(one.space, bits),
                 Cells.quantiles(one.space, bits, one.points[:half]),
             ):
-                table = Table.of(one.space, one.boxes, cells=cells, limit=EXACT)
+                table = Summary.of(one.boxes, one.space, cells=cells, limit=EXACT)
                 held = table.holds_many(one.points)[half:]
                 assert (held >= truth[half:]).all()
                 false = 1 - truth[half:].sum() / held.sum()

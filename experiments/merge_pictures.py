@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.kernels.hilbert import cells_at
-from rangecast.merge import Table, convert
+from rangecast.merge import Summary, convert
 from rangecast.model.attributes import Integer
 from rangecast.model.space import Space
 from rangecast.report.plots import COLOURS, figure
@@ -22,10 +22,10 @@ BOX = "x between 4 and 6 and y between 2 and 5"
 OTHERS = ("x between 4 and 5 and y between 2 and 3", "x between 5 and 7 and y between 4 and 6")
 
 
-def _curve(axis: Any, table: Table) -> None:
+def _curve(axis: Any, table: Summary) -> None:
     cells = np.empty((64, 2), np.uint64)
     cells_at(np.arange(64, dtype=np.uint64), 3, cells)
-    ranges = convert(SPACE, table.cells, BOX)
+    ranges = convert(BOX, SPACE, table.cells).ranges
     axis.plot(cells[:, 0], cells[:, 1], color="#b9c2c6", linewidth=1.5, zorder=1)
     for start, end, colour in zip(*ranges, COLOURS, strict=False):
         some = cells[int(start) : int(end) + 1]
@@ -42,11 +42,11 @@ def _curve(axis: Any, table: Table) -> None:
         handle.set_markersize(6)
 
 
-def _levels(axis: Any, table: Table) -> None:
+def _levels(axis: Any, table: Summary) -> None:
     counts = np.zeros(65)
     for row, text in enumerate((BOX, *OTHERS)):
-        ranges = convert(SPACE, table.cells, text)
-        table.add(row, text)
+        ranges = convert(text, SPACE, table.cells).ranges
+        table.subscribe(row, text)
         for start, end in zip(*(part.astype(int) for part in ranges), strict=True):
             counts[start : end + 1] += 1
             height = -0.35 - 0.4 * row
@@ -60,7 +60,7 @@ def _levels(axis: Any, table: Table) -> None:
 
 def main() -> None:
     """Draw it."""
-    table = Table(SPACE, 3)
+    table = Summary(SPACE, bits=3)
     with figure(PATH, columns=2, size=(5.8, 4.2)) as axes:
         _curve(axes[0, 0], table)
         _levels(axes[0, 1], table)

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.merge import Ranges, Table
+from rangecast.merge import Ranges, Summary
 from rangecast.merge.measure import share_of
-from rangecast.merge.trade import Setting, holds
+from rangecast.merge.trade import Setting
 from rangecast.model.events import encode_events
 from rangecast.model.files import write_table
 from rangecast.model.space import Space
@@ -73,19 +73,19 @@ def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_are_written
     table = pq.read_table(data / "ranges.parquet")
     ranges = Ranges(table["start"].to_numpy(), table["end"].to_numpy())
     assert len(ranges) == best["ranges"]
-    assert holds(ranges, cells.places(points)).sum() == best["passed"]
+    assert ranges.hold(cells.places(points)).sum() == best["passed"]
     assert share_of(space, cells, ranges) == best["share"]
     header, *needless = (data / "redundant.csv").read_text().split()
     assert header == "subscription"
     assert 0 < len(needless) == facts["redundant"] < 300
     left = np.flatnonzero([str(one) not in needless for one in boxes.ids.to_pylist()])
-    whole, rest = (Table.of(space, some, cells=cells) for some in (boxes, boxes.take(left)))
+    whole, rest = (Summary.of(some, space, cells=cells) for some in (boxes, boxes.take(left)))
     for side, same in zip(whole.ranges(), rest.ranges(), strict=True):
         np.testing.assert_array_equal(side, same)
-    growing = Table(space, cells=cells)
+    growing = Summary(space, cells=cells)
     for row in range(boxes.rows):  # each of the others did add something
-        gained = growing.add_many(boxes.take(np.array([row])))
-        assert (len(gained.starts) == 0) == (str(boxes.ids[row]) in needless)
+        (gained,) = growing.subscribe_many(boxes.take(np.array([row])))
+        assert (not gained) == (str(boxes.ids[row]) in needless)
     text = cli("merge", *FILES, *sample, *files, cwd=data).stderr
     assert f"{len(needless)} of them add nothing to those before them" in text
     assert "worth it" not in text

@@ -20,10 +20,10 @@ from rangecast import (
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.kernels.hilbert_measure import weight_of_ranges
-from rangecast.merge import Cells, Ranges, Table
+from rangecast.merge import Cells, Ranges, Summary
 from rangecast.merge.measure import share_of, weights_of
 from rangecast.merge.ranges import within_budget
-from rangecast.merge.trade import Setting, holds, outcome, recommended
+from rangecast.merge.trade import Setting, outcome, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
 
@@ -93,9 +93,9 @@ def test_the_whole_space_is_one_range_and_all_of_it(bits):
     for count in (1, 2, 3, 4):
         for first in range(len(kinds)):
             space = Space((kinds * 2)[first : first + count])
-            table = Table(space, bits)
+            table = Summary(space, bits=bits)
             assert table.share() == 0.0
-            change = table.add("all", "true").ranges
+            change = table.subscribe("all", "true").add
             assert len(change) == 1
             assert table.share() == 1.0
             assert table.holds({})
@@ -103,15 +103,15 @@ def test_the_whole_space_is_one_range_and_all_of_it(bits):
 
 def test_values_that_are_all_there_are_all_of_the_space_without_the_missing():
     space = Space([Category("brand", list("abcdefgh")), Number("price", min=0, max=10)])
-    table = Table(space, 10, limit=1 << 14)
-    table.add("all", "brand in ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')")
+    table = Summary(space, bits=10, limit=1 << 14)
+    table.subscribe("all", "brand in ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')")
     assert table.share() == 1.0
     assert not table.holds({"price": 3})
-    half = Table(space, 10, limit=1 << 14)
-    half.add("half", "brand in ('a', 'b', 'g', 'h')")
+    half = Summary(space, bits=10, limit=1 << 14)
+    half.subscribe("half", "brand in ('a', 'b', 'g', 'h')")
     assert half.share() == pytest.approx(0.5)
-    none = Table(space, 10)
-    none.add("none", "brand is null")
+    none = Summary(space, bits=10)
+    none.subscribe("none", "brand is null")
     assert none.share() == 0.0
 
 
@@ -142,8 +142,8 @@ def test_the_share_is_what_random_values_of_the_space_tell(seed, kinds, bits, ho
         "quantiles": lambda: Cells.quantiles(space, bits, points[:50] ** 0.9),
         "bounds": lambda: Cells.bounds(space, bits, boxes),
     }[how]()
-    ranges, _ = within_budget(Table.of(space, boxes, cells=cells).ranges(), budget)
-    passed = holds(ranges, cells.places(points)).mean()
+    ranges, _ = within_budget(Summary.of(boxes, space, cells=cells).ranges(), budget)
+    passed = ranges.hold(cells.places(points)).mean()
     assert share_of(space, cells, ranges) == pytest.approx(passed, abs=0.02)
 
 
@@ -166,8 +166,8 @@ def test_settings_are_compared_by_what_they_let_through_not_by_cells_that_no_val
     best = best_of(boxes)
     points = np.stack([uniform_values(rng, one, 50_000) for one in space], axis=1)
     cells = best.setting.made(space, points)
-    exact = Table.of(space, boxes, cells=cells).ranges()
-    passed = holds(within_budget(exact, 10)[0], cells.places(points)).mean()
+    exact = Summary.of(boxes, space, cells=cells).ranges()
+    passed = within_budget(exact, 10)[0].hold(cells.places(points)).mean()
     assert best.share == pytest.approx(passed, abs=0.01)
 
 

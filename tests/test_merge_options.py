@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast import Boolean, Category, Integer, Number, Space, String, Timestamp, UsageError
-from rangecast.merge import Cells, Hybrid, Links, Subsets, Table, chosen_attributes
+from rangecast.merge import (
+    Cells,
+    ExactSummary,
+    Links,
+    RangeForward,
+    SplitSummary,
+    Summary,
+    chosen_attributes,
+    convert,
+)
 from rangecast.merge.holders import Holders
-from rangecast.merge.projection import mentioned_subsets
 from rangecast.merge.ranges import Ranges, union_of_boxes
-from rangecast.merge.trade import Sample, Setting, holds, outcome, recommend, recommended
+from rangecast.merge.trade import Sample, Setting, outcome, recommend, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.workloads import generate
-from tests.test_merge_table import matched, pairs
+from tests.test_merge_summary import matched, pairs
 
 
 def zipf_and_uniform(n, m, d=3, **options):
@@ -72,11 +82,11 @@ def test_when_a_domain_fills_all_cells_the_missing_share_the_last():
     cells = Cells.uniform(space, 8)
     points = np.append(np.arange(256.0), np.inf)[:, None]
     assert cells.cells(points)[:, 0].tolist() == [*range(256), 255]
-    table = Table(space, 8)
-    table.add("s", "x is null")
+    table = Summary(space, bits=8)
+    table.subscribe("s", "x is null")
     assert table.holds({})
-    table.remove("s")
-    table.add("t", "x = 255")
+    table.unsubscribe("s")
+    table.subscribe("t", "x = 255")
     assert table.holds({"x": 255})
     assert not table.holds({"x": 254})
 
@@ -89,7 +99,7 @@ def test_quantile_cells_let_fewer_pass_where_publications_crowd():
     passed = {}
     for kind in ("uniform", "quantiles"):
         cells = Setting(space.names, 4, kind).made(space, points[:10_000])
-        held = Table.of(space, boxes, cells=cells).holds_many(points)
+        held = Summary.of(boxes, space, cells=cells).holds_many(points)
         assert (held >= truth).all()
         passed[kind] = held.sum()
     assert passed["quantiles"] < passed["uniform"]
@@ -101,7 +111,7 @@ def test_cells_are_made_anew_when_publications_move():
     early, later = rng.normal(0, 1, (4000, 2)), rng.normal(3, 1, (4000, 2))
     centre = rng.normal(1.5, 2, (300, 2))
     boxes = Boxes.of(centre - 0.05, centre + 0.05)
-    table = Table.of(space, boxes, cells=Cells.quantiles(space, 6, early))
+    table = Summary.of(boxes, space, cells=Cells.quantiles(space, 6, early))
     fresh = rng.normal(0, 1, (4000, 2))
     assert table.cells.moved(early) == 0.0
     assert table.cells.moved(fresh) < 0.05
@@ -113,7 +123,7 @@ def test_cells_are_made_anew_when_publications_move():
     assert (held >= matched(boxes, np.arange(300), later)).all()
     assert held.sum() < before
     for row in range(300):
-        table.remove(row)
+        table.unsubscribe(row)
     assert table.steps == 1
     assert table.cells.moved(later[:0]) == 0.0
 
@@ -121,8 +131,8 @@ def test_cells_are_made_anew_when_publications_move():
 def test_subscriptions_that_came_as_ranges_stop_a_refresh():
     space = Space([Number("x")])
     points = np.linspace(0, 1, 100)[:, None]
-    table = Table(space, cells=Cells.quantiles(space, 4, points))
-    table.add_ranges("s", table.ranges(), table.cells.digest)
+    table = Summary(space, cells=Cells.quantiles(space, 4, points))
+    table.subscribe_ranges("s", convert("x > 3", space, table.cells))
     with pytest.raises(UsageError, match="came as ranges"):
         table.refresh(points + 5)
 
@@ -135,9 +145,9 @@ def test_the_attributes_that_tell_subscriptions_apart_are_chosen():
     space = Space(Number(name, min=0, max=1) for name in ("wide", "narrow", "medium"))
     lo = rng.random((500, 3)) * 0.4
     boxes = Boxes.of(lo, lo + np.array([0.6, 0.01, 0.1]))
-    assert chosen_attributes(space, boxes, 2) == ("narrow", "medium")
+    assert chosen_attributes(boxes, space, 2) == ("narrow", "medium")
     with pytest.raises(UsageError, match="1 to 3"):
-        chosen_attributes(space, boxes, 4)
+        chosen_attributes(boxes, space, 4)
 
 
 @settings(max_examples=25)
@@ -154,33 +164,41 @@ def test_tables_of_subsets_lose_nothing(seed, combine, most):
     if combine == "all":
         subsets = [space.names[i : i + most] for i in range(0, d, most)]
     else:
-        subsets = mentioned_subsets(space, boxes, most, company=1) or [space.names[:1]]
-    tables = Subsets(space, subsets, 4, combine=combine, limit=8)
+        subsets = [list(some) for some in combinations(space.names, most)][:6]
+    tables = SplitSummary(space, subsets=subsets, bits=4, combine=combine, limit=8)
     points = rng.random((60, d))
     points[rng.random((60, d)) < 0.1] = np.inf
-    for one, text in filters_of(space, boxes).items():
-        tables.add(one, text)
+    for one, text in list(filters_of(space, boxes).items())[:20]:
+        tables.subscribe(one, text)
+    assert tables.subscribe_many(boxes.take(range(20, 40))) == 20
     for row in range(40):
         live = np.arange(row, 40)
         held = tables.holds_many(points)
         assert (held >= matched(boxes, live, points)).all()
-        tables.remove(row)
+        if row % 3 == 2 and row < 39:  # the next one takes this one's box, and back
+            tables.replace(row + 1, filters_of(space, boxes)[row])
+            tables.unsubscribe(row)
+            assert (tables.holds_many(points) >= matched(boxes, [row, *live[2:]], points)).all()
+            tables.replace_many(boxes.take([row + 1]))
+        else:
+            tables.unsubscribe(row)
     assert len(tables) == 0
     assert not tables.holds_many(points).any()
-    for wrong in (lambda: tables.remove(0), lambda: Subsets(space, [])):
+    for wrong in ({"subsets": []}, {"subsets": subsets, "combine": "most"}):
         with pytest.raises(UsageError):
-            wrong()
+            SplitSummary(space, **wrong)
 
 
 def test_more_subsets_let_fewer_pass():
     space, boxes, points = zipf_and_uniform(
         300, 5000, d=6, subscription_distribution="uniform", event_distribution="uniform", size=60
     )
-    one = Subsets(space, [space.names[:2]], 6)
-    three = Subsets(space, [space.names[:2], space.names[2:4], space.names[4:]], 6)
+    one = SplitSummary(space, subsets=[space.names[:2]], bits=6)
+    thirds = [space.names[:2], space.names[2:4], space.names[4:]]
+    three = SplitSummary(space, subsets=thirds, bits=6)
     for name, text in filters_of(space, boxes).items():
-        one.add(name, text)
-        three.add(name, text)
+        one.subscribe(name, text)
+        three.subscribe(name, text)
     truth = matched(boxes, np.arange(300), points)
     assert (three.holds_many(points) >= truth).all()
     assert three.holds_many(points).sum() < one.holds_many(points).sum()
@@ -189,24 +207,27 @@ def test_more_subsets_let_fewer_pass():
 # ---- links
 
 
+CLIENTS = -1
+
+
 @pytest.mark.parametrize("gap", [0, 5])
 def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
     """Five brokers; what each knows of a link is the sum of what lies behind it."""
     rng = np.random.default_rng(gap)
     space = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
     ways = {0: [1], 1: [0, 2, 3], 2: [1], 3: [1, 4], 4: [3]}
-    brokers = {one: Links(space, 6, limit=8, gap=gap) for one in ways}
+    brokers = {one: Links(space, bits=6, limit=8, gap=gap) for one in ways}
     for one, others in ways.items():
-        for link in ["clients", *others]:
-            assert not len(brokers[one].connect(link).ranges)
+        for link in [CLIENTS, *others]:
+            assert not brokers[one].connect(link)
     sent = 0
 
-    def pass_on(broker, notices):
+    def pass_on(broker, forwards):
         nonlocal sent
-        for link, notice in notices.items():
-            if link != "clients":
+        for link, forward in forwards.items():
+            if link != CLIENTS:
                 sent += 1
-                pass_on(link, brokers[link].receive(broker, notice))
+                pass_on(link, brokers[link].receive(broker, forward))
 
     def reached(start, event):
         """Brokers whose clients get an event that a client of `start` publishes."""
@@ -214,7 +235,7 @@ def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
         while open_ways:
             broker, came_over = open_ways.pop()
             for link in brokers[broker].holds(event, came_over):
-                if link == "clients":
+                if link == CLIENTS:
                     got.add(broker)
                 else:
                     open_ways.append((link, broker))
@@ -222,17 +243,19 @@ def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
 
     live = {}
     for turn in range(160):
-        if live and rng.random() < 0.45:
-            name = list(live)[rng.integers(len(live))]
-            broker, *_ = live.pop(name)
-            pass_on(broker, brokers[broker].remove("clients", name))
+        kind = rng.random() if live else 1
+        name = list(live)[rng.integers(len(live))] if kind < 0.6 else turn
+        broker = live[name][0] if kind < 0.6 else int(rng.integers(5))
+        if kind < 0.35:
+            del live[name]
+            pass_on(broker, brokers[broker].unsubscribe(CLIENTS, name))
         else:
             low = rng.integers(0, 56, 2)
             high = low + rng.integers(0, 8, 2)
             text = f"x between {low[0]} and {high[0]} and y between {low[1]} and {high[1]}"
-            broker = int(rng.integers(5))
-            live[turn] = broker, low, high
-            pass_on(broker, brokers[broker].add("clients", turn, text))
+            live[name] = broker, low, high
+            change = brokers[broker].replace if kind < 0.6 else brokers[broker].subscribe
+            pass_on(broker, change(CLIENTS, name, text))
         event = dict(zip("xy", rng.integers(0, 64, 2).tolist(), strict=True))
         wanted = {
             broker
@@ -243,45 +266,66 @@ def test_brokers_in_a_chain_tell_differences_and_lose_no_event(gap):
         if turn % 40 == 39:
             for one, others in ways.items():
                 for link in others:
-                    assert pairs(brokers[link][one].ranges()) == pairs(
-                        Table_of_told(brokers[one].told(link), brokers[one]["clients"]).ranges()
-                    )
+                    known = brokers[one].known_to(link)
+                    expected = what_a_neighbour_holds(known, brokers[one][CLIENTS])
+                    assert pairs(brokers[link][one].ranges()) == pairs(expected.ranges())
     for name, (broker, *_) in live.items():
-        pass_on(broker, brokers[broker].remove("clients", name))
+        pass_on(broker, brokers[broker].unsubscribe(CLIENTS, name))
     for one, others in ways.items():
         assert not any(len(brokers[one][link].ranges()) for link in others)
     assert sent < 160 * 4 * 2
 
 
-def Table_of_told(ranges, model):  # noqa: N802
-    """What a neighbour's table holds once it was told these ranges."""
-    table = Table(model.space, cells=model.cells, gap=model.gap)
-    table.shift(ranges, 1)
+def what_a_neighbour_holds(ranges, model):
+    """The summary of a neighbour once it heard of these ranges."""
+    table = Summary(model.space, cells=model.cells, gap=model.gap)
+    table.receive(RangeForward(add=ranges))
     return table
 
 
-def test_a_link_that_comes_late_is_told_all_and_one_that_goes_is_forgotten():
+def test_a_link_that_comes_late_hears_all_and_one_that_goes_is_forgotten():
     space = Space([Integer("x", min=0, max=63)])
-    links = Links(space, 6)
+    links = Links(space, bits=6)
     links.connect("a")
     links.connect("b")
-    assert pairs(links.add("a", 1, "x < 10")["b"].ranges) == [(0, 9)]
-    assert "a" not in links.add("a", 2, "x < 5")
-    assert pairs(links.add("b", 3, "x between 5 and 20")["a"].ranges) == [(5, 20)]
-    assert pairs(links.connect("c").ranges) == [(0, 20)]
+    assert pairs(links.subscribe("a", 1, "x < 10")["b"].add) == [(0, 9)]
+    assert links.subscribe("a", 2, "x < 5") == {}
+    assert pairs(links.subscribe("b", 3, "x between 5 and 20")["a"].add) == [(5, 20)]
+    assert pairs(links.connect("c").add) == [(0, 20)]
     assert links.holds({"x": 7}) == ["a", "b"]
     assert links.holds({"x": 7}, came_over="a") == ["b"]
-    notices = links.disconnect("a")
-    assert pairs(notices["c"].ranges) == [(0, 4)]
-    assert pairs(notices["b"].ranges) == [(0, 9)]
-    assert not any(notice.more for notice in notices.values())
+    forwards = links.replace("a", 2, "x between 15 and 30")
+    assert {link: pairs(one.add) for link, one in forwards.items()} == {
+        "b": [(15, 30)],
+        "c": [(21, 30)],
+    }
+    assert not any(len(one.drop) for one in forwards.values())
+    forwards = links.replace_many("a", [{"id": i, "filter": "x between 40 and 50"} for i in (1, 2)])
+    assert {link: (pairs(one.add), pairs(one.drop)) for link, one in forwards.items()} == {
+        "b": ([(40, 50)], [(0, 9), (15, 30)]),
+        "c": ([(40, 50)], [(0, 4), (21, 30)]),
+    }
+    links.subscribe_many("a", [{"id": 4, "filter": "x < 10"}])
+    links.unsubscribe_many("a", [1, 2])
+    forwards = links.disconnect("a")
+    assert pairs(forwards["c"].drop) == [(0, 4)]
+    assert pairs(forwards["b"].drop) == [(0, 9)]
+    assert not any(len(one.add) for one in forwards.values())
     with pytest.raises(UsageError, match="no link"):
-        links.remove("a", 1)
-    with pytest.raises(UsageError, match="already"):
+        links.unsubscribe("a", 1)
+    with pytest.raises(UsageError, match="link 'b' already exists"):
         links.connect("b")
 
 
 # ---- exact indexing
+
+
+def holds(box, point):
+    return bool(((box[0] <= point) & (point <= box[1])).all())
+
+
+def in_some(boxes, point):
+    return any(holds(box, point) for box in boxes.values())
 
 
 @settings(max_examples=15)
@@ -290,31 +334,40 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind):
     rng = np.random.default_rng(seed)
     make = {"integer": Integer, "number": Number}[kind]
     space = Space(make(name, min=0, max=15) for name in "wxyz")
-    index = Hybrid(space, 3, attributes=["w", "y"], limit=4)
-    live, sent = {}, set()
+    index = ExactSummary(space, bits=3, attributes=["w", "y"], limit=4)
+    live, known = {}, {}
     for turn in range(40):
-        if live and rng.random() < 0.4:
-            name = list(live)[rng.integers(len(live))]
+        low = rng.integers(0, 12, 4).astype(float)
+        high = low + rng.integers(0, 15, 4)
+        free = rng.random(4) < 0.3
+        low[free], high[free] = -np.inf, np.inf
+        kind = rng.random() if live else 1
+        name = list(live)[rng.integers(len(live))] if kind < 0.6 else turn
+        if kind < 0.3:
             del live[name]
-            told = index.remove(name)
+            forward = index.unsubscribe(name)
         else:
-            low = rng.integers(0, 12, 4).astype(float)
-            high = low + rng.integers(0, 15, 4)
-            free = rng.random(4) < 0.3
-            low[free], high[free] = -np.inf, np.inf
-            name = turn
+            change = index.replace if kind < 0.6 else index.subscribe
             live[name] = low, high
-            told = index.add(name, Filter.from_boxes(space, low, high))
-        assert sent.isdisjoint(told.sent)
-        sent = (sent | set(told.sent)) - set(told.taken_back)
-        assert sent == set(index.active)
-        assert sent | set(index.passive) == set(live)
+            forward = change(name, Filter.from_boxes(space, low, high))
         values = rng.integers(0, 16, (20, 4)).astype(float)
         values[rng.random((20, 4)) < 0.1] = np.inf
+        before = {one: box for one, box in known.items() if one != name}
+        for one in forward.subscribe:
+            known[one] = live[one]
+            for point in values:  # message by message, nothing that others want is missing
+                if any(holds(live[n], point) for n in before if n in live):
+                    assert in_some(known, point)
+        for one in forward.unsubscribe:
+            del known[one]
+        assert set(known) == set(index.forwarded())
+        assert {*known, *index.passive()} == set(live)
+        assert {one: known[one] for one in known} == {one: live[one] for one in known}
         for point in values:
             event = {n: v for n, v in zip("wxyz", point.tolist(), strict=True) if v < np.inf}
             right = [n for n, (lo, hi) in live.items() if ((lo <= point) & (point <= hi)).all()]
-            assert index.matches(event) == sorted(right)
+            assert index.matches(event) == right
+            assert in_some(known, point) == bool(right)
             assert index.holds(event) == bool(right)
             assert index.candidates(point) >= len(right)
 
@@ -342,22 +395,24 @@ def test_candidates_are_found_among_many_that_came_and_went():
 
 def test_covered_and_subsumed_ones_wait_on_the_passive_list():
     space = Space([Integer("x", min=0, max=99), Number("y", min=0, max=1), Integer("z")])
-    index = Hybrid(space, 6, attributes=["x"])
-    assert index.add("left", "x <= 50 and z > 3").sent == ["left"]
-    assert index.add("right", "x > 50 and z > 3").sent == ["right"]
-    assert index.add("inside", "x between 10 and 20 and z = 7").sent == []
-    assert index.add("across", "x between 40 and 60 and z > 5").sent == []  # by both together
-    assert index.passive == ["inside", "across"]
-    assert index.remove("left") == (["inside", "across"], ["left"], 1)
-    told = index.add("all", "z > 1")
-    assert told.sent == ["all"]
-    assert sorted(told.taken_back) == ["across", "inside", "right"]
-    assert index.remove("across").taken_back == []
-    assert sorted(index.remove("all").sent) == ["inside", "right"]
-    with pytest.raises(UsageError, match="no subscription"):
-        index.remove("all")
-    with pytest.raises(UsageError, match="already"):
-        index.add("right", "true")
+    index = ExactSummary(space, bits=6, attributes=["x"])
+    assert index.subscribe("left", "x <= 50 and z > 3") == (["left"], [])
+    assert index.subscribe("right", "x > 50 and z > 3") == (["right"], [])
+    assert not index.subscribe("inside", "x between 10 and 20 and z = 7")
+    assert not index.subscribe("across", "x between 40 and 60 and z > 5")  # by both together
+    assert index.passive() == ["inside", "across"]
+    before = index.evaluated
+    assert index.unsubscribe("left") == (["inside", "across"], ["left"])
+    assert index.evaluated == before + 1
+    sent, withdrawn = index.subscribe("all", "z > 1")
+    assert sent == ["all"]
+    assert sorted(withdrawn) == ["across", "inside", "right"]
+    assert not index.unsubscribe("across")
+    assert index.replace("all", "z > 3 and x < 15") == (["right", "inside", "all"], [])
+    assert index.replace("all", "z > 3 and x < 15") == ([], [])
+    assert index.replace("inside", "z = 5 and x = 1") == ([], ["inside"])
+    assert index.passive() == ["inside"]
+    assert sorted(index.unsubscribe("all").subscribe) == ["inside"]
 
 
 # ---- the trade
@@ -366,7 +421,7 @@ def test_covered_and_subsumed_ones_wait_on_the_passive_list():
 def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
     space, boxes, points = zipf_and_uniform(400, 3000, d=4, size=20)
     truth = matched(boxes, np.arange(400), points)
-    order = chosen_attributes(space, boxes, 4, points)
+    order = chosen_attributes(boxes, space, 4, points)
     tried = [
         outcome(space, boxes, one, 50, points, truth)
         for one in to_try(order, most=2, sampled=True)
@@ -389,8 +444,8 @@ def test_a_summary_within_a_budget_is_measured_and_the_best_recommended():
     found = recommend(boxes, space, 50, Sample(points, truth), most=2, progress=steps.append)
     assert found.best == recommended(found.outcomes)
     assert len(steps) == len(found.outcomes) >= len(tried)
-    assert len(found.summary.ranges) == found.best.ranges
-    passed = holds(found.summary.ranges, found.summary.cells.places(points)).sum()
+    assert len(found.summary.ranges()) == found.best.ranges
+    passed = found.summary.holds_many(points).sum()
     assert passed == found.best.passed <= best.passed
     assert found.best.lets_through == passed / len(points)
     assert found.is_worth_it == (found.best.lets_through < 0.95)
@@ -403,7 +458,7 @@ def test_imperfect_merging_costs_traffic_that_is_measured():
     truth = matched(boxes, np.arange(2000), points)
     ranges, passed = [], []
     for gap in (0, 4, 64, 4096):
-        table = Table.of(space, boxes, 8, gap=gap)
+        table = Summary.of(boxes, space, bits=8, gap=gap)
         held = table.holds_many(points)
         assert (held >= truth).all()
         ranges.append(len(table.ranges()))
@@ -418,11 +473,11 @@ def test_no_boxes_and_no_events():
     none = Boxes.of(np.zeros((0, 1)), np.zeros((0, 1)))
     cells = Cells.uniform(space, 4)
     assert not len(union_of_boxes(cells, none.lo, none.hi, none.owner))
-    table = Table.of(space, none, 4)
+    table = Summary.of(none, space, bits=4)
     assert not table.holds_many(np.array([[0.5]])).any()
     assert not len(table.holds_many(np.zeros((0, 1))))
-    assert not holds(table.ranges(), cells.places(np.array([[0.5]]))).any()
-    assert len(table.add_many(none).offsets) == 1
+    assert not table.ranges().hold(cells.places(np.array([[0.5]]))).any()
+    assert len(table.subscribe_many(none)) == 0
     assert not table.holds({"x": 0.5})
     assert table.share() == 0.0
     nobody = np.zeros((0, 1)), np.zeros(0, np.bool_)

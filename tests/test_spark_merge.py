@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from rangecast.errors import UsageError
-from rangecast.merge import Cells, Table
+from rangecast.merge import Cells, Summary
 from rangecast.model.attributes import Integer, Number, String
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -27,11 +27,11 @@ def test_many_partitions_give_the_ranges_of_the_table(spark, gap):
     made = generate("equal-boxes", subscriptions=3000, events=2000, attributes=4, size=9, seed=2)
     frame = spark.createDataFrame(made.tables["subscriptions"]).repartition(7)
     names = made.space.names[1:]
-    table = Table.of(made.space, made.boxes, 6, attributes=names, gap=gap, limit=20)
+    table = Summary.of(made.boxes, made.space, bits=6, attributes=names, gap=gap, limit=20)
     found = merge(frame, made.space, 6, attributes=names, gap=gap, limit=20)
     assert ranges_of(found) == expected(table)
     cells = Cells.quantiles(made.space, 5, made.points, names[:2])
-    table = Table.of(made.space, made.boxes, cells=cells, gap=gap)
+    table = Summary.of(made.boxes, made.space, cells=cells, gap=gap)
     assert ranges_of(merge(frame, made.space, cells=cells, gap=gap)) == expected(table)
 
 
@@ -42,7 +42,7 @@ def test_ranges_that_run_through_all_runs_and_filters_of_several_boxes(spark):
         rows = pa.table({"id": [f"s{i}" for i in range(len(some))], "filter": some})
         boxes = encode_subscriptions(rows, space)
         for names in (["x"], ["y", "x"]):
-            table = Table.of(space, boxes, 10, attributes=names)
+            table = Summary.of(boxes, space, bits=10, attributes=names)
             found = merge(spark.createDataFrame(rows), space, 10, attributes=names)
             assert ranges_of(found) == expected(table)
 

@@ -48,6 +48,10 @@ def merge(
         Path | None,
         typer.Option("--ranges", help="Write the ranges of the recommended setting: start, end."),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Save the summary as a folder, for Summary.open in Python."),
+    ] = None,
     redundant: Annotated[
         Path | None,
         typer.Option(
@@ -94,9 +98,12 @@ def merge(
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
     from rangecast.merge import trade
+    from rangecast.model.snapshot import check_free
     from rangecast.report.merge import draw, table_of
 
     check_master(engine, master)
+    if save is not None:
+        check_free(save)
     with Run.started(
         output,
         reads=[subscriptions, space, events],
@@ -130,8 +137,10 @@ def merge(
         best, cells = found.best, found.summary.cells
         table = table_of(found)
         run.write(table, output)
-        starts, ends = found.summary.ranges
+        starts, ends = found.summary.ranges()
         run.write(pa.table({"start": starts, "end": ends}), ranges)
+        if save is not None:
+            found.summary.save(save)
         details = [_sentence(best, boxes.rows)]
         needless = None
         if redundant is not None:
@@ -148,6 +157,7 @@ def merge(
             "events": best.events,
             "settings": len(found.outcomes),
             "ranges_file": ranges,
+            "saved": save,
             "redundant_file": redundant,
             "redundant": None if needless is None else len(needless),
             "plot": plot,

@@ -1,4 +1,4 @@
-"""The grid of a table: the cells of a few attributes, and the places of their points on the curve.
+"""The grid of a summary: the cells of a few attributes, and where their points lie on the curve.
 
 An axis has up to 2^bits cells (a million at most), cut at edges by `kernels/grid.py`: the first and
 the last reach to the ends of the line, so a value outside the domain has a cell, and a missing
@@ -19,19 +19,21 @@ whether two sides hold the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I64, U32, U64
+from rangecast.kernels.arrays import F64, I64, U32, U64, AnyArray
 from rangecast.kernels.grid import MAX, cells_of, edges_of_bounds
-from rangecast.kernels.hilbert import check_curve, index_of, turns_of
+from rangecast.kernels.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes import Attribute, Number, String
 from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.inputs import as_boxes
 from rangecast.model.space import Space
 
 _MOST_EDGES = (1 << 20) - 2
@@ -117,10 +119,56 @@ class Cells:
         )
         return cls(axes, bits, tuple(frozen(edges, np.float64) for edges in some))
 
+    @classmethod
+    def chosen(
+        cls, space: Space, bits: int, attributes: Sequence[str] | None, cells: Cells | None
+    ) -> Cells:
+        """Return the given cells, or uniform ones: what the options of a summary come to."""
+        if cells is None:
+            return cls.uniform(space, bits, attributes)
+        if attributes is not None:
+            raise UsageError("give attributes or cells, which have attributes of their own")
+        cells.check(space)
+        return cells
+
+    def check(self, space: Space) -> None:
+        """Refuse a space that lacks the attributes of the cells."""
+        if max(self.axes) >= len(space):
+            raise UsageError(
+                f"the cells are of another space: they cut attribute {max(self.axes)}, counted "
+                f"from 0, of {space}\n  to do: make them with this space"
+            )
+
+    @property
+    def width(self) -> int:
+        """Bits of a place on the curve."""
+        return len(self.axes) * self.bits
+
     @property
     def top(self) -> np.uint64:
         """The last place of the curve."""
-        return np.uint64((1 << (len(self.axes) * self.bits)) - 1)
+        return np.uint64((1 << self.width) - 1)
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the cells as plain arrays, for a snapshot."""
+        _, edges, edge_at = self._flat
+        arrays = {"axes": np.array(self.axes), "bits": np.array([self.bits])}
+        arrays |= {"edges": edges, "edge_at": edge_at}
+        if self.sample is not None:
+            arrays["sample"] = np.concatenate(self.sample)
+        return arrays
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Cells:
+        """Return the cells that `arrays` gave."""
+        cuts = arrays["edge_at"][1:-1]
+
+        def by_axis(flat: F64) -> tuple[F64, ...]:
+            return tuple(frozen(some, np.float64) for some in np.split(flat, cuts))
+
+        sample = by_axis(arrays["sample"]) if "sample" in arrays else None
+        axes = tuple(arrays["axes"].tolist())
+        return cls(axes, int(arrays["bits"][0]), by_axis(arrays["edges"]), sample)
 
     @cached_property
     def digest(self) -> str:
@@ -177,6 +225,22 @@ def axes_of(space: Space, attributes: Sequence[str] | None) -> tuple[int, ...]:
     if isinstance(attributes, str) or not names or len(set(names)) < len(names):
         raise UsageError(f"attributes are a list of different names; given: {attributes!r}")
     return tuple(space.axis(name) for name in names)
+
+
+def chosen_attributes(
+    subscriptions: Any, space: Space, most: int, events: F64 | None = None
+) -> tuple[str, ...]:
+    """Return the attributes that rule out the most subscriptions, the best first.
+
+    Judged by events (m, d), or by the bounds of the subscriptions themselves.
+    """
+    if not 1 <= most <= len(space):
+        raise UsageError(
+            f"a summary takes 1 to {len(space)} attributes of this space; given: {most}"
+        )
+    boxes = as_boxes(subscriptions, space)
+    order = axes_by_selectivity(boxes.lo, boxes.hi, events)
+    return tuple(space.names[axis] for axis in order[:most])
 
 
 def _fixed(points: F64) -> F64:

@@ -139,6 +139,11 @@ class Holders:
                 return np.unique(self._out[:filled]).astype(np.int64), looked
             self._out = np.empty(2 * filled, np.int32)
 
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays."""
+        return self._live.nbytes + sum(array.nbytes for part in self._parts for array in part)
+
     def _joined(self, parts: list[_Part]) -> _Part:
         row = np.concatenate([part.row for part in parts])
         kept = self._live[row]

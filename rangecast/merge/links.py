@@ -1,112 +1,178 @@
-"""The tables of a broker: one for each link, and what each neighbour must be told.
+"""The summaries of a broker: one per link, and what each neighbour must hear.
 
-The table of a link sums up what came in over it; an event goes out over the links whose table
-holds it. A neighbour must know what came in over all other links, so it is told the difference
-that a change makes to the tables of the others (paper 004, sections 2 and 4.2): the part of the
-change that none of them holds. A subscription that is covered or subsumed by them is told to
-nobody, and when it is the last one that holds something, that something is just not retracted: no
-subscription need be sent again later, as with a passive list of whole subscriptions.
+The summary of a link holds what came in over it; an event goes out over the links whose summary
+holds it. A neighbour must know what came in over all other links, so it hears the difference that
+a change makes to their summaries (paper 004, sections 2 and 4.2): the part of the change that none
+of them holds. Nobody hears of a subscription that is covered or subsumed by them; and when it is
+the last one that holds something, that something is just not dropped: no subscription need be sent
+again later, as with a passive list of whole subscriptions.
 
-A neighbour is told ranges, not subscriptions: more to hold, or less. It applies them to its own
-table for the link and goes on in the same way. Cost: for n links at most n * n look-ups for each
-part of a change, and a change that nobody needs to know of stops at the first table that holds it.
+A neighbour hears ranges, not subscriptions: more to hold, and less (`RangeForward`). It applies
+them to its own summary for the link and goes on in the same way. Cost: for n links at most n * n
+look-ups for each part of a change, and a change that nobody needs to know of stops at the first
+summary that holds it.
+
+Brokers that exchange ranges number the words of string attributes alike only if they share a
+space. Where they don't, leave string attributes out of the cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
 
-import numpy as np
-
-from rangecast.errors import UsageError, near
-from rangecast.merge.ranges import Ranges, joined
-from rangecast.merge.table import Id, Table
+from rangecast.merge.cells import Cells
+from rangecast.merge.forward import RangeForward
+from rangecast.merge.ranges import Ranges, difference, joined
+from rangecast.merge.summary import Summary
+from rangecast.model.boxes import id_array
 from rangecast.model.events import encode_event
-from rangecast.model.filters.filter import Filter
+from rangecast.model.members import Id
+from rangecast.model.sets import SubscriptionSet
+from rangecast.model.snapshot import (
+    id_buffers,
+    ids_of_buffers,
+    load_arrays,
+    save_arrays,
+    space_meta,
+    space_of_meta,
+    with_prefix,
+    without_prefix,
+)
 from rangecast.model.space import Space
 
 Link = str | int
+_KIND = "links"
 
 
-class Notice(NamedTuple):
-    """What a neighbour is told: ranges to hold from now on, or to hold no longer."""
+class Links(SubscriptionSet):
+    """A `Summary` per link. All have the same cells; `options` are those of `Summary`.
 
-    ranges: Ranges
-    more: bool
+    `links[link]` is the summary of a link; len, `in` and iteration are over the links.
+    """
 
+    def __init__(self, space: Space, **options: Any):
+        super().__init__(space, "link")
+        empty = Summary(self.space, **options)
+        self.cells: Cells = empty.cells
+        self._options: dict[str, Any] = empty.options()
+        self._summaries: dict[Link, Summary] = {}
 
-class Links:
-    """A table a link. All have the same cells; options are those of `Table`."""
+    def __getitem__(self, link: Link) -> Summary:
+        self._members.row(link)
+        return self._summaries[link]
 
-    def __init__(self, space: Space, bits: int = 8, **options: Any):
-        self.space = space
-        model = Table(space, bits, **options)
-        self._options: dict[str, Any] = {
-            "cells": model.cells,
-            "limit": model.limit,
-            "gap": model.gap,
-        }
-        self._tables: dict[Link, Table] = {}
+    def connect(self, link: Link) -> RangeForward:
+        """Add a link; return what the neighbour behind it must hear first."""
+        new = self._members.new(link, "disconnect it first")
+        self._summaries[new] = Summary(self.space, cells=self.cells, **self._options)
+        self._members.bind(new, 0)
+        return RangeForward(add=self.known_to(new))
 
-    def __iter__(self) -> Iterator[Link]:
-        return iter(self._tables)
-
-    def __getitem__(self, link: Link) -> Table:
-        try:
-            return self._tables[link]
-        except KeyError:
-            hint = near(str(link), [str(one) for one in self._tables])
-            raise UsageError(f"no link {link!r}: {hint}") from None
-
-    def connect(self, link: Link) -> Notice:
-        """Add a link; return what the neighbour behind it must be told first."""
-        if link in self._tables:
-            raise UsageError(f"link {link!r} is there already")
-        self._tables[link] = Table(self.space, **self._options)
-        return Notice(self.told(link), True)
-
-    def disconnect(self, link: Link) -> dict[Link, Notice]:
-        """Remove a link with all that came in over it; return what the others must be told."""
+    def disconnect(self, link: Link) -> dict[Link, RangeForward]:
+        """Remove a link with all that came in over it; return what the others must hear."""
         lost = self[link].ranges()
-        self._tables[link] = Table(self.space, **self._options)
-        notices = self._notices(link, lost, more=False)
-        del self._tables[link]
-        return notices
+        self._members.release(link)
+        del self._summaries[link]
+        return self._forwards(link, RangeForward(drop=lost))
 
-    def add(self, link: Link, subscription: Id, filter: str | Filter) -> dict[Link, Notice]:  # noqa: A002
-        """Add a subscription that came in over a link; return what the others must be told."""
-        return self._notices(link, self[link].add(subscription, filter).ranges, more=True)
+    # ---- what comes in over a link: each returns what the neighbours behind the others must hear
 
-    def remove(self, link: Link, subscription: Id) -> dict[Link, Notice]:
-        """Remove a subscription; return what the others must be told."""
-        return self._notices(link, self[link].remove(subscription).ranges, more=False)
+    def subscribe(self, link: Link, subscription: Id, filter: Any) -> dict[Link, RangeForward]:  # noqa: A002
+        """Add a subscription that came in over a link."""
+        return self._forwards(link, self[link].subscribe(subscription, filter))
 
-    def receive(self, link: Link, notice: Notice) -> dict[Link, Notice]:
-        """Apply what the neighbour behind a link tells; return what the others must be told."""
-        change = self[link].shift(notice.ranges, 1 if notice.more else -1)
-        return self._notices(link, change.ranges, more=notice.more)
+    def unsubscribe(self, link: Link, subscription: Id) -> dict[Link, RangeForward]:
+        """Remove a subscription that came in over a link."""
+        return self._forwards(link, self[link].unsubscribe(subscription))
 
-    def told(self, link: Link) -> Ranges:
-        """Return all that the neighbour behind a link was told: the sum of the other tables."""
-        return joined([table.ranges() for one, table in self._tables.items() if one != link])
+    def replace(self, link: Link, subscription: Id, filter: Any) -> dict[Link, RangeForward]:  # noqa: A002
+        """Give a subscription that came in over a link another filter."""
+        return self._forwards(link, self[link].replace(subscription, filter))
+
+    def subscribe_many(self, link: Link, subscriptions: Any) -> dict[Link, RangeForward]:
+        """Add subscriptions that came in over a link; what they come to is sent at once."""
+        return self._changed(link, lambda summary: summary.subscribe_many(subscriptions))
+
+    def unsubscribe_many(self, link: Link, subscriptions: Iterable[Id]) -> dict[Link, RangeForward]:
+        """Remove subscriptions that came in over a link; what is lost is sent at once."""
+        return self._changed(link, lambda summary: summary.unsubscribe_many(subscriptions))
+
+    def replace_many(self, link: Link, subscriptions: Any) -> dict[Link, RangeForward]:
+        """Give subscriptions of a link other filters; what that comes to is sent at once."""
+        return self._changed(link, lambda summary: summary.replace_many(subscriptions))
+
+    def receive(self, link: Link, forward: RangeForward) -> dict[Link, RangeForward]:
+        """Do what the neighbour behind a link says."""
+        return self._forwards(link, self[link].receive(forward))
+
+    # ---- questions
+
+    def known_to(self, link: Link) -> Ranges:
+        """Return all that the neighbour behind a link knows: the sum of the other summaries."""
+        self._members.row(link)
+        return joined([one.ranges() for other, one in self._summaries.items() if other != link])
 
     def holds(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
         """Return the links that an event must go out over, other than the one that it came over."""
-        point = np.asarray(encode_event(event, self.space)[None])
+        point = encode_event(event, self.space)[None]
         return [
             link
-            for link, table in self._tables.items()
-            if link != came_over and table.holds_many(point)[0]
+            for link, summary in self._summaries.items()
+            if link != came_over and summary.holds_many(point)[0]
         ]
 
-    def _notices(self, changed: Link, ranges: Ranges, *, more: bool) -> dict[Link, Notice]:
-        notices = {}
-        for link in self._tables:
-            left = ranges
-            for other, table in self._tables.items():
-                if link != changed and other not in (link, changed) and len(left):
-                    left = table.missing(left)
-            if link != changed and len(left):
-                notices[link] = Notice(left, more)
-        return notices
+    @property
+    def memory(self) -> int:
+        """Bytes of all summaries."""
+        return sum(summary.memory for summary in self._summaries.values())
+
+    # ---- snapshots
+
+    def save(self, path: str | Path) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there."""
+        arrays = {**self.cells.arrays(), **id_buffers(id_array(list(self)))}
+        for number, summary in enumerate(self._summaries.values()):
+            arrays |= with_prefix(f"{number}.", summary.arrays())
+        save_arrays(path, _KIND, arrays, space_meta(self.space) | self._options)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Return the links of a snapshot."""
+        arrays, meta = load_arrays(path, _KIND)
+        space, cells = space_of_meta(meta), Cells.of_arrays(arrays)
+        opened = cls(space, cells=cells, limit=meta["limit"], gap=meta["gap"])
+        for number, link in enumerate(ids_of_buffers(arrays).to_pylist()):
+            mine = without_prefix(f"{number}.", arrays)
+            opened._summaries[link] = Summary.of_arrays(space, mine, meta)
+            opened._members.bind(link, 0)
+        return opened
+
+    # ---- inside
+
+    def _changed(self, link: Link, change: Callable[[Summary], Any]) -> dict[Link, RangeForward]:
+        """Do many commands; return what they come to together."""
+        summary = self[link]
+        before = summary.ranges()
+        change(summary)
+        after = summary.ranges()
+        forward = RangeForward(difference(after, before), difference(before, after))
+        return self._forwards(link, forward)
+
+    def _forwards(self, changed: Link, forward: RangeForward) -> dict[Link, RangeForward]:
+        """Return what the neighbours behind the other links must hear of a change."""
+        forwards = {}
+        for link in self._summaries:
+            if link != changed:
+                part = RangeForward(*(self._new_to(link, changed, some) for some in forward))
+                if part:
+                    forwards[link] = part
+        return forwards
+
+    def _new_to(self, link: Link, changed: Link, ranges: Ranges) -> Ranges:
+        """Return the parts that no link but the one that changed tells a neighbour of."""
+        for other, summary in self._summaries.items():
+            if other not in (link, changed) and len(ranges):
+                ranges = summary.missing(ranges)
+        return ranges

@@ -1,7 +1,6 @@
 """Boxes to ranges on the curve, and ranges to their union, in bulk: one sort and one scan.
 
-This is what the shell, the bulk build of a table and Spark call; a client calls `convert` for one
-filter and sends the ranges (paper 004, section 6.1).
+This is what the shell, the bulk build of a summary and Spark call.
 
 A subscription is at most `limit` ranges: a box that has more is taken in larger cells and joined
 over its smallest gaps, so it is coarsened and never narrowed. Ranges are closed, ascending, and at
@@ -15,19 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, U64, AnyArray
+from rangecast.kernels.arrays import F64, I32, I64, U64, AnyArray, Bool
 from rangecast.kernels.hilbert import ROOM, join_smallest, new_stack, ranges_of_boxes
 from rangecast.kernels.jit import jit
 from rangecast.merge.cells import Cells
 from rangecast.merge.levels.build import tree_of
 from rangecast.merge.levels.tree import Tree
-from rangecast.model.filters.filter import Filter
-from rangecast.model.space import Space
 
 LIMIT = 64
 """Ranges of a subscription, if nothing else is said."""
 _BLOCK = 1 << 15
-_ONE = np.uint64(1)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 class Ranges(NamedTuple):
@@ -44,6 +41,13 @@ class Ranges(NamedTuple):
         """How many places they hold."""
         return int((self.ends - self.starts).sum(dtype=object)) + len(self.starts)
 
+    def hold(self, places: U64) -> Bool:
+        """Return whether each place lies in one of them."""
+        if not len(self):
+            return np.zeros(len(places), np.bool_)
+        at = np.searchsorted(self.starts, places, side="right") - 1
+        return np.asarray((at >= 0) & (places <= self.ends[np.maximum(at, 0)]))
+
 
 class RangeSets(NamedTuple):
     """The ranges of many subscriptions: those of s are from offsets[s] to offsets[s + 1]."""
@@ -51,16 +55,35 @@ class RangeSets(NamedTuple):
     starts: U64
     ends: U64
     offsets: I64
-    visited: int
+    visited: int = 0
     """Nodes of the curve's tree that were looked at."""
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
-def convert(space: Space, cells: Cells, filter: str | Filter, limit: int = LIMIT) -> Ranges:  # noqa: A002
-    """Return one filter as ranges, as a client sends them to its broker."""
-    one = filter if isinstance(filter, Filter) else Filter.parse(filter, space)
-    lo, hi = one.arrays()
-    sets = range_sets(cells, lo, hi, np.zeros(len(lo), np.int64), limit)
-    return Ranges(sets.starts, sets.ends)
+    def of(self, place: int) -> Ranges:
+        """Return the ranges of one subscription."""
+        some = slice(int(self.offsets[place]), int(self.offsets[place + 1]))
+        return Ranges(self.starts[some], self.ends[some])
+
+    @classmethod
+    def single(cls, ranges: Ranges) -> RangeSets:
+        """Return ranges as those of one subscription."""
+        return cls(*ranges, np.array([0, len(ranges)]))
+
+    @classmethod
+    def joined(cls, parts: list[RangeSets]) -> RangeSets:
+        """Return the ranges of subscriptions that came in parts."""
+        if len(parts) == 1:
+            return parts[0]
+        nothing = np.zeros(0, np.uint64)
+        sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
+        return cls(
+            np.concatenate([nothing, *(part.starts for part in parts)]),
+            np.concatenate([nothing, *(part.ends for part in parts)]),
+            np.cumsum(sizes),
+            sum(part.visited for part in parts),
+        )
 
 
 def range_sets(cells: Cells, lo: F64, hi: F64, owner: AnyArray, limit: int) -> RangeSets:
@@ -115,6 +138,15 @@ def _unite(starts: U64, ends: U64, offsets: I64, limit: int) -> int:
         filled = first + kept
     offsets[len(offsets) - 1] = filled
     return filled
+
+
+def difference(ranges: Ranges, others: Ranges) -> Ranges:
+    """Return what ranges hold and others don't, as maximal ranges."""
+    above, below = others.ends + _ONE, others.starts - _ONE  # the neighbours of what is cut out
+    above, below = above[others.ends < ~_ZERO], below[others.starts > _ZERO]
+    starts = np.concatenate([ranges.starts[~others.hold(ranges.starts)], above[ranges.hold(above)]])
+    ends = np.concatenate([ranges.ends[~others.hold(ranges.ends)], below[ranges.hold(below)]])
+    return Ranges(np.unique(starts), np.unique(ends))
 
 
 def union(starts: U64, ends: U64, gap: int = 0) -> Ranges:

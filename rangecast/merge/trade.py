@@ -1,6 +1,6 @@
 """Memory against precision: what a summary costs and lets through, for several settings.
 
-A setting says which attributes a table takes, how many bits, and how its cells are cut. A summary
+A setting says which attributes a summary takes, how many bits, and how its cells are cut. A summary
 that has more ranges than the budget is joined over its smallest gaps until it fits. Measured are
 the ranges, the share of the space that they hold, and on sample events the false
 positives: events that the summary lets through and no subscription matches (paper 004, sections 5,
@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, U64, Bool
-from rangecast.merge.cells import Cells
+from rangecast.kernels.arrays import F64, Bool
+from rangecast.merge.cells import Cells, chosen_attributes
+from rangecast.merge.forward import RangeForward
 from rangecast.merge.measure import share_of
-from rangecast.merge.projection import chosen_attributes
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
-from rangecast.merge.table import Table
+from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 
@@ -83,22 +83,21 @@ def settings(order: Sequence[str], *, most: int, sampled: bool) -> Iterator[Sett
                     yield Setting(tuple(order[:count]), bits, cells)
 
 
-def holds(ranges: Ranges, places: U64) -> Bool:
-    """Return whether each place lies in one of the ranges."""
-    if not len(ranges):
-        return np.zeros(len(places), np.bool_)
-    at = np.searchsorted(ranges.starts, places, side="right") - 1
-    return np.asarray((at >= 0) & (places <= ranges.ends[np.maximum(at, 0)]))
-
-
-class Summary(NamedTuple):
-    """What subscriptions sum to."""
+class Summed(NamedTuple):
+    """What subscriptions sum to, within a budget of ranges."""
 
     cells: Cells
-    """Where events lie on the curve."""
     ranges: Ranges
     all_ranges: int
+    """Without a budget."""
     gap: int
+    """Gaps up to this were closed to meet the budget."""
+
+    def summary(self, space: Space) -> Summary:
+        """Return a summary of just these ranges."""
+        made = Summary(space, cells=self.cells)
+        made.receive(RangeForward(add=self.ranges))
+        return made
 
 
 Union = Callable[[Cells], Ranges]
@@ -113,7 +112,7 @@ def summed(
     points: F64,
     limit: int = LIMIT,
     union: Union | None = None,
-) -> Summary:
+) -> Summed:
     """Sum up; `points` are sample events, which some cells are made from."""
     cells = setting.made(space, points)
     exact = (
@@ -122,13 +121,13 @@ def summed(
         else union(cells)
     )
     ranges, gap = within_budget(exact, budget)
-    return Summary(cells, ranges, len(exact), gap)
+    return Summed(cells, ranges, len(exact), gap)
 
 
 def redundant(space: Space, boxes: Boxes, cells: Cells, limit: int = LIMIT) -> Bool:
     """Return which subscriptions add nothing to those before: the sum is the same without them."""
-    added = Table(space, cells=cells, limit=limit).add_many(boxes)
-    return np.asarray(np.diff(added.offsets) == 0)
+    gained = Summary(space, cells=cells, limit=limit).subscribe_many(boxes).add
+    return np.asarray(np.diff(gained.offsets) == 0)
 
 
 def outcome(
@@ -143,7 +142,7 @@ def outcome(
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""
     cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit, union)
-    passed = holds(ranges, cells.places(points))
+    passed = ranges.hold(cells.places(points))
     share = share_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
     return Outcome(setting, before, len(ranges), gap, share, *counts, len(points))
@@ -181,7 +180,7 @@ class Recommendation(NamedTuple):
 
     best: Outcome
     summary: Summary
-    """What the subscriptions sum to with the best setting."""
+    """The ranges that the best setting comes to: to save, to open elsewhere, to ask of events."""
     outcomes: list[Outcome]
 
     @property
@@ -215,7 +214,7 @@ def recommend(
     """
     nothing = Sample(np.zeros((0, len(space))), np.zeros(0, np.bool_))
     points, matched = sample or nothing
-    order = chosen_attributes(space, boxes, len(space), points if len(points) else None)
+    order = chosen_attributes(boxes, space, len(space), points if len(points) else None)
     outcomes: list[Outcome] = []
     done: set[tuple[tuple[str, ...], str]] = set()
     for setting in settings(order, most=most, sampled=len(points) > 0):
@@ -226,5 +225,5 @@ def recommend(
         if outcomes[-1].all_ranges > _ENOUGH * max_ranges:
             done.add((setting.attributes, setting.cells))
     best = recommended(outcomes)
-    summary = summed(space, boxes, best.setting, max_ranges, points, limit, union)
-    return Recommendation(best, summary, outcomes)
+    found = summed(space, boxes, best.setting, max_ranges, points, limit, union)
+    return Recommendation(best, found.summary(space), outcomes)

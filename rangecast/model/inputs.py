@@ -10,10 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import OTHER, String
 from rangecast.model.boxes import Boxes
+from rangecast.model.events import encode_events
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
@@ -90,16 +93,45 @@ def _check_equal(other: Space, space: Space, noun: str) -> None:
         )
 
 
-def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
-    """Return an attribute whose texts this space numbers otherwise than an equal one, if any.
+def as_points(given: Any, space: Space) -> F64:
+    """Return events of this space as coordinates, (events, d).
 
-    Only the words that bounds (boxes, d) speak of count. Those that this space lacks are learned.
+    They are an array of just that, or a table, DataFrame, list of dicts or dict of columns.
     """
-    for axis, (mine, theirs) in enumerate(zip(space, other, strict=True)):
-        if isinstance(mine, String) and isinstance(theirs, String):
+    if not isinstance(given, np.ndarray):
+        return encode_events(given, space).points
+    points = np.asarray(given, np.float64)
+    if points.ndim != 2 or points.shape[1] != len(space) or np.isnan(points).any():
+        raise UsageError(
+            f"points take the shape (events, {len(space)}) and hold no NaN; given: {points.shape}"
+        )
+    return points
+
+
+def words_mentioned(space: Space, lo: F64, hi: F64) -> dict[str, int]:
+    """Return how many words of each string attribute bounds (boxes, d) speak of, the first ones.
+
+    What lies beyond is in each box as a whole, or not at all.
+    """
+    counts = {}
+    for axis, attribute in enumerate(space):
+        if isinstance(attribute, String):
             lows, highs = lo[:, axis], hi[:, axis]
             first = lows[lows < OTHER].max(initial=0)
             last = highs[highs < OTHER].max(initial=-1) + 1
-            if not mine.learn(theirs.vocabulary[: int(max(first, last))]):
-                return mine.name
+            counts[attribute.name] = int(max(first, last))
+    return counts
+
+
+def _stranger(other: Space, space: Space, lo: F64, hi: F64) -> str | None:
+    """Return an attribute whose texts this space numbers otherwise than an equal one, if any.
+
+    Only the words that the bounds speak of count. Those that this space lacks are learned.
+    """
+    for name, count in words_mentioned(other, lo, hi).items():
+        mine, theirs = space[name], other[name]
+        assert isinstance(mine, String)
+        assert isinstance(theirs, String)
+        if not mine.learn(theirs.vocabulary[:count]):
+            return name
     return None

@@ -31,9 +31,9 @@ class Subscription(NamedTuple):
 class SubscriptionSet:
     """What the sets have in common: ids, their order, and copies that share nothing."""
 
-    def __init__(self, space: Space):
+    def __init__(self, space: Space, noun: str = "subscription"):
         self.space = as_space(space)
-        self._members = Members()
+        self._members = Members(noun)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -46,9 +46,8 @@ class SubscriptionSet:
         return iter(self._members)
 
     def __repr__(self) -> str:
-        count = len(self)
-        noun = "subscription" if count == 1 else "subscriptions"
-        return f"<{type(self).__name__}: {count:,} {noun} over {self.space}>"
+        count, noun = len(self), self._members.noun
+        return f"<{type(self).__name__}: {count:,} {noun}{'s'[: count != 1]} over {self.space}>"
 
     def __copy__(self) -> Self:
         """Return a set of its own over the same space."""

@@ -43,8 +43,7 @@ def save_arrays(
 ) -> None:
     """Write a snapshot. A folder that is there already is refused."""
     target = Path(path)
-    if target.exists():
-        raise SnapshotError(f"{path}: exists already; remove it or save under another name")
+    check_free(target)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         partial.mkdir(parents=True)
@@ -59,6 +58,12 @@ def save_arrays(
         raise SnapshotError(f"{path}: can't be written: {error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_free(path: str | Path) -> None:
+    """Refuse a name for a snapshot that something has."""
+    if Path(path).exists():
+        raise SnapshotError(f"{path}: already exists; remove it or save under another name")
 
 
 def load_arrays(
@@ -113,6 +118,16 @@ def space_of_meta(meta: Mapping[str, Any]) -> Space:
     return Space.from_definition(fixed.definition(), meta["vocabularies"])
 
 
+def with_prefix(prefix: str, arrays: Mapping[str, AnyArray]) -> Arrays:
+    """Return the arrays of one part of a set under names of its own."""
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def without_prefix(prefix: str, arrays: Mapping[str, AnyArray]) -> Arrays:
+    """Return the arrays of one part of a set again."""
+    return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
+
+
 def id_buffers(ids: pa.Array) -> Arrays:
     """Return an array of ids as plain arrays."""
     if pa.types.is_integer(ids.type):
@@ -125,7 +140,7 @@ def id_buffers(ids: pa.Array) -> Arrays:
     return {"id_ends": ends, "id_text": data}
 
 
-def ids_of_buffers(arrays: Arrays) -> pa.Array:
+def ids_of_buffers(arrays: Mapping[str, AnyArray]) -> pa.Array:
     """Return the ids of plain arrays, without a copy."""
     if "ids" in arrays:
         return pa.array(arrays["ids"])

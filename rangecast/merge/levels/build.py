@@ -76,6 +76,27 @@ def tree_of(keys: U64, levels: I32) -> Tree:
     return tree
 
 
+def steps_of(tree: Tree) -> tuple[U64, I32]:
+    """Return the steps of a tree, in ascending order: the inverse of `tree_of`."""
+    count = int(tree.state[0, STEPS])
+    keys, levels = np.empty(count, np.uint64), np.empty(count, np.int32)
+    _read(tree, keys, levels)
+    return keys, levels
+
+
+@jit
+def _read(tree: Tree, keys: U64, levels: I32) -> None:
+    """Write the steps leaf by leaf; the first leaf is always node 0."""
+    node, count, level = 0, 0, 0
+    while node >= 0:
+        before = level
+        for i in range(tree.leaf[node, SIZE]):
+            level = before + tree.leaf[node, LEVEL + i]
+            keys[count], levels[count] = tree.leaf_key[node, i], level
+            count += 1
+        node = tree.leaf[node, NEXT]
+
+
 @jit
 def _load(tree: Tree, keys: U64, levels: I32, before: I32) -> None:
     """Fill fresh nodes, leaves first, then row by row; all of a row have about one size.

@@ -5,7 +5,7 @@
 For sets of tens of millions. Each task converts its subscriptions block by block and keeps only
 their union. The curve is cut into runs of equal length and the unions are cut at these; each run is
 sorted and scanned where it lies, which leaves the union itself; a last sort and scan of that joins
-what touches across runs and closes gaps. The ranges are those of `rangecast.merge.Table`.
+what touches across runs and closes gaps. The ranges are those of `rangecast.merge.Summary`.
 """
 
 from __future__ import annotations
@@ -47,15 +47,13 @@ def merge(
 ) -> DataFrame:
     """Return the summary of subscriptions: columns start and end, ascending, in one partition.
 
-    What can be set is what `rangecast.merge.Table` takes. A subscription that can't be used fails
+    What can be set is what `rangecast.merge.Summary` takes. A subscription that can't be used fails
     the job.
     """
     if subscriptions.isStreaming:
         raise UsageError("merge takes a batch DataFrame: the union of a stream is never complete")
-    if cells is not None and attributes is not None:
-        raise UsageError("give attributes or cells, which have attributes of their own")
-    grid = cells or Cells.uniform(space, bits, attributes)
-    if len(grid.axes) * grid.bits > _MOST_BITS:
+    grid = Cells.chosen(space, bits, attributes, cells)
+    if grid.width > _MOST_BITS:
         raise UsageError(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
             f"given: {len(grid.axes)} attributes of {grid.bits} bits"

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rangecast import Integer, Number, Space, UsageError
-from rangecast.merge import Cells, Ranges, Table, convert
+from rangecast import Integer, Number, Space, String, UsageError
+from rangecast.merge import Cells, RangeForward, Ranges, Summary, convert, kept
 from rangecast.merge.levels.tree import FAN, HEIGHT, LEAVES, SIZE
-from rangecast.merge.ranges import range_sets, tree_of_ranges, union, union_of_boxes, within_budget
+from rangecast.merge.ranges import (
+    difference,
+    range_sets,
+    tree_of_ranges,
+    union,
+    union_of_boxes,
+    within_budget,
+)
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 
@@ -47,6 +54,13 @@ def some_ranges(rng, most, longest):
     return Ranges(starts[apart].astype(np.uint64), ends[apart].astype(np.uint64))
 
 
+def shift(table, ranges, by):
+    """Let a neighbour add ranges or drop them; return what the union gained or lost."""
+    add = table.receive(RangeForward(add=ranges) if by > 0 else RangeForward(drop=ranges))
+    assert not len(add.drop if by > 0 else add.add)
+    return add.add if by > 0 else add.drop
+
+
 class Counted:
     """The oracle: how many hold each place, and what was told."""
 
@@ -64,19 +78,20 @@ class Counted:
         held = closed(self.counts, self.gap)
         assert pairs(table.ranges()) == runs(held)
         points = np.arange(PLACES, dtype=float)[:, None]
-        bits, table._bits = table._bits, None
+        levels = table._levels
+        bits, levels._bits = levels._bits, None
         halves = [table.holds_many(half) for half in np.array_split(points, 2)]  # by the tree
         np.testing.assert_array_equal(np.concatenate(halves), held)
-        table._bits = bits
+        levels._bits = bits
         np.testing.assert_array_equal(table.holds_many(points), held)  # by bits, kept up since
-        assert table._bits is not None
+        assert levels._bits is not None
         steps = np.count_nonzero(np.diff(self.counts)) + 1
         assert table.steps == steps
 
 
 def check_nodes(table):
     """Sizes of all nodes are in bounds; so the tree is as flat as it claims to be."""
-    tree = table._tree
+    tree = table._levels._tree
     leaf, leaves, steps = 0, 0, 0
     while leaf >= 0:
         size = tree.leaf[leaf, SIZE]
@@ -89,7 +104,7 @@ def check_nodes(table):
 @pytest.mark.parametrize(("most", "longest"), [(8, 4), (60, 200), (3, PLACES)])
 def test_a_long_history_leaves_exactly_what_is_live(gap, most, longest):
     rng = np.random.default_rng(most + gap)
-    table, oracle = Table(LINE, 12, gap=gap), Counted(gap)
+    table, oracle = Summary(LINE, bits=12, gap=gap), Counted(gap)
     live = []
     for turn in range(900):
         if live and rng.random() < (0.3 if turn < 450 else 0.7):
@@ -97,15 +112,16 @@ def test_a_long_history_leaves_exactly_what_is_live(gap, most, longest):
         else:
             ranges, by = some_ranges(rng, most, longest), 1
             live.append(ranges)
-        change = table.shift(ranges, by)
-        assert pairs(change.ranges) == oracle.shift(ranges, by)
-        assert change.work.touched <= 2 * len(ranges)
-        assert change.work.looked <= 2 * len(ranges) + len(change.ranges)
+        touched, looked = table.work
+        change = shift(table, ranges, by)
+        assert pairs(change) == oracle.shift(ranges, by)
+        assert table.work.touched - touched <= 2 * len(ranges)
+        assert table.work.looked - looked <= 2 * len(ranges) + len(change)
         if turn % 150 == 0:
             oracle.agrees(table)
             check_nodes(table)
     for ranges in live:
-        assert pairs(table.shift(ranges, -1).ranges) == oracle.shift(ranges, -1)
+        assert pairs(shift(table, ranges, -1)) == oracle.shift(ranges, -1)
     oracle.agrees(table)
     assert table.steps == 1
     assert not len(table.ranges())
@@ -114,24 +130,24 @@ def test_a_long_history_leaves_exactly_what_is_live(gap, most, longest):
 def test_a_deep_tree_grows_and_shrinks_and_is_the_same_as_one_built_at_once():
     space = Space([Integer("x", min=0, max=(1 << 20) - 1)])
     rng = np.random.default_rng(1)
-    table = Table(space, 20)
+    table = Summary(space, bits=20)
     starts = np.sort(rng.choice(1 << 19, 40_000, replace=False)).astype(np.uint64) * np.uint64(2)
     order = rng.permutation(40_000)
     for block in np.array_split(order, 400):
         some = np.sort(starts[block])
-        table.shift(Ranges(some, some), 1)
-    assert table._tree.state[0, HEIGHT] >= 2
+        shift(table, Ranges(some, some), 1)
+    assert table._levels._tree.state[0, HEIGHT] >= 2
     check_nodes(table)
-    built = Table(space, 20)
-    built._tree = tree_of_ranges(starts, starts, table.cells.top)
+    built = Summary(space, bits=20)
+    built._levels._tree = tree_of_ranges(starts, starts, table.cells.top)
     check_nodes(built)
     assert pairs(built.ranges()) == pairs(table.ranges()) == [(s, s) for s in starts.tolist()]
     for one in (table, built):
         for block in np.array_split(rng.permutation(40_000)[:39_990], 400):
             some = np.sort(starts[block])
-            one.shift(Ranges(some, some), -1)
+            shift(one, Ranges(some, some), -1)
         check_nodes(one)
-        assert one._tree.state[0, HEIGHT] == 0
+        assert one._levels._tree.state[0, HEIGHT] == 0
         assert len(one.ranges()) == 10
 
 
@@ -178,24 +194,23 @@ def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, d
     space = space_of(boxes.dimensions)
     names = data.draw(st.lists(st.sampled_from(space.names), min_size=1, unique=True))
     cells = cells_for(kind, space, bits, boxes, points, names)
-    table = Table(space, cells=cells, limit=limit, gap=gap)
-    neighbour = Table(space, cells=cells)
-    changes = table.add_many(boxes)
-    for row in range(boxes.rows):
-        neighbour.shift(changes.of(row), 1)
+    table = Summary(space, cells=cells, limit=limit, gap=gap)
+    neighbour = Summary(space, cells=cells)
+    for forward in table.subscribe_many(boxes):
+        neighbour.receive(forward)
     live = list(range(boxes.rows))
     ids = boxes.ids.to_pylist()
     for row, gone in enumerate(goes):
         if gone:
-            told = table.forward(ids[row])
-            change = table.remove(ids[row])
-            assert pairs(told) == pairs(change.ranges)
-            neighbour.shift(change.ranges, -1)
+            alone = table.exclusive(ids[row])
+            forward = table.unsubscribe(ids[row])
+            assert pairs(alone) == pairs(forward.drop)
+            neighbour.receive(forward)
             live.remove(row)
         assert pairs(table.ranges()) == pairs(neighbour.ranges())
         held = table.holds_many(points)
         assert (held >= matched(boxes, live, points)).all()
-    rebuilt = Table.of(space, boxes.take(live), cells=cells, limit=limit, gap=gap)
+    rebuilt = Summary.of(boxes.take(live), space, cells=cells, limit=limit, gap=gap)
     assert pairs(rebuilt.ranges()) == pairs(table.ranges())
     assert rebuilt.steps == table.steps
     assert len(table) == len(live) == len(list(table))
@@ -217,7 +232,7 @@ def cell_numbers(cells, values):
 def test_without_bounds_a_table_holds_exactly_the_cells_of_its_boxes(case, bits):
     boxes, points = case
     space = space_of(boxes.dimensions)
-    table = Table.of(space, boxes, bits, limit=1 << 12)
+    table = Summary.of(boxes, space, bits=bits, limit=1 << 12)
     first, last = (cell_numbers(table.cells, some) for some in (boxes.lo, boxes.hi))
     last[boxes.hi == np.inf] = (1 << bits) - 1  # what no value has goes with the missing one
     at = cell_numbers(table.cells, points)
@@ -238,25 +253,25 @@ def test_adversarial_sets(name):
         Cells.bounds(space, 8, boxes, names),
         Cells.quantiles(space, 3, points, names),
     ):
-        table = Table(space, cells=cells, limit=16)
-        table.add_many(boxes)
+        table = Summary(space, cells=cells, limit=16)
+        table.subscribe_many(boxes)
         ids = boxes.ids.to_pylist()
         expected = matched(boxes, np.arange(boxes.rows), points)
         assert (table.holds_many(points) >= expected).all()
         for row in ids[: boxes.rows // 2]:
-            table.remove(row)
+            table.unsubscribe(row)
         left = np.arange(boxes.rows // 2, boxes.rows)
         assert (table.holds_many(points) >= matched(boxes, left, points)).all()
-        again = Table.of(space, boxes.take(left), cells=cells, limit=16)
+        again = Summary.of(boxes.take(left), space, cells=cells, limit=16)
         assert pairs(again.ranges()) == pairs(table.ranges())
 
 
 def test_the_example_of_the_paper():
     """Figure 3; our curve happens to run as the paper's does."""
     space = Space([Integer("x", min=0, max=7), Integer("y", min=0, max=7)])
-    table = Table(space, 3)
-    change = table.add("s2", "x between 4 and 6 and y between 2 and 5")
-    assert pairs(change.ranges) == pairs(table.ranges()) == [(32, 35), (45, 46), (50, 55)]
+    table = Summary(space, bits=3)
+    forward = table.subscribe("s2", "x between 4 and 6 and y between 2 and 5")
+    assert pairs(forward.add) == pairs(table.ranges()) == [(32, 35), (45, 46), (50, 55)]
     grid = np.indices((8, 8)).reshape(2, -1).T.astype(float)
     places = table.cells.places(grid).tolist()
     held = dict(zip(places, table.holds_many(grid).tolist(), strict=True))
@@ -266,41 +281,42 @@ def test_the_example_of_the_paper():
 
 def test_covering_subsumption_and_merging_in_one_look_up():
     space = Space([Integer("x", min=0, max=255)])
-    table = Table(space, 8)
-    assert pairs(table.add("a", "x between 10 and 19").ranges) == [(10, 19)]
-    assert table.add("covered", "x between 12 and 15").covered
-    assert pairs(table.add("touching", "x between 20 and 29").ranges) == [(20, 29)]
+    table = Summary(space, bits=8)
+    assert pairs(table.subscribe("a", "x between 10 and 19").add) == [(10, 19)]
+    assert not table.subscribe("covered", "x between 12 and 15")
+    assert pairs(table.subscribe("touching", "x between 20 and 29").add) == [(20, 29)]
     assert pairs(table.ranges()) == [(10, 29)]  # perfect merging
-    assert table.add("subsumed", "x between 15 and 25").covered  # by two together
-    assert pairs(table.add("partly", "x between 25 and 34").ranges) == [(30, 34)]
-    assert pairs(table.add("around", "x between 0 and 99").ranges) == [(0, 9), (35, 99)]
-    assert sorted(table.passive()) == sorted(["a", "covered", "touching", "subsumed", "partly"])
-    assert pairs(table.remove("around").ranges) == [(0, 9), (35, 99)]
-    assert pairs(table.remove("a").ranges) == [(10, 11)]  # the covered one takes over
-    assert pairs(table.forward("covered")) == [(12, 14)]
-    imperfect = Table(space, 8, gap=5)
-    imperfect.add("a", "x between 10 and 19")
-    assert pairs(imperfect.add("b", "x between 25 and 29").ranges) == [(20, 29)]
+    assert not table.subscribe("subsumed", "x between 15 and 25")  # by two together
+    assert pairs(table.subscribe("partly", "x between 25 and 34").add) == [(30, 34)]
+    assert pairs(table.subscribe("around", "x between 0 and 99").add) == [(0, 9), (35, 99)]
+    needless = [one for one in table if not len(table.exclusive(one))]
+    assert needless == ["a", "covered", "touching", "subsumed", "partly"]
+    assert pairs(table.unsubscribe("around").drop) == [(0, 9), (35, 99)]
+    assert pairs(table.unsubscribe("a").drop) == [(10, 11)]  # the covered one takes over
+    assert pairs(table.exclusive("covered")) == [(12, 14)]
+    imperfect = Summary(space, bits=8, gap=5)
+    imperfect.subscribe("a", "x between 10 and 19")
+    assert pairs(imperfect.subscribe("b", "x between 25 and 29").add) == [(20, 29)]
     assert imperfect.holds({"x": 22})
-    assert imperfect.add("c", "x between 21 and 23").covered
-    assert pairs(imperfect.add("d", "x between 36 and 39").ranges) == [(36, 39)]
+    assert not imperfect.subscribe("c", "x between 21 and 23")
+    assert pairs(imperfect.subscribe("d", "x between 36 and 39").add) == [(36, 39)]
 
 
 def test_the_last_place_of_the_largest_curve():
     space = Space(Number(name, min=0, max=1) for name in "abcd")
-    table = Table(space, 16)
+    table = Summary(space, bits=16)
     top = 2**64 - 1
-    assert pairs(table.add("all", "true").ranges) == [(0, top)]
+    assert pairs(table.subscribe("all", "true").add) == [(0, top)]
     assert table.holds({})
     assert table.share() == 1.0
     end = Ranges(np.array([5, top - 3], np.uint64), np.array([9, top], np.uint64))
-    assert table.shift(end, 1).covered
-    assert pairs(table.remove("all").ranges) == [(0, 4), (10, top - 4)]
+    assert not len(shift(table, end, 1))
+    assert pairs(table.unsubscribe("all").drop) == [(0, 4), (10, top - 4)]
     assert pairs(table.missing(Ranges(np.zeros(1, np.uint64), np.full(1, top, np.uint64)))) == [
         (0, 4),
         (10, top - 4),
     ]
-    assert pairs(table.shift(end, -1).ranges) == pairs(end)
+    assert pairs(shift(table, end, -1)) == pairs(end)
     assert table.steps == 1
 
 
@@ -310,13 +326,13 @@ def test_any_resolution_that_fits_64_bits(axes, bits):
     space = Space(Integer(f"a{i}", min=0, max=40) for i in range(axes))
     lo = rng.integers(0, 35, (30, axes)).astype(float)
     boxes = Boxes.of(lo, lo + 5)
-    table = Table(space, bits, limit=8)
-    table.add_many(boxes)
+    table = Summary(space, bits=bits, limit=8)
+    table.subscribe_many(boxes)
     points = np.concatenate([lo + rng.integers(0, 6, lo.shape), rng.integers(0, 41, (50, axes))])
     for gone in range(30):
         live = np.arange(gone, 30)
         assert (table.holds_many(points) >= matched(boxes, live, points)).all()
-        table.remove(gone)
+        table.unsubscribe(gone)
     assert table.steps == 1
 
 
@@ -325,15 +341,16 @@ def test_work_depends_on_the_subscription_and_not_on_the_table():
     space = Space(Number(name, min=0, max=1) for name in "xyz")
     lo = rng.random((3000, 3)) * 0.97
     boxes = Boxes.of(lo, lo + 0.02)
-    table = Table(space, 8)
+    table = Summary(space, bits=8)
     sets = range_sets(table.cells, boxes.lo, boxes.hi, boxes.owner, 64)
     counts = np.diff(sets.offsets)
-    done = table.add_many(boxes)
-    assert done.work.touched <= 2 * counts.sum()
+    table.subscribe_many(boxes)
+    assert table.work.touched <= 2 * counts.sum()
     for row in rng.permutation(3000)[:300].tolist():
-        change = table.remove(row)
-        assert change.work.touched <= 2 * counts[row]
-        assert change.work.looked <= 2 * counts[row] + len(change.ranges)
+        touched, looked = table.work
+        lost = table.unsubscribe(row).drop
+        assert table.work.touched - touched <= 2 * counts[row]
+        assert table.work.looked - looked <= 2 * counts[row] + len(lost)
 
 
 def test_a_bound_on_ranges_coarsens_and_never_narrows():
@@ -356,10 +373,12 @@ def test_a_bound_on_ranges_coarsens_and_never_narrows():
 
 def test_many_boxes_of_one_subscription_count_once():
     space = Space([Integer("x", min=0, max=255)])
-    table = Table(space, 8, limit=3)
-    change = table.add("s", "x between 1 and 9 or x between 5 and 20 or x in (30, 33, 40, 99)")
-    assert pairs(change.ranges) == [(1, 20), (30, 40), (99, 99)]  # 3 ranges: two gaps are closed
-    assert pairs(table.remove("s").ranges) == pairs(change.ranges)
+    table = Summary(space, bits=8, limit=3)
+    gained = table.subscribe(
+        "s", "x between 1 and 9 or x between 5 and 20 or x in (30, 33, 40, 99)"
+    ).add
+    assert pairs(gained) == [(1, 20), (30, 40), (99, 99)]  # 3 ranges: two gaps are closed
+    assert pairs(table.unsubscribe("s").drop) == pairs(gained)
     assert table.steps == 1
 
 
@@ -386,69 +405,145 @@ def test_union_by_one_sort_and_one_scan():
     cells = Cells.uniform(space, 10)
     boxes = Boxes.of(lo, lo + 0.0005, owner=np.arange(70_000) // 3)
     together = union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=3)
-    table = Table.of(space, boxes, cells=cells, limit=3)
+    table = Summary.of(boxes, space, cells=cells, limit=3)
     assert pairs(together) == pairs(table.ranges())
 
 
 def test_a_client_converts_as_the_broker_does():
     space = space_of(3)
-    broker = Table(space, 5)
-    plain = Table(space, 5)
+    broker = Summary(space, bits=5)
+    plain = Summary(space, bits=5)
     client = pickle.loads(pickle.dumps(broker.cells))  # what a client is sent
     texts = ["a > 2 and c between 1 and 3", "b is null", "a < 0 or c = 7", "true"]
     for number, text in enumerate(texts):
-        sent = convert(space, client, text)
-        assert pairs(broker.add_ranges(number, sent, client.digest).ranges) == pairs(
-            plain.add(number, text).ranges
-        )
-    assert pairs(broker.remove(3).ranges) == pairs(plain.remove(3).ranges)
+        sent = broker.subscribe_ranges(number, convert(text, space, client))
+        assert pairs(sent.add) == pairs(plain.subscribe(number, text).add)
+    assert pairs(broker.unsubscribe(3).drop) == pairs(plain.unsubscribe(3).drop)
     for table in (broker, plain):
-        table.add("mine", "c = 5")
-    several = broker.remove_many([1, "mine", 0]), plain.remove_many([1, "mine", 0])
-    for place in range(3):
-        assert pairs(several[0].of(place)) == pairs(several[1].of(place))
+        table.subscribe(9, "c = 5")
+    several = broker.unsubscribe_many([1, 9, 0]), plain.unsubscribe_many([1, 9, 0])
+    for one, other in zip(*several, strict=True):
+        assert pairs(one.drop) == pairs(other.drop)
     assert pairs(broker.ranges()) == pairs(plain.ranges())
     assert len(broker) == len(plain) == 1
-    other = Cells.uniform(space, 4)
     with pytest.raises(UsageError, match="other cells"):
-        broker.add_ranges("x", convert(space, other, "true"), other.digest)
+        broker.subscribe_ranges(5, convert("true", space, Cells.uniform(space, 4)))
+    assert pairs(broker.replace(2, "a < 0").drop) == pairs(plain.replace(2, "a < 0").drop)
+    assert broker[2].filter == "a < 0"
 
 
-def test_a_table_pickles():
-    table = Table(LINE, 12)
-    table.add("s", "x > 7")
-    again = pickle.loads(pickle.dumps(table))
-    again.add("t", "x = 3")
-    assert pairs(table.ranges()) == [(8, 4095)]
-    assert pairs(again.ranges()) == [(3, 3), (8, 4095)]
+def test_ranges_over_words_that_a_client_numbers_otherwise_are_refused():
+    """The same cells and ranges would mean other words: a wanted event would be lost."""
+    here, there = (Space([String("symbol", words)]) for words in (["IBM", "AAPL"], ["AAPL"]))
+    broker = Summary(here, bits=4)
+    sent = convert("symbol = 'AAPL'", there, broker.cells)
+    with pytest.raises(UsageError, match="other words"):
+        broker.subscribe_ranges(1, sent)
+    there = Space([String("symbol", ["IBM"])])
+    broker.subscribe_ranges(1, convert("symbol != 'IBM'", there, broker.cells))
+    assert broker.holds({"symbol": "AAPL"})
+    assert not broker.holds({"symbol": "IBM"})
+    with pytest.raises(UsageError, match="other words"):  # the broker doesn't know this word yet
+        broker.subscribe_ranges(2, convert("symbol = 'MSFT'", there, broker.cells))
+    with pytest.raises(UsageError, match="came as ranges"):
+        broker[1]
+
+
+@pytest.mark.parametrize("gap", [0, 6])
+def test_a_replaced_one_comes_before_the_old_one_goes(gap):
+    """What a neighbour hears, applied in order, always leaves it with exactly the union."""
+    rng = np.random.default_rng(gap)
+    table, neighbour = Summary(LINE, bits=12, gap=gap), Summary(LINE, bits=12)
+    held = {}
+
+    def boxes(ids):
+        lo = rng.integers(0, 300, (len(ids), 1)).astype(float)
+        held.update({one: (a, a + 9) for one, (a,) in zip(ids, lo.tolist(), strict=True)})
+        return Boxes.of(lo, lo + 9, ids=ids)
+
+    for forward in table.subscribe_many(boxes(list(range(12)))):
+        neighbour.receive(forward)
+    for turn in range(150):
+        some = rng.choice(12, 3, replace=False).tolist()
+        if turn % 2:
+            a = int(rng.integers(0, 300))
+            held[some[0]] = a, a + 9
+            forwards = [table.replace(some[0], f"x between {a} and {a + 9}")]
+        else:
+            forwards = table.replace_many(boxes(some))
+        for forward in forwards:
+            before = neighbour.ranges().hold(forward.drop.starts)
+            assert before.all(), "nothing is dropped that it never knew"
+            assert not neighbour.ranges().hold(forward.add.starts).any()
+            neighbour.receive(forward)
+        counts = np.zeros(PLACES, np.int64)
+        for a, b in held.values():
+            counts[int(a) : int(b) + 1] += 1
+        assert pairs(table.ranges()) == pairs(neighbour.ranges()) == runs(closed(counts, gap))
+    assert list(table) == list(range(12))
+
+
+def test_what_one_set_of_ranges_holds_and_another_does_not():
+    rng = np.random.default_rng(11)
+    top = 2**64 - 1
+    for _ in range(200):
+        some, others = some_ranges(rng, 12, 300), some_ranges(rng, 12, 300)
+        held = [np.zeros(PLACES, np.bool_) for _ in range(2)]
+        for mask, ranges in zip(held, (some, others), strict=True):
+            for first, last in pairs(ranges):
+                mask[first : last + 1] = True
+        assert pairs(difference(some, others)) == runs(held[0] & ~held[1])
+    whole = Ranges(np.zeros(1, np.uint64), np.full(1, top, np.uint64))
+    ends = Ranges(np.array([0, top], np.uint64), np.array([0, top], np.uint64))
+    assert pairs(difference(whole, ends)) == [(1, top - 1)]
+    assert pairs(difference(ends, whole)) == []
+
+
+def test_many_subscriptions_that_fail_half_way_leave_nothing_behind(monkeypatch):
+    table = Summary(LINE, bits=12)
+    table.subscribe(-1, "x = 3")
+    lo = np.arange(6.0)[:, None] * 10
+    monkeypatch.setattr(kept, "BLOCK", 2)
+    convert_block, calls = kept.range_sets, []
+
+    def failing(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise MemoryError
+        return convert_block(*given)
+
+    monkeypatch.setattr(kept, "range_sets", failing)
+    with pytest.raises(MemoryError):
+        table.subscribe_many(Boxes.of(lo, lo))
+    assert pairs(table.ranges()) == [(3, 3)]
+    assert list(table) == [-1]
+    assert len(table.subscribe_many(Boxes.of(lo, lo))) == 6
+    del calls[:]
+    with pytest.raises(MemoryError):
+        table.unsubscribe_many(range(6))
+    assert len(table) == 7
+    assert len(table.ranges()) == 7
 
 
 def test_what_makes_no_sense_is_refused():
-    table = Table(LINE, 12)
-    table.add("s", "x = 3")
+    table = Summary(LINE, bits=12)
+    table.subscribe("s", "x = 3")
     one = np.ones(1, np.uint64)
     for call in (
-        lambda: table.add("s", "x = 4"),
-        lambda: table.remove("t"),
-        lambda: table.forward("t"),
-        lambda: table.remove_many(["s", "s"]),
-        lambda: table.remove_many(["s", "t"]),
-        lambda: Table.of(LINE, Boxes.of([[1.0], [2.0]], [[1.0], [2.0]], ids=["u", "u"])),
-        lambda: table.add_many(Boxes.of([[1.0], [2.0]], [[1.0], [2.0]], ids=["u", "u"])),
-        lambda: table.add_many(Boxes.of([[1.0, 1.0]], [[1.0, 1.0]])),
-        lambda: table.shift(Ranges(one * 5, one * 4), 1),
-        lambda: table.shift(Ranges(np.array([3, 4], np.uint64), np.array([3, 4], np.uint64)), 1),
-        lambda: table.shift(Ranges(one, one * PLACES), 1),
-        lambda: table.shift(Ranges(one, one * 4), -1),
-        lambda: table.shift(Ranges(one, one), 2),
+        lambda: shift(table, Ranges(one * 5, one * 4), 1),
+        lambda: shift(table, Ranges(np.array([3, 4], np.uint64), np.array([3, 4], np.uint64)), 1),
+        lambda: shift(table, Ranges(one, one * PLACES), 1),
+        lambda: shift(table, Ranges(one, one * 4), -1),
+        lambda: table.exclusive("t"),
         lambda: table.holds_many(np.zeros((2, 3))),
         lambda: table.refresh(np.zeros((2, 1))),
-        lambda: Table(LINE, 65),
-        lambda: Table(space_of(4), 17),
-        lambda: Table(LINE, 12, limit=0),
-        lambda: Table(LINE, 12, gap=-1),
-        lambda: Table(LINE, 12, attributes=[]),
-        lambda: Table(LINE, 12, attributes=["x"], cells=table.cells),
+        lambda: Summary(LINE, bits=65),
+        lambda: Summary(space_of(4), bits=17),
+        lambda: Summary(LINE, bits=12, limit=0),
+        lambda: Summary(LINE, bits=12, gap=-1),
+        lambda: Summary(LINE, bits=12, attributes=[]),
+        lambda: Summary(LINE, bits=12, attributes=["x"], cells=table.cells),
+        lambda: Summary(LINE, cells=Cells.uniform(space_of(2), 4)),
         lambda: within_budget(table.ranges(), 0),
     ):
         with pytest.raises(UsageError):

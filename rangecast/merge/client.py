@@ -1,0 +1,51 @@
+"""What a client does for its broker: it turns a filter into ranges (paper 004, section 6.1).
+
+Both must hold the same cells, and number the same words alike: a range over a string attribute
+speaks of words by their numbers. So the client sends a digest of both along, and the broker
+compares it with its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.merge.cells import Cells
+from rangecast.merge.ranges import LIMIT, Ranges, range_sets
+from rangecast.model.attributes import String
+from rangecast.model.inputs import as_filter, as_space, words_mentioned
+from rangecast.model.space import Space
+
+
+class Converted(NamedTuple):
+    """A filter as ranges, with what a broker needs to check them: `Summary.subscribe_ranges`."""
+
+    ranges: Ranges
+    words: dict[str, int]
+    """How many words of each string attribute the ranges speak of, the first ones."""
+    digest: str
+    """Of the cells and of these words."""
+
+
+def convert(filter: Any, space: Space, cells: Cells, *, limit: int = LIMIT) -> Converted:  # noqa: A002
+    """Return a filter, or its text, as at most `limit` ranges of these cells."""
+    lo, hi = as_filter(filter, as_space(space)).arrays()
+    cells.check(space)
+    sets = range_sets(cells, lo, hi, np.zeros(len(lo), np.int64), limit)
+    used = {space.names[axis] for axis in cells.axes}
+    mentioned = words_mentioned(space, lo, hi)
+    words = {name: count for name, count in mentioned.items() if name in used}
+    return Converted(sets.of(0), words, digest_of(cells, space, words))
+
+
+def digest_of(cells: Cells, space: Space, words: Mapping[str, int]) -> str:
+    """Return a text that is the same only for the same cells, and these many words alike."""
+    sha = hashlib.sha256(cells.digest.encode())
+    for name, count in sorted(words.items()):
+        attribute = space[name]
+        known = attribute.vocabulary[:count] if isinstance(attribute, String) else []
+        sha.update(repr((name, known)).encode())
+    return sha.hexdigest()[:16]

@@ -1,0 +1,55 @@
+"""What the neighbours of a broker must hear when a summary changes: ranges, not subscriptions.
+
+The order is that of `model.forward`: first what a neighbour must hold from now on, then what it
+need no longer hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.merge.ranges import Ranges, RangeSets
+from rangecast.model.results import Results
+
+NOTHING = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+
+
+class RangeForward(NamedTuple):
+    """What neighbours must hear of one command. False if there is nothing to send."""
+
+    add: Ranges = NOTHING
+    """Hold these first."""
+    drop: Ranges = NOTHING
+    """Then these need no longer be held."""
+
+    def __bool__(self) -> bool:
+        return bool(len(self.add) or len(self.drop))
+
+
+@dataclass(frozen=True, eq=False)
+class RangeForwards(Results[RangeForward]):
+    """What neighbours must hear of many commands, one `RangeForward` per command."""
+
+    add: RangeSets
+    drop: RangeSets
+
+    def __len__(self) -> int:
+        return len(self.add)
+
+    def _item(self, place: int) -> RangeForward:
+        return RangeForward(self.add.of(place), self.drop.of(place))
+
+    def table(self) -> pa.Table:
+        """Return all ranges in the order in which they are sent: command, action, start, end."""
+        sizes = np.stack([np.diff(self.add.offsets), np.diff(self.drop.offsets)], axis=1)
+        command = np.repeat(np.arange(len(self)), sizes.sum(axis=1))
+        drops = np.repeat(np.tile([False, True], len(self)), sizes.reshape(-1))
+        start, end = np.empty((2, len(drops)), np.uint64)
+        start[~drops], start[drops] = self.add.starts, self.drop.starts
+        end[~drops], end[drops] = self.add.ends, self.drop.ends
+        actions = np.where(drops, "drop", "add")
+        return pa.table({"command": command, "action": actions, "start": start, "end": end})

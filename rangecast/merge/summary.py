@@ -1,0 +1,349 @@
+"""A summary: the union of live subscriptions as maximal ranges on the Hilbert curve.
+
+    summary = Summary(space, attributes=["price"])
+    summary.subscribe("cheap", "price < 10").add     # the ranges that a neighbour must hold now
+    summary.holds({"price": 5})                      # True: somebody may want it
+
+Paper 004, sections 3 and 4, with what it leaves open: unsubscription. The levels of `levels` say
+how many subscriptions hold each place; where the level isn't 0 is the union. To add or remove a
+subscription is to change the level at the two ends of each of its ranges and to look which gaps
+they meet: covered, subsumed, partly covered, merged with its neighbours, all comes out of that.
+The result depends on the live subscriptions only, never on what came and went.
+
+The one law: what a subscription holds, the summary holds. It may hold more: cells are larger than
+boxes, attributes are left out, subscriptions past `limit` ranges are coarsened, gaps up to `gap`
+are closed. It never holds less.
+
+A summary is for one thread at a time; several may ask `holds` and `holds_many` while none does
+anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, AnyArray, Bool
+from rangecast.merge.cells import Cells
+from rangecast.merge.client import Converted, digest_of
+from rangecast.merge.forward import NOTHING, RangeForward, RangeForwards
+from rangecast.merge.kept import Kept, converted
+from rangecast.merge.levels.live import Levels, Work
+from rangecast.merge.measure import share_of
+from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, difference
+from rangecast.model.boxes import Boxes, id_array
+from rangecast.model.events import encode_event
+from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.inputs import as_boxes, as_filter, as_points
+from rangecast.model.members import Id, as_id
+from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.snapshot import (
+    id_buffers,
+    ids_of_buffers,
+    load_arrays,
+    save_arrays,
+    space_meta,
+    space_of_meta,
+)
+from rangecast.model.space import Space
+
+_KIND = "summary"
+
+
+class Summary(SubscriptionSet):
+    """Live subscriptions, summed up over some attributes of their space.
+
+    Every command returns what neighbours must hear of it, a `RangeForward`; a command on many
+    returns one per subscription.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        bits: int = 8,
+        attributes: Sequence[str] | None = None,
+        cells: Cells | None = None,
+        limit: int = LIMIT,
+        gap: int = 0,
+    ):
+        """Make an empty summary with 2^bits cells of equal size per attribute, or with given cells.
+
+        `limit` bounds the ranges of a subscription. Gaps of up to `gap` places are closed.
+        """
+        super().__init__(space)
+        if limit < 1 or not 0 <= gap < 1 << 63:
+            raise UsageError(
+                f"limit is at least 1 and gap is not negative; given: limit {limit}, gap {gap}"
+            )
+        self.cells = Cells.chosen(self.space, bits, attributes, cells)
+        self.limit = limit
+        self.gap = gap
+        self._levels = Levels(self.cells.width, gap)
+        self._kept = Kept(len(self.space), self.cells.axes)
+
+    @classmethod
+    def of(cls, subscriptions: Any, space: Space, **options: Any) -> Self:
+        """Return the summary of many subscriptions, built by one sort and one scan."""
+        summary = cls(space, **options)
+        boxes = as_boxes(subscriptions, summary.space)
+        ids = summary._members.new_many(boxes.ids.to_pylist())
+        sets = RangeSets.joined([*converted(boxes, summary.cells, summary.limit)])
+        summary._levels.build(sets)
+        summary._members.bind_many(ids, summary._keep(boxes))
+        return summary
+
+    # ---- commands
+
+    def subscribe(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
+        """Add a subscription: a filter, its text, or bounds (lo, hi). Its id must be new."""
+        new = self._members.new(subscription)
+        boxes = self._boxes(filter)
+        gained = self._edit(converted(boxes, self.cells, self.limit), 1)
+        self._members.bind(new, *self._keep(boxes))
+        return RangeForward(add=gained.of(0))
+
+    def subscribe_ranges(self, subscription: Id, given: Converted) -> RangeForward:
+        """Add a subscription that its client converted (`convert`)."""
+        new = self._members.new(subscription)
+        self._check(given.ranges)
+        digest = digest_of(self.cells, self.space, given.words)
+        if digest != given.digest:
+            raise UsageError(
+                "the ranges were made with other cells, or with other words of a string attribute, "
+                f"than the summary's\n  given: {given.digest}; expected: {digest}\n"
+                "  to do: convert again with the summary's cells, or send the filter itself"
+            )
+        gained = self._levels.edit(RangeSets.single(given.ranges), 1)
+        self._members.bind(new, self._kept.add(given.ranges))
+        return RangeForward(add=gained.of(0))
+
+    def unsubscribe(self, subscription: Id) -> RangeForward:
+        """Remove a subscription."""
+        return self.unsubscribe_many([subscription])._item(0)
+
+    def replace(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
+        """Give a subscription another filter; it keeps its place in the order of arrival."""
+        return self._replaced([self._members.row(subscription)], self._boxes(filter))._item(0)
+
+    def subscribe_many(self, subscriptions: Any) -> RangeForwards:
+        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`."""
+        boxes = as_boxes(subscriptions, self.space)
+        ids = self._members.new_many(boxes.ids.to_pylist())
+        gained = self._edit(converted(boxes, self.cells, self.limit), 1)
+        self._members.bind_many(ids, self._keep(boxes))
+        return RangeForwards(gained, _nothing(len(ids)))
+
+    def unsubscribe_many(self, subscriptions: Iterable[Id]) -> RangeForwards:
+        """Remove all of these, each once, one after the other."""
+        ids = list(dict.fromkeys(subscriptions))
+        rows = [self._members.row(one) for one in ids]
+        lost = self._edit(self._kept.sets(rows, self.cells, self.limit), -1)
+        self._members.release_many(ids)
+        self._kept.free(rows)
+        return RangeForwards(_nothing(len(rows)), lost)
+
+    def replace_many(self, subscriptions: Any) -> RangeForwards:
+        """Give subscriptions other filters, one after the other; see `replace`."""
+        boxes = as_boxes(subscriptions, self.space)
+        _, rows = self._members.known_many(boxes.ids.to_pylist())
+        return self._replaced(rows, boxes)
+
+    def receive(self, forward: RangeForward) -> RangeForward:
+        """Do what a neighbour says: hold its ranges too, and hold others no longer.
+
+        These ranges belong to no subscription here. Returns what the union gained and lost.
+        """
+        self._check(forward.add)
+        self._check(forward.drop)
+        if len(self._levels.missing(forward.drop, exactly=True)):
+            raise UsageError(
+                "the summary doesn't hold all of the ranges to drop\n"
+                "  to do: start again with all ranges of the neighbour"
+            )
+        gained = self._levels.edit(RangeSets.single(forward.add), 1)
+        lost = self._levels.edit(RangeSets.single(forward.drop), -1)
+        return _net(gained.of(0), lost.of(0))
+
+    def refresh(self, events: Any, threshold: float = 0.1) -> bool:
+        """Make new cells from these events if their distribution has moved; return if so.
+
+        All ranges are then others: neighbours must hear `ranges()` from the beginning, and clients
+        that convert by themselves need the new cells.
+        """
+        points = as_points(events, self.space)
+        if self.cells.moved(points) <= threshold:
+            return False
+        rows = [*self._members.rows()]
+        as_ranges = len(self._kept.ranges(rows))
+        if as_ranges:
+            raise UsageError(
+                f"{as_ranges:,} subscriptions came as ranges and can't be converted again\n"
+                "  to do: remove them, and have their clients convert them with the new cells"
+            )
+        names = [self.space.names[axis] for axis in self.cells.axes]
+        cells = Cells.quantiles(self.space, self.cells.bits, points, names)
+        sets = RangeSets.joined([*self._kept.sets(rows, cells, self.limit)])
+        self._levels.build(sets)
+        self.cells = cells
+        return True
+
+    # ---- questions
+
+    def __getitem__(self, subscription: Id) -> Subscription:
+        """Return a subscription's id and its filter, as far as the attributes of the cells go."""
+        text = text_of_bounds(self.space, *self.bounds(subscription))
+        return Subscription(as_id(subscription), text)
+
+    def bounds(self, subscription: Id) -> tuple[F64, F64]:
+        """Return the boxes of a subscription, (boxes, d), on the attributes of the cells."""
+        row = self._members.row(subscription)
+        if self._kept.is_ranges(row):
+            raise UsageError(f"subscription {subscription!r} came as ranges: it has no filter")
+        lo, hi, _ = self._kept.bounds([row])
+        return lo, hi
+
+    def exclusive(self, subscription: Id) -> Ranges:
+        """Return the part of a subscription that no other one holds.
+
+        A neighbour may forget it if the subscription goes. If there is none, the summary would be
+        the same without the subscription.
+        """
+        (sets,) = self._kept.sets([self._members.row(subscription)], self.cells, self.limit)
+        alone = self._levels.edit(sets, -1).of(0)
+        self._levels.edit(sets, 1)
+        return alone
+
+    def holds(self, event: Mapping[str, Any]) -> bool:
+        """Return whether an event may match a subscription; if not, it matches none."""
+        return bool(self.holds_many(encode_event(event, self.space)[None])[0])
+
+    def holds_many(self, events: Any) -> Bool:
+        """Return whether each event may match a subscription; events as `as_points` takes them."""
+        return self._levels.hold(self.cells.places(as_points(events, self.space)))
+
+    def missing(self, ranges: Ranges) -> Ranges:
+        """Return the parts of these ranges that the summary doesn't hold."""
+        return self._levels.missing(ranges)
+
+    def ranges(self) -> Ranges:
+        """Return the union as maximal ranges."""
+        return self._levels.ranges()
+
+    def share(self) -> float:
+        """Return the share of the values of the space that the summary holds."""
+        return share_of(self.space, self.cells, self.ranges())
+
+    @property
+    def steps(self) -> int:
+        """Places where the number of subscriptions changes: what is stored."""
+        return self._levels.steps
+
+    @property
+    def work(self) -> Work:
+        """What all commands did so far, counted."""
+        return self._levels.work
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all arrays, and of the boxes that are kept for unsubscribing."""
+        return self._levels.memory + self._kept.memory
+
+    # ---- snapshots
+
+    def save(self, path: str | Path) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there."""
+        save_arrays(path, _KIND, self.arrays(), space_meta(self.space) | self.options())
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Return the summary of a snapshot."""
+        arrays, meta = load_arrays(path, _KIND)
+        return cls.of_arrays(space_of_meta(meta), arrays, meta)
+
+    def options(self) -> dict[str, int]:
+        """Return the options beside the cells."""
+        return {"limit": self.limit, "gap": self.gap}
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return everything but options and space as plain arrays."""
+        return {
+            **self.cells.arrays(),
+            **self._levels.arrays(),
+            **self._kept.arrays([*self._members.rows()]),
+            **id_buffers(id_array(list(self))),
+        }
+
+    @classmethod
+    def of_arrays(
+        cls, space: Space, arrays: Mapping[str, AnyArray], options: Mapping[str, Any]
+    ) -> Self:
+        """Return the summary that `arrays` and `options` gave."""
+        summary = cls(
+            space, cells=Cells.of_arrays(arrays), limit=options["limit"], gap=options["gap"]
+        )
+        summary._levels.restore(arrays)
+        summary._kept.restore(arrays)
+        ids = ids_of_buffers(arrays).to_pylist()
+        summary._members.bind_many(ids, range(len(ids)))
+        return summary
+
+    # ---- inside
+
+    def _boxes(self, filter: Any) -> Boxes:  # noqa: A002
+        lo, hi = as_filter(filter, self.space).arrays()
+        return Boxes.of(lo, hi, owner=np.zeros(len(lo)))
+
+    def _keep(self, boxes: Boxes) -> list[int]:
+        return [self._kept.add(item) for item in self._kept.items_of(boxes)]
+
+    def _edit(self, parts: Iterator[RangeSets], by: int) -> RangeSets:
+        """Add all ranges or take them off; return what each set changes of the union."""
+        done: list[RangeSets] = []
+        changed = []
+        try:
+            for sets in parts:
+                changed.append(self._levels.edit(sets, by))
+                done.append(sets)
+        except BaseException:
+            for sets in done:
+                self._levels.edit(sets, -by)
+            raise
+        return RangeSets.joined(changed)
+
+    def _check(self, ranges: Ranges) -> None:
+        starts, ends = ranges
+        rising = bool((starts[1:] > ends[:-1]).all() and (starts[1:] - ends[:-1] > 1).all())
+        if not rising or not (starts <= ends).all() or (len(ends) and ends[-1] > self.cells.top):
+            raise UsageError("ranges are ascending, apart, and end on the curve")
+
+    def _replaced(self, rows: Sequence[int], boxes: Boxes) -> RangeForwards:
+        """Let the new ranges of each come before the old ones go."""
+        new = RangeSets.joined([*converted(boxes, self.cells, self.limit)])
+        old = RangeSets.joined([*self._kept.sets(rows, self.cells, self.limit)])
+        forwards = []
+        for place in range(len(rows)):
+            gained = self._levels.edit(RangeSets.single(new.of(place)), 1)
+            lost = self._levels.edit(RangeSets.single(old.of(place)), -1)
+            forwards.append(_net(gained.of(0), lost.of(0)))
+        self._kept.put(rows, self._kept.items_of(boxes))
+        add = RangeSets.joined([RangeSets.single(one.add) for one in forwards])
+        drop = RangeSets.joined([RangeSets.single(one.drop) for one in forwards])
+        return RangeForwards(add, drop)
+
+
+def _net(gained: Ranges, lost: Ranges) -> RangeForward:
+    """Return what remains of what was gained first and lost then: a gap that was closed meanwhile
+    isn't worth a word.
+    """
+    if not len(gained) or not len(lost):
+        return RangeForward(gained, lost)
+    return RangeForward(difference(gained, lost), difference(lost, gained))
+
+
+def _nothing(commands: int) -> RangeSets:
+    return RangeSets(*NOTHING, np.zeros(commands + 1, np.int64))
