@@ -22,6 +22,8 @@ from .model.events import EventFile as EventFile
 from .model.events import Events as Events
 from .model.events import encode_events as encode_events
 from .model.filters.filter import Filter as Filter
+from .model.forward import Forward as Forward
+from .model.forward import Forwards as Forwards
 from .model.space import Space as Space
 from .model.subscriptions import encode_subscriptions as encode_subscriptions
 from .model.subscriptions import read_subscriptions as read_subscriptions

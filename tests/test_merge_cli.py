@@ -58,6 +58,20 @@ def test_without_events_the_least_space_is_recommended(cli, data):
     assert "false" not in done.stderr
 
 
+def test_a_saved_summary_is_used_without_building_it_again(cli, data):
+    sample = ("--events", "events.parquet", "--max-attributes", 2, "--max-ranges", 30)
+    done = cli("merge", *FILES, *sample, "--save", "summary", "-o", "t.csv", "--json", cwd=data)
+    facts = json.loads(done.stdout)
+    summary = Summary.open(data / "summary")
+    assert summary.cells.digest == facts["cells_digest"]
+    assert len(summary.ranges()) == facts["recommended"]["ranges"]
+    events = pq.read_table(data / "events.parquet")
+    assert summary.holds_many(events).sum() == facts["recommended"]["passed"]
+    again = cli("merge", *FILES, *sample, "--save", "summary", "-o", "other.csv", cwd=data, code=2)
+    assert "summary: already exists" in again.stderr
+    assert not (data / "other.csv").exists()
+
+
 def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_are_written(cli, data):
     files = ("--ranges", "ranges.parquet", "--redundant", "redundant.csv", "-o", "t.csv")
     sample = ("--events", "events.parquet", "--max-attributes", 2, "--max-ranges", 30)

@@ -62,7 +62,7 @@ def test_a_pickle_stays_read_only():
 
 def test_a_snapshot_that_is_there_is_not_overwritten(tmp_path):
     save_boxes(tmp_path / "s", some_boxes(), some_space())
-    with pytest.raises(SnapshotError, match="exists already"):
+    with pytest.raises(SnapshotError, match="already exists"):
         save_boxes(tmp_path / "s", some_boxes(), some_space())
 
 

@@ -83,8 +83,9 @@ def merge(
     space that they hold; how many sample events pass and how many of these a subscription matches;
     whether it is the one to take.
 
-    Of the one to take, --ranges writes the ranges, and --redundant the subscriptions that add
-    nothing to those before them: the ranges are the same without them.
+    Of the one to take, --ranges writes the ranges, --save a folder with all that is needed to use
+    them, and --redundant the subscriptions that add nothing to those before them: the ranges are
+    the same without them.
 
     \b
     Examples:
