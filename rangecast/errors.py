@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
+_LONGEST = 80
 _COMPARED = 10_000
 """Names that a misspelt one is compared with; a million would take minutes."""
 
@@ -89,6 +91,15 @@ class BadRowError(RangecastError):
 
     def __reduce__(self) -> tuple[type[BadRowError], tuple[BadRow]]:
         return BadRowError, (self.bad,)  # so that it can come from another process
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message; a long one is cut."""
+    try:
+        text = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # Python doesn't write out an integer of more than 4300 digits
+        text = f"an integer of {value.bit_length():,} bits"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def near(name: str, known: Sequence[str]) -> str:

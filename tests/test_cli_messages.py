@@ -71,7 +71,7 @@ def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(cli, folder, a
         (b"id;price\n1;5\n", "separated by ';'\n  to do: save it with commas"),
         (
             b"id,kind\n1,x\n2,\xfc\n",
-            "line 3: is not UTF-8 (the byte 0xfc)\n  to do: save it as UTF-8",
+            "the row is not UTF-8; save the file as UTF-8",
         ),
         (b'id,price\n1,"12,000"\n', "is not a number: leave out the commas\n  given: 12,000\n"),
         (b'id,price\n1,"12,5"\n', "is not a number: write a point instead of the comma"),

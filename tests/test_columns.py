@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import numpy as np
@@ -24,6 +24,7 @@ from rangecast.model.attributes import (
     String,
     Timestamp,
 )
+from rangecast.model.batch import value_at
 from rangecast.model.encode import (
     bounds,
     coordinate,
@@ -91,21 +92,6 @@ ARRAYS = {
 }
 
 
-TOO_FINE = object()
-"""Stands for a moment finer than a microsecond, which no Python value is: refused everywhere."""
-
-
-def python_value(array, row):
-    """The value of a row, exact also where Python's datetime isn't."""
-    array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-    if pa.types.is_timestamp(array.type) and array.type.unit == "ns" and array[row].is_valid:
-        nanos = array.cast(pa.int64())[row].as_py()
-        if nanos % 1000:
-            return TOO_FINE
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanos // 1000)
-    return array[row].as_py()
-
-
 @pytest.mark.parametrize("kind", ATTRIBUTES)
 @pytest.mark.parametrize("column", ARRAYS)
 @settings(max_examples=40)
@@ -114,7 +100,7 @@ def test_a_column_is_encoded_as_its_values_are(kind, column, data):
     attribute, array = ATTRIBUTES[kind], data.draw(ARRAYS[column])
     coordinates, bad = encode(attribute, array)
     for row in range(len(array)):
-        value = python_value(array, row)
+        value = value_at(array, row)
         try:
             expected = coordinate(attribute, value)
         except ValueRefusedError:
@@ -135,9 +121,7 @@ def test_bounds_of_columns_are_those_of_values(kind, column, data):
     hi = lo.take(pa.array(data.draw(st.permutations(range(len(lo)))), pa.int64()))
     low, high, bad = encode_bounds(attribute, lo, hi, len(lo))
     for row in range(len(lo)):
-        ends = python_value(lo, row), python_value(hi, row)
-        if TOO_FINE in ends:  # its own test below
-            continue
+        ends = value_at(lo, row), value_at(hi, row)
         try:
             expected = bounds(attribute, *ends)
         except ValueRefusedError:

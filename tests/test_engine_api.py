@@ -178,8 +178,8 @@ def test_many_subscriptions_come_by_bounds_and_from_a_file(tmp_path):
         ([{"id": "x"}], FileError, "need 'id' and either 'filter'"),
         ([{"id": "x", "filtre": "true"}], FileError, "unknown column 'filtre'.*'filter'"),
         ([{"id": "x", "filter": "prise < 1"}], BadRowError, "did you mean 'price'"),
-        ([{"id": "x", "filter": "true", "score": 2**70}], UsageError, "one type each"),
-        ([{"id": "x", "filter": "true"}, {"id": 5, "filter": "true"}], UsageError, "one type"),
+        ([{"id": "x", "filter": "true", "score": 10**400}], BadRowError, "takes a finite number"),
+        ([{"id": "x", "filter": "true"}, {"id": 5, "filter": "true"}], UsageError, "given: both"),
         ("none.csv", FileError, "none.csv"),
     ],
 )

@@ -88,7 +88,7 @@ def test_arrival_is_the_column_seq_and_else_the_row(tmp_path, suffix, monkeypatc
         ({"filter": "true", "score": float("nan")}, "score", "finite"),
         ({"filter": "true", "weight_n": -1.0}, "weight_n", "outside its domain"),
         ({"filter": "true", "seq": None}, "seq", "order of arrival"),
-        ({"filter": "true", "id": "a"}, "id", "stands in row 0 already"),
+        ({"filter": "true", "id": "a"}, "id", "first seen in row 0"),
         ({"filter": "true", "id": None}, "id", "never missing"),
         ({"price_lo": 5.0, "price_hi": 4.0}, "price_hi", "can never hold"),
         ({"price_lo": float("inf"), "price_hi": None}, "price_lo", "finite"),

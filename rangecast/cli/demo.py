@@ -292,11 +292,11 @@ class _Demo:
     def count(self, boxes: Boxes, space: Space) -> Tally:
         """Count what the page shows, from the batch's result."""
         from rangecast.model.events import EventFile
-        from rangecast.model.files import read_batches
+        from rangecast.model.files import read_tables
         from rangecast.report.tally import tally
 
         quotes = EventFile(self.quotes, space)
-        found = (data for _, data in read_batches(self.output / "batch.parquet"))
+        found = read_tables(self.output / "batch.parquet")
         return tally(quotes, boxes, space, found, map_of=("pe", "risk"))
 
     def write_page(self, session: SparkSession, counted: Tally, best: Sequence[BestOf]) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rangecast.match.choose import build
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile
-from rangecast.model.files import read_batches
+from rangecast.model.files import read_tables
 from rangecast.model.ids import Places
 from rangecast.model.space import Space
 from rangecast.report.facts import BestOf, Proof
@@ -56,7 +56,7 @@ def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
         events += len(ids)
     of_row = Places(boxes.ids)
     written, beyond = [], 0
-    for _, data in read_batches(result):
+    for data in read_tables(result):
         ranks = data["rank"].to_numpy()
         usual = (ranks >= 1) & (ranks <= K)
         beyond += int((~usual).sum())

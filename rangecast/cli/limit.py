@@ -11,8 +11,8 @@ import pyarrow as pa
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import Attribute, Timestamp
 from rangecast.model.encode import encode
-from rangecast.model.events import pass_over
 from rangecast.model.files import read_batches
+from rangecast.model.records import pass_over
 from rangecast.model.space import Space
 from rangecast.rank.shed import TIMELESS, Budget, seconds_of
 
@@ -57,12 +57,12 @@ def in_order(events: Path, clock: Attribute) -> bool:
     Only the timestamps are looked at. What isn't one is left to the pass that reports it.
     """
     latest = TIMELESS
-    for rows, data in read_batches(events, pass_over):
-        if clock.name not in data.schema.names:
-            if len(rows):
+    for batch in read_batches(events, pass_over):
+        if clock.name not in batch.columns:
+            if len(batch.rows):
                 return False
             continue
-        times, refused = encode(clock, data.column(clock.name))
+        times, refused = encode(clock, batch.columns[clock.name])
         seconds = np.concatenate([[latest], seconds_of(times[~refused])])
         if (seconds[1:] == TIMELESS).any() or (seconds[1:] < seconds[:-1]).any():
             return False

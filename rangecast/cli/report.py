@@ -55,7 +55,7 @@ def report(
     from rangecast.cli.run import Run
     from rangecast.cli.stdin import is_pipe
     from rangecast.errors import FileError
-    from rangecast.model.files import read_batches
+    from rangecast.model.files import read_tables
     from rangecast.report.facts import MatchReport
     from rangecast.report.match import match_page
     from rangecast.report.tally import tally
@@ -74,7 +74,7 @@ def report(
         source = run.events(events, where)
         boxes = run.subscriptions(subscriptions, where)
         batches = run.batches("reading events", source)
-        found = (data for _, data in read_batches(run.file(result)))
+        found = read_tables(run.file(result))
         counted = tally(batches, boxes, where, found, map_of=shown)
         page = match_page(
             MatchReport(

@@ -122,17 +122,16 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
-    from rangecast.model.files import parts_of, read_batches
+    from rangecast.model.files import parts_of, read_tables
     from rangecast.store.commits import committed_batches
 
     batches = committed_batches(result)
     for folder, mark in batches.items():
         version = int(mark["version"])
-        for _, data in read_batches(folder) if parts_of(folder) else ():
+        for data in read_tables(folder) if parts_of(folder) else ():
             yield data.append_column("version", pa.array(np.full(data.num_rows, version)))
     if not batches:
-        for _, data in read_batches(result):
-            yield data
+        yield from read_tables(result)
 
 
 def _subscription_sets(run: Run, path: Path, space: Space) -> dict[int, tuple[Boxes, Space]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, shown
 from rangecast.kernels.arrays import F64
 from rangecast.model.space import Space
 
@@ -29,7 +29,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     if number is None or number < least:
         raise UsageError(
             f"{name} is a whole number, at least {least}\n"
-            f"  given: {value!r}\n"
+            f"  given: {shown(value)}\n"
             f"  to do: give an integer, such as {name}={_suggested(value, least)}"
         )
     return number
@@ -41,7 +41,7 @@ def score_of(value: Any) -> float:
     if number is None:
         raise UsageError(
             "a score is a finite number\n"
-            f"  given: {value!r}\n"
+            f"  given: {shown(value)}\n"
             "  to do: give a number, such as score=0.5; the higher, the better"
         )
     return number
@@ -54,7 +54,7 @@ def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
     if not isinstance(given, Mapping):
         raise UsageError(
             "weights are a dict from attributes to numbers\n"
-            f"  given: {given!r}\n"
+            f"  given: {shown(given)}\n"
             f"  to do: name the attributes, such as weights={{{space.names[0]!r}: 2}}"
         )
     weights = np.ones(len(space)) if before is None else before.copy()
@@ -63,7 +63,7 @@ def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
         if number is None or number < 0:
             raise UsageError(
                 "a weight is a finite number, 0 or more\n"
-                f"  given: {value!r} for {name!r}\n"
+                f"  given: {shown(value)} for {name!r}\n"
                 "  to do: give 0 for an attribute that doesn't count, more for one that counts more"
             )
         weights[space.axis(name)] = number

@@ -1,7 +1,7 @@
 """The seven kinds of attribute, and how each turns a value into one float64 coordinate.
 
 A coordinate is compared, never computed with. Everything the rest of the package needs to know
-of a kind is here, on single values; `columns` does the same on whole Arrow columns and is held
+of a kind is here, on single values; `encode` does the same on whole Arrow columns and is held
 to this file by a property test.
 
     kind        coordinate                           order    grid
@@ -29,7 +29,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rangecast.errors import SpaceError, ValueRefusedError, near
+from rangecast.errors import SpaceError, ValueRefusedError, near, shown
 from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
 
 MISSING = math.inf
@@ -44,6 +44,12 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _FRACTION_TEXT = re.compile(r"[.,]([0-9]{7,})")
 
 _EMPTY = "this is an empty text; a missing value is null or None"
+
+FARTHEST_ZONE = timedelta(days=1) - MICROSECOND
+"""The farthest that a time zone may be from UTC."""
+FIRST_MOMENT = (datetime.min.replace(tzinfo=UTC) - EPOCH - FARTHEST_ZONE) // MICROSECOND
+LAST_MOMENT = (datetime.max.replace(tzinfo=UTC) - EPOCH + FARTHEST_ZONE) // MICROSECOND
+"""Between these lies every moment that has a date in some zone."""
 
 Interval = tuple[float, float]
 
@@ -114,7 +120,7 @@ class Attribute:
         return f"{self.name!r} is a {self.type}, which has no order: use =, !=, in or not in"
 
     def _refuse(self, value: Any, why: str) -> ValueRefusedError:
-        return ValueRefusedError(f"{self.name!r} {why}", _shown(value))
+        return ValueRefusedError(f"{self.name!r} {why}", shown(value))
 
     def clip(self, lo: float, hi: float) -> Interval | None:
         """Return the part of a range that lies in the domain, `None` if there is none."""
@@ -242,30 +248,40 @@ class Timestamp(_Ordered):
     def coordinate(self, value: Any) -> float:
         if value is None:
             return MISSING
-        micros = self._micros(value)
+        micros, exact = self._micros(value)
+        if not exact:
+            raise self._refuse(value, "takes whole microseconds")
         carried = float(micros)
         if int(carried) != micros:
             raise self._refuse(value, "takes a moment whose microseconds a double carries exactly")
         return self._in_domain(carried, value)
 
-    def _micros(self, value: Any) -> int:
+    def _micros(self, value: Any) -> tuple[int, bool]:
+        """Return the microseconds of a moment, rounded down, and whether that is exact."""
+        if is_datetime64(value):
+            return self._micros_of_numpy(value)
+        exact = not getattr(value, "nanosecond", 0)
         if isinstance(value, str):
-            value = self.parse(value)
+            text, value = value, self._read(value)
+            finer = _FRACTION_TEXT.search(text)
+            exact = not (finer and finer.group(1)[6:].strip("0"))
         if not isinstance(value, datetime) and isinstance(value, date):
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime):
             raise self._refuse(value, "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'")
         if value.tzinfo is None:
             value = value.replace(tzinfo=UTC)
-        return int((value - EPOCH) // MICROSECOND)
+        return int((value - EPOCH) // MICROSECOND), exact
 
-    def value(self, coordinate: float) -> datetime:
-        return EPOCH + timedelta(microseconds=int(coordinate))
+    def _micros_of_numpy(self, value: Any) -> tuple[int, bool]:
+        if abs(int(value.astype("datetime64[Y]").astype(int))) < 10_000:  # else it may overflow
+            near = value.astype("datetime64[us]")
+            micros = int(near.astype(int)) - bool(near > value)
+            if FIRST_MOMENT <= micros <= LAST_MOMENT:
+                return micros, bool(near == value)
+        raise self._refuse(value, "takes a moment in the years 1 to 9999")
 
-    def parse(self, text: str) -> datetime:
-        finer = _FRACTION_TEXT.search(text)
-        if finer and finer.group(1)[6:].strip("0"):
-            raise self._refuse(text, "takes whole microseconds")
+    def _read(self, text: str) -> datetime:
         try:
             return datetime.fromisoformat(text.strip())
         except ValueError:
@@ -273,14 +289,19 @@ class Timestamp(_Ordered):
                 text, "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
             ) from None
 
+    def value(self, coordinate: float) -> datetime:
+        return EPOCH + timedelta(microseconds=int(coordinate))
+
     def literal(self, coordinate: float) -> str:
         return quoted(self.value(coordinate).isoformat().replace("+00:00", "Z"))
 
     def at_least(self, value: Any, *, strict: bool = False) -> float:
-        return smallest_carried(self._micros(value) + strict)
+        micros, exact = self._micros(value)
+        return smallest_carried(micros + (strict or not exact))
 
     def at_most(self, value: Any, *, strict: bool = False) -> float:
-        return largest_carried(self._micros(value) - strict)
+        micros, exact = self._micros(value)
+        return largest_carried(micros - (strict and exact))
 
 
 class Boolean(Attribute):
@@ -295,18 +316,20 @@ class Boolean(Attribute):
     def coordinate(self, value: Any) -> float:
         if value is None:
             return MISSING
-        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
-            return float(value)
+        if isinstance(value, int | float | Decimal) and value in (0, 1):  # also true and false
+            return float(value) + 0.0
         raise self._refuse(value, "takes true or false")
 
     def value(self, coordinate: float) -> bool:
         return coordinate == 1.0
 
     def parse(self, text: str) -> Any:
-        known = {"true": True, "1": True, "false": False, "0": False}
+        word = text.strip().casefold()
+        if word in ("true", "false"):
+            return word == "true"
         try:
-            return known[text.strip().casefold()]
-        except KeyError:
+            return read_number(text)
+        except ValueRefusedError:
             raise self._refuse(text, "takes true or false") from None
 
     def literal(self, coordinate: float) -> str:
@@ -319,6 +342,11 @@ class _Named(Attribute):
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self._refuse(value, "takes a text")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise self._refuse(value, "takes a text without lone surrogates") from None
         return value
 
 
@@ -508,14 +536,38 @@ def _distinct(name: str, what: str, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
+def plain(value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as the Python value that it holds; NaT and NA are `None`.
+
+    A moment of NumPy stays what it is: it may be finer than Python can hold.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is Decimal:
+        return math.nan if value.is_nan() else value  # a signalling one can't even be compared
+    if kind.__name__ in ("NaTType", "NAType"):
+        return None
+    if not hasattr(value, "dtype") or getattr(value, "shape", None) != ():
+        return value
+    if value.dtype.kind in "mM":
+        return None if value != value else value
+    return value.item()
+
+
+_PLAIN = frozenset((int, float, str, bool, datetime, date, type(None)))
+
+
+def is_datetime64(value: Any) -> bool:
+    """Whether a value is a moment of NumPy."""
+    return getattr(getattr(value, "dtype", None), "kind", None) == "M"
+
+
 def _finite(value: Any) -> bool:
-    return isinstance(value, int) or (math.isfinite(value) and bool(abs(value) <= MAX))
+    if isinstance(value, Decimal):
+        return value.is_finite() and abs(value) <= MAX
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _plain_integer(coordinate: float) -> bool:
     return coordinate == int(coordinate) and abs(coordinate) < 1e15
-
-
-def _shown(value: Any) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."

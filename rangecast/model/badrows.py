@@ -29,7 +29,7 @@ _FLUSH = 1000
 
 
 class BadRows:
-    """Is told of every bad row. Without a path the first one is raised as an error."""
+    """Collects bad rows in a file, or, without a path, raises the first one."""
 
     def __init__(self, path: str | Path | None = None):
         self.count = 0
@@ -43,12 +43,12 @@ class BadRows:
         self.count += 1
         self._waiting.append(
             {
-                "file": bad.source,
+                "file": _carried(bad.source),
                 "row": bad.row,
-                "column": bad.column,
-                "value": bad.value,
-                "reason": bad.reason,
-                "remedy": bad.remedy,
+                "column": _carried(bad.column),
+                "value": _carried(bad.value),
+                "reason": _carried(bad.reason),
+                "remedy": _carried(bad.remedy),
                 "data": _text(data),
             }
         )
@@ -88,4 +88,11 @@ class KeptRows(BadRows):
 
 def _text(data: dict[str, Any] | str) -> str:
     """Return a row for a person to read."""
-    return data if isinstance(data, str) else json.dumps(data, default=str, ensure_ascii=False)
+    if not isinstance(data, str):
+        data = json.dumps(data, default=str, ensure_ascii=False)
+    return _carried(data)
+
+
+def _carried(text: str) -> str:
+    """Return a text as UTF-8 can carry it; a lone surrogate becomes its escape."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -1,14 +1,19 @@
-"""Whole Arrow columns to coordinates and back: `attributes`, vectorised.
+"""Whole columns to coordinates and back: `attributes`, vectorised.
 
 Each function returns coordinates and a mask of the rows that it refuses. Why a row is refused is
 left to the single-value code of `attributes`, which `explain` and `explain_bounds` call: so the
 messages exist once, and a property test can hold the two to each other.
+
+What Arrow casts as a whole column must be what single values say of each; where Arrow would be
+more generous, or gives up because of one value, each distinct value is converted on its own.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.errors import UsageError, ValueRefusedError
-from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes import (
-    INT64_MAX,
     INT64_MIN,
     MISSING,
     Attribute,
@@ -29,10 +33,19 @@ from rangecast.model.attributes import (
     Number,
     String,
     Timestamp,
+    plain,
+)
+from rangecast.model.batch import Values, value_at
+from rangecast.model.casts import (
+    as_numpy,
+    carried,
+    doubles_of,
+    integers_of,
+    is_text,
+    moments_of,
 )
 
-_EXACT = 2**53
-_MICROS = {"s": 10**6, "ms": 10**3, "us": 1}
+_NAN = r"^\s*[+-]?(?i:nan)\s*$"
 
 
 class Column(NamedTuple):
@@ -50,13 +63,14 @@ class Bounds(NamedTuple):
     bad: Bool
 
 
-def encode(attribute: Attribute, array: pa.Array, *, nan: str = "refuse") -> Column:
+def encode(attribute: Attribute, values: Values, *, nan: str = "refuse") -> Column:
     """Return the coordinates of an event's column; null is `MISSING`."""
-    array = _plain(array)
-    if pa.types.is_null(array.type):
-        return Column(np.full(len(array), MISSING), np.zeros(len(array), np.bool_))
-    if nan_is_missing(nan) and isinstance(attribute, Number | Integer):
-        array = _without_nan(array)
+    skip_nan = nan_is_missing(nan)
+    array = _plain(attribute, values)
+    if isinstance(array, list):
+        return Column(*_each(array, lambda value: coordinate(attribute, value, nan=nan)))
+    if skip_nan:
+        array = _without_nan(attribute, array)
     if isinstance(attribute, Number):
         coordinates, bad = _numbers(attribute, array)
     elif isinstance(attribute, Integer):
@@ -73,15 +87,13 @@ def encode(attribute: Attribute, array: pa.Array, *, nan: str = "refuse") -> Col
     return Column(coordinates, bad)
 
 
-def encode_bounds(
-    attribute: Attribute, lo: pa.Array | None, hi: pa.Array | None, rows: int
-) -> Bounds:
+def encode_bounds(attribute: Attribute, lo: Values | None, hi: Values | None, rows: int) -> Bounds:
     """Return the ranges of a subscription's two columns; null is unbounded on that side.
 
     An absent column is all null. Both ends null: the attribute isn't mentioned.
     """
-    lo = pa.nulls(rows) if lo is None else _plain(lo)
-    hi = pa.nulls(rows) if hi is None else _plain(hi)
+    lo = pa.nulls(rows) if lo is None else _plain(attribute, lo)
+    hi = pa.nulls(rows) if hi is None else _plain(attribute, hi)
     low, low_bad = _ends(attribute, lo, upper=False)
     high, high_bad = _ends(attribute, hi, upper=True)
     no_lo, no_hi = _nulls(attribute, lo), _nulls(attribute, hi)
@@ -123,9 +135,10 @@ def decode(attribute: Attribute, coordinates: F64) -> pa.Array:
     return pa.array(values, kind).take(pa.array(place))
 
 
-def coordinate(attribute: Attribute, value: Any) -> float:
-    """Return the coordinate of a value as a file gives it: texts are parsed."""
-    return attribute.coordinate(_parsed(attribute, value))
+def coordinate(attribute: Attribute, value: Any, *, nan: str = "refuse") -> float:
+    """Return the coordinate of an event's value; a text is parsed, as that of a file is."""
+    value = _parsed(attribute, value, skip_nan=nan == NanMeaning.MISSING)
+    return attribute.coordinate(value)
 
 
 def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
@@ -149,21 +162,21 @@ def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
     return clipped
 
 
-def explain(attribute: Attribute, array: pa.Array, row: int) -> str:
+def explain(attribute: Attribute, values: Values, row: int) -> str:
     """Return why `encode` refuses a row."""
     try:
-        coordinate(attribute, _scalar(array, row))
+        coordinate(attribute, value_at(values, row))
     except ValueRefusedError as error:
         return error.reason
-    return f"{attribute.name!r} takes whole microseconds"  # all that a Python value can't show
+    raise AssertionError(f"{attribute!r}: row {row} is refused by the column but not by the value")
 
 
 def explain_bounds(
-    attribute: Attribute, lo: pa.Array | None, hi: pa.Array | None, row: int
+    attribute: Attribute, lo: Values | None, hi: Values | None, row: int
 ) -> tuple[str, str]:
     """Return which column `encode_bounds` blames for a refused row, and why."""
-    ends = {"lo": None if lo is None else lo, "hi": None if hi is None else hi}
-    values = {end: None if array is None else _scalar(array, row) for end, array in ends.items()}
+    ends = {"lo": lo, "hi": hi}
+    values = {end: None if array is None else value_at(array, row) for end, array in ends.items()}
     for end, value in values.items():
         try:
             parsed = _parsed(attribute, value)
@@ -179,62 +192,31 @@ def explain_bounds(
     raise AssertionError(f"{attribute!r}: {values} is refused by the column but not by the value")
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_float16(array.type):
-        array = array.cast(pa.float32())
-    if _is_text(array.type):
-        array = array.cast(pa.large_string())
-    return array
+# ---- single values
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def _without_nan(array: pa.Array) -> pa.Array:
-    if pa.types.is_floating(array.type):
-        return pc.if_else(pc.is_nan(array), None, array)
-    if _is_text(array.type):
-        return pc.if_else(pc.match_substring_regex(array, r"^\s*[+-]?(?i:nan)\s*$"), None, array)
-    return array
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
-
-
-def _nulls(attribute: Attribute, array: pa.Array) -> Bool:
-    """Which rows have no value; an empty text is none, except where values are texts."""
-    if pa.types.is_null(array.type):
-        return np.ones(len(array), np.bool_)
-    nulls = array.is_null()
-    if _is_text(array.type) and isinstance(attribute, Number | Integer | Timestamp | Boolean):
-        nulls = pc.or_(nulls, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(array), ""), True))
-    return np.asarray(nulls.to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
-def _scalar(array: pa.Array, row: int) -> Any:
-    try:
-        return _plain(array)[row].as_py()
-    except (ValueError, OverflowError):  # a moment that Python's datetime can't show
-        return str(array[row])
-
-
-def _parsed(attribute: Attribute, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    plain = isinstance(attribute, Number | Integer | Timestamp | Boolean)
-    if plain and not value.strip():
+def _parsed(attribute: Attribute, value: Any, *, skip_nan: bool = False) -> Any:
+    """Return what a value as a file or a caller gives it stands for; `None` is no value."""
+    value = plain(value)
+    if isinstance(value, str):
+        if _takes_blanks(attribute) and not value.strip():
+            return None
+        if skip_nan and _takes_nan(attribute) and re.match(_NAN, value):
+            return None
+        return attribute.parse(value)
+    if skip_nan and isinstance(value, float) and math.isnan(value):
         return None
-    return attribute.parse(value)
+    return value
+
+
+def _takes_blanks(attribute: Attribute) -> bool:
+    """Whether an empty text is no value; where values are texts it is one."""
+    return isinstance(attribute, Number | Integer | Timestamp | Boolean)
+
+
+def _takes_nan(attribute: Attribute) -> bool:
+    """Whether the text `NaN` stands for the number."""
+    return isinstance(attribute, Number | Integer)
 
 
 def _end(attribute: Attribute, value: Any, *, upper: bool) -> float:
@@ -246,140 +228,150 @@ def _end(attribute: Attribute, value: Any, *, upper: bool) -> float:
     return interval[upper]
 
 
+# ---- columns
+
+
+def _plain(attribute: Attribute, values: Values) -> Values:
+    """Return a column in one of few types."""
+    if isinstance(values, list):
+        if isinstance(attribute, Number) and set(map(type, values)) <= _NUMBERS:
+            # Integers beside fractions: common, and to round them is right here.
+            return _cast_list(values, pa.float64())
+        return values
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    if is_text(array.type):
+        array = array.cast(pa.large_string())
+    return array
+
+
+_NUMBERS = {int, float, type(None)}
+
+
+def _cast_list(values: list[Any], kind: pa.DataType) -> Values:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError):
+        return values
+
+
+def _without_nan(attribute: Attribute, array: pa.Array) -> pa.Array:
+    if pa.types.is_floating(array.type):
+        return pc.if_else(pc.is_nan(array), None, array)
+    if is_text(array.type) and _takes_nan(attribute):
+        return pc.if_else(pc.match_substring_regex(array, _NAN), None, array)
+    return array
+
+
+def _nulls(attribute: Attribute, values: Values) -> Bool:
+    """Return which rows have no value."""
+    if isinstance(values, list):
+        found = (_is_nothing(attribute, value) for value in values)
+        return np.fromiter(found, np.bool_, len(values))
+    if pa.types.is_null(values.type):
+        return np.ones(len(values), np.bool_)
+    nulls = values.is_null()
+    if is_text(values.type) and _takes_blanks(attribute):
+        nulls = pc.or_(nulls, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values), ""), True))
+    return np.asarray(nulls.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _is_nothing(attribute: Attribute, value: Any) -> bool:
+    value = plain(value)
+    blank = isinstance(value, str) and _takes_blanks(attribute) and not value.strip()
+    return value is None or blank
+
+
+def _each(values: list[Any], convert: Callable[[Any], float]) -> tuple[F64, Bool]:
+    """Convert values one by one."""
+    found = np.full(len(values), np.nan)
+    for place, value in enumerate(values):
+        with suppress(ValueRefusedError):
+            found[place] = convert(value)
+    return found, np.isnan(found)
+
+
 def _by_value(array: pa.Array, convert: Callable[[Any], float]) -> tuple[F64, Bool]:
-    """Convert each distinct value once; for texts, booleans and everything out of the ordinary."""
+    """Convert each distinct value once; for texts, booleans and everything out of the ordinary.
+
+    Where a value is null the result means nothing.
+    """
     try:
         encoded = array.dictionary_encode()
         values, places = encoded.dictionary, encoded.indices.fill_null(0)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         values, places = array, pa.array(np.arange(len(array)))
-    found = np.full(max(len(values), 1), np.nan)
-    for place in range(len(values)):
-        try:
-            value = _scalar(values, place)
-            found[place] = np.nan if value is None else convert(value)
-        except ValueRefusedError:
-            pass
+    distinct = [value_at(values, place) for place in range(len(values))] or [None]
+    found, _ = _each(distinct, lambda value: math.nan if value is None else convert(value))
     coordinates = found[np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)]
     return coordinates, np.isnan(coordinates)
 
 
-def _as_numpy(array: pa.Array) -> AnyArray:
-    return np.asarray(array.fill_null(0).to_numpy(zero_copy_only=False))
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    try:
-        return array.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-
-
-def _doubles(array: pa.Array) -> F64 | None:
-    """Return the nearest doubles of a column of numbers or texts, `None` if some aren't."""
-    if pa.types.is_decimal(array.type):
-        # Arrow's own cast divides by a power of ten and can miss the nearest double.
-        array = array.cast(pa.string())
-    elif not _is_number(array.type) and not _is_text(array.type):
-        return None
-    cast = _cast(array, pa.float64()) if not pa.types.is_integer(array.type) else array
-    if cast is None:
-        return None
-    return np.asarray(_as_numpy(cast).astype(np.float64) + 0.0)  # -0.0 becomes 0.0
-
-
 def _numbers(attribute: Number, array: pa.Array) -> tuple[F64, Bool]:
-    doubles = _doubles(array)
+    doubles = doubles_of(array)
     if doubles is None:
         return _by_value(array, lambda value: coordinate(attribute, value))
     return doubles, ~np.isfinite(doubles)
 
 
-def _whole(array: pa.Array) -> I64 | None:
-    """Return a column of integers as int64, `None` if it isn't one or some don't fit."""
-    if _is_text(array.type) or pa.types.is_integer(array.type) or pa.types.is_decimal(array.type):
-        cast = _cast(array, pa.int64())
-        return None if cast is None else _as_numpy(cast).astype(np.int64)
-    return None
-
-
-def _carried(whole: I64) -> tuple[F64, Bool]:
-    """Return integers as doubles, and which ones a double can't carry."""
-    doubles = whole.astype(np.float64)
-    if not len(whole) or (whole.min() >= -_EXACT and whole.max() <= _EXACT):
-        return doubles, np.zeros(len(whole), np.bool_)
-    fits = doubles < 2.0**63
-    back = np.where(fits, doubles, 0.0).astype(np.int64)
-    return doubles, ~fits | (back != whole)
-
-
 def _integers(attribute: Integer, array: pa.Array) -> tuple[F64, Bool]:
-    whole = _whole(array)
+    whole = integers_of(array)
     if whole is not None:
-        return _carried(whole)
+        return carried(whole)
     if pa.types.is_floating(array.type):
-        doubles = _as_numpy(array).astype(np.float64) + 0.0
+        doubles = as_numpy(array).astype(np.float64) + 0.0
         with np.errstate(invalid="ignore"):
             fits = (doubles >= float(INT64_MIN)) & (doubles < 2.0**63)
             return doubles, ~(fits & (np.floor(doubles) == doubles))
     return _by_value(array, lambda value: coordinate(attribute, value))
 
 
-def _micros(array: pa.Array) -> tuple[I64, I64] | None:
-    """Return a column of moments in microseconds, rounded down and up; `None` if it isn't one."""
-    if _is_text(array.type):
-        moments = _cast(array, pa.timestamp("us", "UTC"))
-        if moments is None:
-            moments = _cast(array, pa.timestamp("us"))
-    elif pa.types.is_date(array.type):
-        moments = _cast(array, pa.timestamp("us"))
-    else:
-        moments = array if pa.types.is_timestamp(array.type) else None
-    if moments is None:
-        return None
-    ticks = _as_numpy(moments.cast(pa.int64())).astype(np.int64)
-    if moments.type.unit == "ns":
-        down = ticks // 1000
-        return down, down + (ticks % 1000 != 0)
-    factor = _MICROS[moments.type.unit]
-    if len(ticks) and max(abs(int(ticks.min())), abs(int(ticks.max()))) > INT64_MAX // factor:
-        return None
-    return ticks * factor, ticks * factor
-
-
 def _timestamps(attribute: Timestamp, array: pa.Array) -> tuple[F64, Bool]:
-    micros = _micros(array)
-    if micros is None:
+    moments = moments_of(array)
+    if moments is None:
         return _by_value(array, lambda value: coordinate(attribute, value))
-    down, up = micros
-    coordinates, bad = _carried(down)
-    return coordinates, bad | (down != up)
+    coordinates, bad = carried(moments.down)
+    return coordinates, bad | (moments.down != moments.up) | moments.bad
 
 
-def _ends(attribute: Attribute, array: pa.Array, *, upper: bool) -> tuple[F64, Bool]:
+def _ends(attribute: Attribute, values: Values, *, upper: bool) -> tuple[F64, Bool]:
     """Return the lower or upper ends of ranges, rounded inwards onto the attribute's grid."""
-    if pa.types.is_null(array.type):
-        return np.zeros(len(array)), np.zeros(len(array), np.bool_)
-    whole: I64 | None = None
+
+    def end_of(value: Any) -> float:
+        parsed = _parsed(attribute, value)
+        return math.nan if parsed is None else _end(attribute, parsed, upper=upper)
+
+    if isinstance(values, list):
+        return _each(values, end_of)
+    if pa.types.is_null(values.type):
+        return np.zeros(len(values)), np.zeros(len(values), np.bool_)
     if isinstance(attribute, Number):
-        doubles = _doubles(array)
+        doubles = doubles_of(values)
         if doubles is not None:
             return doubles, ~np.isfinite(doubles)
     elif isinstance(attribute, Integer):
-        whole = _whole(array)
-        if whole is None and pa.types.is_floating(array.type):
-            doubles = _as_numpy(array).astype(np.float64)
+        whole = integers_of(values)
+        if whole is not None:
+            return _ends_of_whole(whole, upper), np.zeros(len(whole), np.bool_)
+        if pa.types.is_floating(values.type):
+            doubles = as_numpy(values).astype(np.float64)
             bad = ~np.isfinite(doubles)
             return (np.floor(doubles) if upper else np.ceil(doubles)) + 0.0, bad
     elif isinstance(attribute, Timestamp):
-        micros = _micros(array)
-        whole = None if micros is None else micros[not upper]
-    if whole is not None:
-        ends, inexact = _carried(whole)
-        for place in np.flatnonzero(inexact).tolist():
-            ends[place] = _end(_LINE, int(whole[place]), upper=upper)
-        return ends, np.zeros(len(ends), np.bool_)
-    return _by_value(array, lambda value: _end(attribute, _parsed(attribute, value), upper=upper))
+        moments = moments_of(values)
+        if moments is not None:
+            return _ends_of_whole(moments.down if upper else moments.up, upper), moments.bad
+    return _by_value(values, end_of)
+
+
+def _ends_of_whole(whole: I64, upper: bool) -> F64:
+    ends, inexact = carried(whole)
+    for place in np.flatnonzero(inexact).tolist():
+        ends[place] = _end(_LINE, int(whole[place]), upper=upper)
+    return ends
 
 
 _LINE = Integer("line")

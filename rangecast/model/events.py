@@ -6,25 +6,20 @@ what a Python program holds. Both end in `Events`: ids and an array of coordinat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import BadRow, FileError, UsageError, near
-from rangecast.kernels.arrays import F64, Bool
+from rangecast.errors import FileError, UsageError, near, shown
+from rangecast.kernels.arrays import F64
+from rangecast.model.attributes import Boolean, Integer
 from rangecast.model.badrows import BadRows
-from rangecast.model.encode import encode, explain, nan_is_missing
-from rangecast.model.files import Batch, format_of, read_batches
-from rangecast.model.ids import Duplicates, id_type
+from rangecast.model.encode import coordinate, nan_is_missing
+from rangecast.model.records import Records, Rows, file_source, table_source
 from rangecast.model.space import Space
-from rangecast.model.tables import batch_of, shown
-
-REMEDY = "correct the value"
 
 
 class Events(NamedTuple):
@@ -49,33 +44,29 @@ class EventFile:
         self.path = path
         self.space = space
         self.warnings: list[str] = []
-        self._bad = bad_rows or BadRows()
         self._nan = nan
-        nan_is_missing(nan)  # refused before anything runs
         self._ignore_unknown = ignore_unknown
-        format_of(path)  # an unknown suffix is refused before anything runs
+        nan_is_missing(nan)  # a word that means nothing is refused before anything runs
+        exact = [one.name for one in space if isinstance(one, Integer | Boolean)]
+        source = file_source(path, exact)
+        self._records = Records(source, bad_rows or BadRows(), self._check_columns)
 
-    @cached_property
+    @property
     def id_type(self) -> pa.DataType | None:
         """The type of the ids, `None` if the file has none."""
-        return id_type(self._rows(), columnar=format_of(self.path) in ("parquet", "arrow"))
+        return self._records.id_type
 
     def check(self) -> None:
         """Refuse a file that can't be read, or has an unknown column where it begins."""
-        for batch in self._rows():
-            self._check_columns(batch.data.schema.names)
-            break
+        self._records.check()
 
     def __iter__(self) -> Iterator[Events]:
         """Yield events batch by batch; bad rows go where bad rows go."""
-        duplicates = Duplicates(str(self.path), self._bad, self._rows)
         seen: set[str] = set()
-        for batch in read_batches(self.path, self._broken):
-            self._check_columns(batch.data.schema.names)
-            seen.update(batch.data.schema.names)
-            ids, good = duplicates.check(batch, self.id_type)
-            points = points_of(self.space, batch, str(self.path), self._bad, good, self._nan)
-            yield Events(ids, points) if good.all() else Events(ids.filter(good), points[good])
+        for rows in self._records:
+            seen.update(rows.batch.columns)
+            points = points_of(self.space, rows, self._nan)
+            yield Events(rows.good_ids, points if rows.good.all() else points[rows.good])
         absent = [name for name in self.space.names if name not in seen]
         if seen and absent:
             self.warnings.append(
@@ -83,16 +74,9 @@ class EventFile:
                 "all its events lack a value there"
             )
 
-    def _rows(self) -> Iterator[Batch]:
-        return read_batches(self.path, pass_over)
-
-    def _broken(self, row: int, text: str, why: str) -> None:
-        bad = BadRow(str(self.path), row, "(all)", text[:200], f"the row {why}", REMEDY)
-        self._bad.add(bad, text)
-
     def _check_columns(self, names: Sequence[str]) -> None:
         for name in names:
-            if name != "id" and name not in self.space.names and not self._ignore_unknown:
+            if name != "id" and name not in self.space.axes and not self._ignore_unknown:
                 raise FileError(
                     f"{self.path}: unknown column {name!r}: {near(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
@@ -100,50 +84,13 @@ class EventFile:
                 )
 
 
-def points_of(
-    space: Space,
-    batch: Batch,
-    source: str,
-    bad_rows: BadRows,
-    good: Bool,
-    nan: str,
-) -> F64:
-    """Return the coordinates of a batch; refused rows are reported and cleared in `good`."""
-    points = np.full((len(batch.rows), len(space)), np.inf)
+def points_of(space: Space, rows: Rows, nan: str) -> F64:
+    """Return the coordinates of events; rows that can't be used are refused."""
+    points = np.full((len(rows), len(space)), np.inf)
     for axis, attribute in enumerate(space):
-        if attribute.name not in batch.data.schema.names:
-            continue
-        column = batch.data.column(attribute.name)
-        points[:, axis], refused = encode(attribute, column, nan=nan)
-        places = np.flatnonzero(refused & good).tolist()
-        for place in places:
-            bad = BadRow(
-                source=source,
-                row=int(batch.rows[place]),
-                column=attribute.name,
-                value=str(column[place]),
-                reason=explain(attribute, column, place),
-                remedy=REMEDY,
-                more=len(places) - 1,
-            )
-            bad_rows.add(bad, row_data(batch.data, place))
-        good &= ~refused
+        if attribute.name in rows:
+            points[:, axis] = rows.coordinates(attribute, nan)
     return points
-
-
-def row_data(data: pa.RecordBatch, place: int) -> dict[str, Any]:
-    """Return one row as plain values, for a person to read."""
-    row = {}
-    for name, column in zip(data.schema.names, data.columns, strict=True):
-        try:
-            row[name] = column[place].as_py()
-        except (ValueError, OverflowError):
-            row[name] = str(column[place])
-    return row
-
-
-def pass_over(row: int, text: str, why: str) -> None:
-    """Leave a broken row to the pass that reports it."""
 
 
 def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -153,7 +100,7 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     except AttributeError:
         raise UsageError(
             "an event is a dict from attributes to values\n"
-            f"  given: {shown(event)}\n"
+            f"  given: {type(event).__name__} {shown(event)}\n"
             "  to do: give a single dict; lists and tables go to match_many and best_many"
         ) from None
 
@@ -165,14 +112,12 @@ def encode_event(
 
     `ignore_unknown` and `nan` are as in `encode_events`.
     """
-    nan_missing = nan_is_missing(nan)
+    nan_is_missing(nan)
     point = np.full(len(space), np.inf)
     for name, value in values_of(event):
         axis = space.axes.get(name)
         if axis is not None:
-            if nan_missing and isinstance(value, float) and math.isnan(value):
-                continue
-            point[axis] = space.attributes[axis].coordinate(value)
+            point[axis] = coordinate(space.attributes[axis], value, nan=nan)
         elif name != "id" and not ignore_unknown:
             raise UsageError(_unknown(space, name))
     return point
@@ -189,14 +134,19 @@ def encode_events(
     ignore_unknown   events may have values that are no attribute of the space
     nan              "refuse" NaN, or read it as "missing"
     """
-    data = batch_of(events, "events")
-    for name in data.schema.names:
-        if name != "id" and name not in space.axes and not ignore_unknown:
-            raise UsageError(_unknown(space, name))
-    rows = np.arange(data.num_rows)
-    good = np.ones(len(rows), np.bool_)
-    points = points_of(space, Batch(rows, data), "events", BadRows(), good, nan)
-    return Events(data.column("id") if "id" in data.schema.names else pa.array(rows), points)
+
+    def check(names: Sequence[str]) -> None:
+        for name in names:
+            if name != "id" and name not in space.axes and not ignore_unknown:
+                raise UsageError(_unknown(space, name))
+
+    found = []
+    for rows in Records(table_source(events, "events"), BadRows(), check, unique=False):
+        found.append(Events(rows.ids, points_of(space, rows, nan)))
+    if len(found) == 1:
+        return found[0]
+    ids, points = zip(*found, strict=True)
+    return Events(pa.concat_arrays(ids), np.concatenate(points))
 
 
 def _unknown(space: Space, name: str) -> str:

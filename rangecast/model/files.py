@@ -3,38 +3,37 @@
 A folder of files of one format, as Spark writes it, is read as one table, file by file in the
 order of their names; what begins with `.` or `_` is no part of it.
 
-Reading gives record batches with the row number of each row, so that an error can name it.
-Values of a CSV file stay texts and those of a JSON file keep the type they have: what a value
-means is the attribute's business, not the reader's. Writing is atomic: the file appears when it
-is complete.
+Reading gives columns with the row number of each row, so that an error can name it. Values of a
+CSV file stay texts and those of a JSON file keep the type they have: what a value means is the
+attribute's business, not the reader's. Writing is atomic: the file appears when it is complete.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from rangecast.errors import FileError, near
+from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import I64
+from rangecast.model.batch import Batch, Broken, check_distinct
+from rangecast.model.json_lines import mentions, read_json_lines
 
 BATCH_ROWS = 1 << 16
-_JSON_BYTES = 1 << 23
 SUFFIXES = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -46,17 +45,13 @@ SUFFIXES = {
     ".feather": "arrow",
 }
 _PACKED = (".gz", ".zst", ".bz2")
-
-
-class Batch(NamedTuple):
-    """Some rows of a file, and the number of each, counted from 0."""
-
-    rows: I64
-    data: pa.RecordBatch
-
-
-Broken = Callable[[int, str, str], None]
-"""Is told of a row that can't even be split into columns: its number, its text, and why."""
+_OTHER_ENCODING = "not UTF-8; save the file as UTF-8"
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What becomes of such bytes when they are decoded with surrogate escapes."""
+_MARK = "\ufdd0\ufdef"
+"""Stands for such bytes: two characters that no text has."""
+_CSV_BLOCKS = (1 << 22, 1 << 26, 1 << 30)
+"""Bytes that are parsed at a time; the larger ones only where a row takes more than a block."""
 
 
 def format_of(path: str | Path) -> str:
@@ -90,31 +85,57 @@ def parts_of(folder: Path) -> list[Path]:
     return sorted(filter(counts, folder.rglob("*")))
 
 
-def read_batches(path: str | Path, broken: Broken | None = None) -> Iterator[Batch]:
-    """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading."""
-    reader = {"csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}[format_of(path)]
+def read_batches(
+    path: str | Path,
+    broken: Broken | None = None,
+    *,
+    exact: Collection[str] = (),
+    only: str | None = None,
+) -> Iterator[Batch]:
+    """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading.
+
+    exact   columns whose numbers must not be rounded to doubles; ids never are
+    only    the one column that is needed, if it is there; others may be left out
+    """
+    kind = format_of(path)
     first = count = 0
 
     def stop(row: int, text: str, why: str) -> None:
         raise FileError(f"{path}, row {row} (counted from 0): {why}\n  given: {text[:200]}")
 
-    def tell(row: int, text: str, why: str) -> None:
+    def report(row: int, text: str, why: str) -> None:
         nonlocal count
         count = max(count, row + 1)
         (broken or stop)(first + row, text, why)
 
     try:
         for part in parts_of(Path(path)) if Path(path).is_dir() else [Path(path)]:
-            for batch in reader(part, tell):
+            for batch in _read(part, kind, report, exact, only):
                 count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
-                yield Batch(batch.rows + first, batch.data)
+                yield Batch(batch.rows + first, batch.columns)
             first, count = first + count, 0
-    except UnicodeDecodeError as error:
-        raise FileError(_not_utf8(part, error)) from None
+    except UsageError as error:  # a duplicate column
+        raise FileError(f"{part}: {error}") from None
     except FileNotFoundError:
         raise FileError(f"{path}: there is no such file or folder; {_beside(Path(path))}") from None
     except (OSError, pa.ArrowException, EOFError) as error:
         raise FileError(f"{path}: can't be read: {_first_line(error)}") from None
+
+
+def read_tables(path: str | Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file as Arrow; values of JSON without a common type are texts."""
+    for batch in read_batches(path):
+        yield batch.arrow()
+
+
+def _read(
+    path: Path, kind: str, broken: Broken, exact: Collection[str], only: str | None
+) -> Iterator[Batch]:
+    if kind == "csv":
+        return _csv(path, broken, only)
+    if kind == "jsonl":
+        return _jsonl(path, broken, exact, only)
+    return _parquet(path, only) if kind == "parquet" else _arrow(path)
 
 
 def _beside(path: Path) -> str:
@@ -126,57 +147,98 @@ def _beside(path: Path) -> str:
     return f"in {folder.resolve()}: {near(path.name, names)}" if names else f"{folder} is empty"
 
 
-def _not_utf8(path: Path, error: UnicodeDecodeError) -> str:
-    """Return what is said of a file in another encoding, with the line where that shows."""
-    where = ""
-    with pa.input_stream(path, compression="detect") as raw:
-        for number, line in enumerate(io.BufferedReader(raw), 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as first:
-                where, error = f", line {number}", first
-                break
-    byte = error.object[error.start]
-    return f"{path}{where}: is not UTF-8 (the byte {byte:#04x})\n  to do: save it as UTF-8"
-
-
 def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _csv(path: Path, broken: Broken) -> Iterator[Batch]:
+def _jsonl(path: Path, broken: Broken, exact: Collection[str], only: str | None) -> Iterator[Batch]:
+    if only is not None:
+        with pa.input_stream(path, compression="detect") as raw:
+            if not mentions(raw, only):
+                return
     with pa.input_stream(path, compression="detect") as raw:
-        head = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
-        header = next(head, None)
+        yield from read_json_lines(raw, broken, exact, only)
+
+
+def _csv(path: Path, broken: Broken, only: str | None) -> Iterator[Batch]:
+    header, has_rows = _csv_header(path)
+    check_distinct(header)
+    _check_marks(path, header)
+    if not has_rows:  # Arrow refuses such a file
+        yield Batch(np.zeros(0, np.int64), dict.fromkeys(header, pa.array([], pa.large_string())))
+        return
+    given = 0
+
+    def report(row: int, text: str, why: str) -> None:
+        if row >= given:  # the others were reported before a row turned out to be long
+            broken(row, text, why)
+
+    names = [only] if only in header else header
+    for size in _CSV_BLOCKS:
+        try:
+            for rows, data in _csv_blocks(path, names, size, report):
+                if not len(rows) or rows[-1] < given:
+                    continue
+                if rows[0] < given:
+                    new = rows >= given
+                    rows, data = rows[new], data.filter(pa.array(new))
+                yield Batch(rows, dict(zip(names, data.columns, strict=True)))
+                given = int(rows[-1]) + 1
+            return
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+    raise FileError(
+        f"{path}: a row after row {given} (counted from 0) takes more than a gigabyte\n"
+        "  to do: look for a quote that is never closed"
+    )
+
+
+def _csv_header(path: Path) -> tuple[list[str], bool]:
+    """Return the names of columns, and whether any row follows them."""
+    with pa.input_stream(path, compression="detect") as raw:
+        lines = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
+        try:
+            header = next(csv.reader(lines), None)
+        except csv.Error as error:
+            raise FileError(f"{path}: the header can't be read: {error}") from None
+        has_rows = any(line.rstrip("\r\n") for line in lines)
     if not header:
         raise FileError(f"{path}: is empty; a CSV file starts with a line of column names")
-    _check_header(path, header)
-    if not _has_rows(path):
-        yield Batch(np.zeros(0, np.int64), _no_rows(header))
-        return
+    if any(_NOT_UTF8.search(name) for name in header):
+        raise FileError(f"{path}: the header is {_OTHER_ENCODING}")
+    return header, has_rows
+
+
+def _csv_blocks(
+    path: Path, names: list[str], size: int, broken: Broken
+) -> Iterator[tuple[I64, pa.RecordBatch]]:
+    """Yield row numbers and their cells."""
     unsplit: list[int] = []
-    untold: list[tuple[int, str, str]] = []  # an error raised inside the handler would be lost
+    waiting: list[tuple[int, str, str]] = []  # an error raised inside the handler would be lost
 
     def on_broken(row: Any) -> str:
         number = row.number - 2  # lines count from 1, and the header is one
         unsplit.append(number)
         why = f"has {row.actual_columns} columns, the header has {row.expected_columns}"
-        untold.append((number, row.text, why))
+        waiting.append((number, row.text, why))
         return "skip"
 
-    def tell() -> None:
-        while untold:
-            broken(*untold.pop(0))
+    def report() -> None:
+        while waiting:
+            broken(*waiting.pop(0))
 
     with pa.input_stream(path, compression="detect") as raw:
+        stream = _Utf8(raw)
         reader = pacsv.open_csv(
-            pa.PythonFile(_Utf8(raw), mode="r"),
-            read_options=pacsv.ReadOptions(use_threads=False, block_size=1 << 22),
+            pa.PythonFile(stream, mode="r"),
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=size),
             parse_options=pacsv.ParseOptions(
                 newlines_in_values=True, invalid_row_handler=on_broken, ignore_empty_lines=True
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types={name: pa.large_string() for name in header},
+                column_types=dict.fromkeys(names, pa.large_string()),
+                include_columns=names,
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -185,36 +247,50 @@ def _csv(path: Path, broken: Broken) -> Iterator[Batch]:
         )
         following = _numbers_except(unsplit)
         for data in reader:
-            tell()
+            report()
             rows = np.fromiter(islice(following, data.num_rows), np.int64, data.num_rows)
-            yield Batch(rows, data)
-        tell()
+            yield _undamaged(rows, data, broken) if stream.is_damaged else (rows, data)
+        report()
 
 
 class _Utf8:
-    """A stream that refuses bytes that aren't UTF-8 before Arrow makes a text of them."""
+    """A stream in which bytes that aren't UTF-8 are marked: Arrow takes any bytes for a text."""
 
     closed = False
 
     def __init__(self, raw: pa.NativeFile):
+        self.is_damaged = False
         self._raw = raw
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._rest = b""
 
     def read(self, size: int) -> bytes:
-        data: bytes = self._raw.read(size)
-        self._decoder.decode(data, final=not data)
+        read: bytes = self._raw.read(size)
+        data, self._rest = self._rest + read, b""
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            if read and error.end == len(data) and error.start > len(data) - 4:
+                data, self._rest = data[: error.start], data[error.start :]  # cut in a character
+                return data or self.read(size)
+            self.is_damaged = True
+            marked = _NOT_UTF8.sub(_MARK, data.decode(errors="surrogateescape"))
+            return marked.encode()
         return data
 
     def close(self) -> None:
         """Leave closing to the owner of the stream."""
 
 
-def _has_rows(path: Path) -> bool:
-    """Whether anything follows the header; Arrow refuses a file where nothing does."""
-    with pa.input_stream(path, compression="detect") as raw:
-        reader = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
-        next(reader, None)
-        return any(row for row in reader)
+def _undamaged(rows: I64, data: pa.RecordBatch, broken: Broken) -> tuple[I64, pa.RecordBatch]:
+    """Return the rows without a marked byte; the others are broken."""
+    good = np.ones(len(rows), np.bool_)
+    for cells in data.columns:
+        marked = pc.match_substring(cells, _MARK).fill_null(False)
+        good &= ~np.asarray(marked.to_numpy(zero_copy_only=False), np.bool_)
+    for place in np.flatnonzero(~good).tolist():
+        text = ",".join(str(cells[place].as_py() or "") for cells in data.columns)
+        broken(int(rows[place]), text.replace(_MARK, "\ufffd"), f"is {_OTHER_ENCODING}")
+    return rows[good], data.filter(pa.array(good))
 
 
 def _numbers_except(left_out: list[int]) -> Iterator[int]:
@@ -226,10 +302,7 @@ def _numbers_except(left_out: list[int]) -> Iterator[int]:
         number += 1
 
 
-def _check_header(path: Path, header: list[str]) -> None:
-    twice = {name for name in header if header.count(name) > 1}
-    if twice:
-        raise FileError(f"{path}: the column {sorted(twice)[0]!r} stands twice in the header")
+def _check_marks(path: Path, header: list[str]) -> None:
     for mark in (";", "\t", "|"):
         if len(header) == 1 and mark in header[0]:
             raise FileError(
@@ -238,90 +311,15 @@ def _check_header(path: Path, header: list[str]) -> None:
             )
 
 
-def _no_rows(header: list[str]) -> pa.RecordBatch:
-    return pa.record_batch({name: pa.array([], pa.large_string()) for name in header})
-
-
-def _jsonl(path: Path, broken: Broken) -> Iterator[Batch]:
-    with pa.input_stream(path, compression="detect") as raw:
-        first = 0
-        for lines in _line_blocks(raw):
-            rows = np.arange(first, first + len(lines))
-            first += len(lines)
-            data = _json_fast(lines)
-            batch = Batch(rows, data) if data is not None else _json_slow(rows, lines, broken)
-            if len(batch.rows):
-                yield batch
-
-
-def _line_blocks(raw: pa.NativeFile) -> Iterator[list[bytes]]:
-    rest = b""
-    while block := raw.read(_JSON_BYTES):
-        head, newline, tail = (rest + block).rpartition(b"\n")
-        rest = tail
-        lines = [line for line in head.split(b"\n") if line.strip()] if newline else []
-        if lines:
-            yield lines
-    if rest.strip():
-        yield [rest]
-
-
-def _json_fast(lines: list[bytes]) -> pa.RecordBatch | None:
-    """Read lines with Arrow; `None` if it can't."""
-    packed = b"\n".join(lines)
-    options = pajson.ReadOptions(use_threads=False, block_size=len(packed) + 1)
-    try:
-        packed.decode()  # Arrow takes any bytes for a text
-        table = pajson.read_json(pa.BufferReader(packed), read_options=options)
-        moments = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-        if moments:  # texts that look like moments: what they are is for the attribute to say
-            texts = pa.schema([(name, pa.large_string()) for name in moments])
-            parse = pajson.ParseOptions(explicit_schema=texts)
-            table = pajson.read_json(pa.BufferReader(packed), options, parse)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        return None
-    return table.combine_chunks().to_batches()[0] if len(table) == len(lines) else None
-
-
-def _json_slow(rows: I64, lines: list[bytes], broken: Broken) -> Batch:
-    """Read lines one by one: exact about the row at fault and about mixed types."""
-    kept: list[dict[str, Any]] = []
-    numbers: list[int] = []
-    for number, line in zip(rows.tolist(), lines, strict=True):
-        try:
-            value = json.loads(line.decode())
-        except (ValueError, RecursionError) as error:
-            broken(number, line.decode("utf-8", "replace"), f"is not JSON: {_first_line(error)}")
-            continue
-        if not isinstance(value, dict):
-            broken(number, line.decode("utf-8", "replace"), "is not a JSON object")
-            continue
-        kept.append(value)
-        numbers.append(number)
-    names = list(dict.fromkeys(name for row in kept for name in row))
-    columns = {name: _mixed_array([row.get(name) for row in kept]) for name in names}
-    data = pa.record_batch(columns) if columns else pa.RecordBatch.from_pylist(kept)
-    return Batch(np.array(numbers, np.int64), data)
-
-
-def _mixed_array(values: list[Any]) -> pa.Array:
-    """Return values as an array; if their types don't agree, as the texts they are written as."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array(
-            [v if v is None or isinstance(v, str) else json.dumps(v) for v in values],
-            pa.large_string(),
-        )
-
-
-def _parquet(path: Path, broken: Broken) -> Iterator[Batch]:  # noqa: ARG001
+def _parquet(path: Path, only: str | None) -> Iterator[Batch]:
     with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
-        _check_header(path, file.schema_arrow.names)
-        yield from _numbered(file.schema_arrow, file.iter_batches(BATCH_ROWS))
+        schema = file.schema_arrow
+        check_distinct(schema.names)
+        needed = [only] if only in schema.names else None
+        yield from _numbered(schema, file.iter_batches(BATCH_ROWS, columns=needed))
 
 
-def _arrow(path: Path, broken: Broken) -> Iterator[Batch]:  # noqa: ARG001
+def _arrow(path: Path) -> Iterator[Batch]:
     with pa.memory_map(str(path)) as source:
         try:
             file = pa.ipc.open_file(source)
@@ -329,7 +327,7 @@ def _arrow(path: Path, broken: Broken) -> Iterator[Batch]:  # noqa: ARG001
         except pa.ArrowInvalid:
             source.seek(0)
             file = batches = pa.ipc.open_stream(source)
-        _check_header(path, file.schema.names)
+        check_distinct(file.schema.names)
         yield from _numbered(file.schema, batches)
 
 
@@ -339,11 +337,10 @@ def _numbered(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[
         data.validate(full=True)  # a damaged file must not crash what reads its buffers
         for start in range(0, data.num_rows, BATCH_ROWS):
             piece = data.slice(start, BATCH_ROWS)
-            yield Batch(np.arange(first, first + piece.num_rows), piece)
+            yield Batch.of(piece, first)
             first += piece.num_rows
     if not first:
-        empty = {field.name: pa.array([], field.type) for field in schema}
-        yield Batch(np.zeros(0, np.int64), pa.record_batch(empty))
+        yield Batch.of(pa.RecordBatch.from_pylist([], schema))
 
 
 class TableWriter:

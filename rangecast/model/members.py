@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, near, shown
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import id_array
 
@@ -36,11 +36,11 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
         if INT64_MIN <= number <= INT64_MAX:
             return number
         raise UsageError(
-            f"the id of a {noun} is an integer of at most 64 bits, or a text; given: {number}\n"
-            "  to do: give it as a text"
+            f"the id of a {noun} is an integer of at most 64 bits, or a text\n"
+            f"  given: {shown(number)}\n  to do: give it as a text"
         )
     raise UsageError(
-        f"the id of a {noun} is an integer or a text; given: {type(given).__name__} {given!r}"
+        f"the id of a {noun} is an integer or a text; given: {type(given).__name__} {shown(given)}"
     )
 
 

@@ -15,22 +15,34 @@ MAX = sys.float_info.max
 _NUMBER_TEXT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?\Z")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+\Z")
-_LONGEST_NUMBER = 400
+_LARGEST_EXPONENT = 400
+"""No double, and no integer of 64 bits, is as large as ten to this power, or as close to 0."""
 
 
 def read_number(text: str) -> int | Decimal:
     """Return the exact value of a number's text; refuse what isn't one."""
     stripped = text.strip()
-    if len(stripped) > _LONGEST_NUMBER or not _NUMBER_TEXT.match(stripped):
+    if not _NUMBER_TEXT.match(stripped):
         raise ValueRefusedError(f"{text[:60]!r} is not a number{_comma(stripped)}")
-    try:
+    if len(stripped) <= _LARGEST_EXPONENT and stripped.lstrip("+-").isdecimal():
         return int(stripped)
-    except ValueError:
-        value = Decimal(stripped)
+    value = _decimal(stripped)
+    if not value:
+        return Decimal(0)
     # Beyond this a floor would build an integer of a billion digits.
-    if value and value.adjusted() > 400:
+    if value.adjusted() > _LARGEST_EXPONENT:
         raise ValueRefusedError(f"{text[:60]} is beyond the largest double, {MAX}")
+    if value.adjusted() < -_LARGEST_EXPONENT:  # its neighbours on every grid are the same
+        value = Decimal((value.is_signed(), (1,), -_LARGEST_EXPONENT))
     return value
+
+
+def _decimal(text: str) -> Decimal:
+    """Return a number exactly; one that a `Decimal` can't hold is as far out as it can hold."""
+    mantissa, _, exponent = text.lower().partition("e")
+    if len(exponent.lstrip("+-0")) > 15:
+        exponent = f"{'-' * exponent.startswith('-')}{'9' * 15}"
+    return Decimal(f"{mantissa}e{exponent or 0}")
 
 
 def _comma(text: str) -> str:
@@ -51,4 +63,4 @@ def largest_carried(value: int) -> float:
 
 def smallest_carried(value: int) -> float:
     """Return the smallest integer-valued double that is not below an integer."""
-    return -largest_carried(-value)
+    return -largest_carried(-value) + 0.0  # -0.0 becomes 0.0

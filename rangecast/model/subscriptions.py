@@ -14,18 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import BadRow, FileError, FilterError, near
-from rangecast.kernels.arrays import F64, I64, Bool
-from rangecast.model.attributes import Attribute, Integer, Number
+from rangecast.errors import FileError, FilterError, near
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes import Boolean, Integer, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
-from rangecast.model.encode import encode, encode_bounds, explain, explain_bounds
-from rangecast.model.events import REMEDY, pass_over, row_data
-from rangecast.model.files import Batch, format_of, read_batches
 from rangecast.model.filters.filter import Filter, boxes_of
-from rangecast.model.ids import Duplicates, id_type
+from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
-from rangecast.model.tables import table_of
 
 _SCORE = Number("score")
 _SEQ = Integer("seq")
@@ -52,90 +48,60 @@ def read_subscriptions(
     progress: Callable[[int], None] | None = None,
 ) -> Boxes:
     """Read a file of subscriptions; `progress` is called with the rows of each batch."""
-    reader = _Reader(str(path), space, bad_rows or BadRows(), ignore_unknown)
-    columnar = format_of(path) in ("parquet", "arrow")
-    kind = id_type(read_batches(path, pass_over), columnar=columnar)
-    duplicates = Duplicates(str(path), reader.bad, lambda: read_batches(path, pass_over))
-    parts = []
-    for batch in read_batches(path, reader.broken):
-        parts.append(reader.part(batch, *duplicates.check(batch, kind)))
-        if progress is not None:
-            progress(len(batch.rows))
-    return _joined(parts, space)
+    whole = [one.name for one in space if isinstance(one, Integer | Boolean)]
+    exact = ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
+    source = file_source(path, exact)
+    return _read(source, space, bad_rows or BadRows(), ignore_unknown, progress or _silent)
 
 
 def encode_subscriptions(given: Any, space: Space) -> Boxes:
     """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
 
-    Their columns are those that a file would have.
+    Their columns are those that a file would have. NaN of a pandas DataFrame is null.
     """
-    batches = _table_batches(table_of(given, "subscriptions"))
-    reader = _Reader("subscriptions", space, BadRows(), ignore_unknown=False)
-    kind = id_type(iter(batches), columnar=True)
-    duplicates = Duplicates("subscriptions", reader.bad, lambda: iter(batches))
-    parts = [reader.part(batch, *duplicates.check(batch, kind)) for batch in batches]
+    source = table_source(given, "subscriptions", nan_is_null=True)
+    return _read(source, space, BadRows(), False, _silent)
+
+
+def _silent(rows: int) -> None:
+    """Report no progress."""
+
+
+def _read(
+    source: Source,
+    space: Space,
+    bad: BadRows,
+    ignore_unknown: bool,
+    progress: Callable[[int], None],
+) -> Boxes:
+    columns = _Columns(source.name, space, ignore_unknown)
+    parts = []
+    for rows in Records(source, bad, columns.check):
+        parts.append(columns.part(rows))
+        progress(len(rows))
     return _joined(parts, space)
 
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
     """Refuse columns that subscriptions can't have, and a table that lacks what they need."""
-    _Reader(source, space, BadRows(), ignore_unknown=False).check(names)
+    _Columns(source, space, ignore_unknown=False).check(names)
 
 
-def encode_part(space: Space, batch: Batch, ids: pa.Array, good: Bool, bad: BadRows) -> Part:
-    """Return the subscriptions of one batch of many, of which `good` have an id that may stand.
-
-    Rows that can't be used go to `bad` and are cleared in `good`.
-    """
-    return _Reader("subscriptions", space, bad, ignore_unknown=False).part(batch, ids, good)
+def encode_part(space: Space, rows: Rows) -> Part:
+    """Return the subscriptions of one batch of many; rows that can't be used are refused."""
+    return _Columns(rows.source, space, ignore_unknown=False).part(rows)
 
 
-def _table_batches(table: pa.Table) -> list[Batch]:
-    batches, first = [], 0
-    empty = pa.RecordBatch.from_pylist([], table.schema)
-    for data in table.to_batches() or [empty]:
-        batches.append(Batch(np.arange(first, first + data.num_rows), data))
-        first += data.num_rows
-    return batches
+class _Columns:
+    """The columns that subscriptions have in a space."""
 
-
-class _Reader:
-    """Turns batches into parts; knows the columns and where bad rows go."""
-
-    def __init__(self, source: str, space: Space, bad: BadRows, ignore_unknown: bool):
+    def __init__(self, source: str, space: Space, ignore_unknown: bool):
         self.source = source
         self.space = space
-        self.bad = bad
         self.ignore_unknown = ignore_unknown
         self.weights = [Number(f"weight_{name}", min=0) for name in space.names]
-        wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
-        self.wide = wide
-        self.known = ["id", "filter", "score", "seq", *wide, *(w.name for w in self.weights)]
-
-    def broken(self, row: int, text: str, why: str) -> None:
-        bad = BadRow(self.source, row, "(all)", text[:200], f"the row {why}", REMEDY)
-        self.bad.add(bad, text)
-
-    def part(self, batch: Batch, ids: pa.Array, good: Bool) -> Part:
-        names = batch.data.schema.names
-        self.check(names)
-        scores = self._values(batch, _SCORE, good, 0.0)
-        seq = self._values(batch, _SEQ, good, None) if "seq" in names else None
-        weights = None
-        if any(weight.name in names for weight in self.weights):
-            columns = [self._values(batch, weight, good, 1.0) for weight in self.weights]
-            weights = np.stack(columns, axis=1)
-        make = self._filters if "filter" in names else self._ranges
-        lo, hi, sizes = make(batch, good)
-        return Part(
-            ids.filter(pa.array(good)),
-            lo,
-            hi,
-            sizes,
-            scores[good],
-            None if weights is None else weights[good],
-            None if seq is None else seq[good],
-        )
+        self.wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
+        self.known = ["id", "filter", "score", "seq", *self.wide, *(w.name for w in self.weights)]
 
     def check(self, names: Sequence[str]) -> None:
         for name in names:
@@ -153,68 +119,48 @@ class _Reader:
                 f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
             )
 
-    def _refuse(
-        self,
-        batch: Batch,
-        good: Bool,
-        place: int,
-        column: str,
-        reason: str,
-        remedy: str = REMEDY,
-        more: int = 0,
-    ) -> None:
-        good[place] = False
-        data = row_data(batch.data, place)
-        row = int(batch.rows[place])
-        given = str(data.get(column))
-        self.bad.add(BadRow(self.source, row, column, given, reason, remedy, more=more), data)
+    def part(self, rows: Rows) -> Part:
+        scores = _or_default(rows.coordinates(_SCORE), 0.0)
+        seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
+        weights = None
+        if any(weight.name in rows for weight in self.weights):
+            columns = [_or_default(rows.coordinates(weight), 1.0) for weight in self.weights]
+            weights = np.stack(columns, axis=1)
+        lo, hi, sizes = self._filters(rows) if "filter" in rows else self._ranges(rows)
+        good = rows.good
+        return Part(
+            rows.good_ids,
+            lo,
+            hi,
+            sizes,
+            scores[good],
+            None if weights is None else weights[good],
+            None if seq is None else seq[good],
+        )
 
-    def _values(self, batch: Batch, attribute: Attribute, good: Bool, default: float | None) -> F64:
-        """Return a column of plain numbers; without a default, null is refused."""
-        if attribute.name not in batch.data.schema.names:
-            return np.full(len(batch.rows), default or 0.0)
-        column = batch.data.column(attribute.name)
-        values, refused = encode(attribute, column)
-        missing = np.isposinf(values) & ~refused
-        places = np.flatnonzero(refused & good).tolist()
-        for place in places:
-            reason = explain(attribute, column, place)
-            self._refuse(batch, good, place, attribute.name, reason, more=len(places) - 1)
-        if default is None:
-            for place in np.flatnonzero(missing & good).tolist():
-                self._refuse(batch, good, place, attribute.name, "an order of arrival is missing")
-        else:
-            values[missing] = default
-        return values
-
-    def _filters(self, batch: Batch, good: Bool) -> tuple[F64, F64, I64]:
+    def _filters(self, rows: Rows) -> tuple[F64, F64, I64]:
         filters = []
-        texts = batch.data.column("filter").to_pylist()
-        for place in np.flatnonzero(good).tolist():
-            text = texts[place]
+        texts = rows.batch.columns["filter"]
+        texts = texts if isinstance(texts, list) else texts.to_pylist()
+        for place in np.flatnonzero(rows.good).tolist():
             try:
-                if not isinstance(text, str):
+                if not isinstance(texts[place], str):
                     raise FilterError("a filter is a text", "write true for one that always holds")
-                filters.append(Filter.parse(text, self.space))
+                filters.append(Filter.parse(texts[place], self.space))
             except FilterError as error:
-                to_do = error.to_do or REMEDY
-                self._refuse(batch, good, place, "filter", error.reason, to_do)
+                rows.refuse(place, "filter", error.reason, error.to_do or REMEDY)
         lo, hi, owner = boxes_of(self.space, filters)
         return lo, hi, np.bincount(owner, minlength=len(filters)).astype(np.int64)
 
-    def _ranges(self, batch: Batch, good: Bool) -> tuple[F64, F64, I64]:
-        lo = np.full((len(batch.rows), len(self.space)), -np.inf)
-        hi = np.full((len(batch.rows), len(self.space)), np.inf)
-        names = batch.data.schema.names
-        for axis, attribute in enumerate(self.space):
-            low, high = (
-                batch.data.column(name) if name in names else None
-                for name in (f"{attribute.name}_lo", f"{attribute.name}_hi")
-            )
-            lo[:, axis], hi[:, axis], refused = encode_bounds(attribute, low, high, len(good))
-            for place in np.flatnonzero(refused & good).tolist():
-                self._refuse(batch, good, place, *explain_bounds(attribute, low, high, place))
-        return lo[good], hi[good], np.ones(int(good.sum()), np.int64)
+    def _ranges(self, rows: Rows) -> tuple[F64, F64, I64]:
+        ends = [rows.bounds(attribute) for attribute in self.space]
+        lo, hi = (np.stack(columns, axis=1)[rows.good] for columns in zip(*ends, strict=True))
+        return lo, hi, np.ones(len(lo), np.int64)
+
+
+def _or_default(values: F64, default: float) -> F64:
+    values[np.isposinf(values)] = default
+    return values
 
 
 def _joined(parts: list[Part], space: Space) -> Boxes:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import FileError
-from rangecast.model.events import pass_over
 from rangecast.model.files import read_batches
 from rangecast.model.ids import Places, as_ids
+from rangecast.model.records import pass_over
 
 
 def rows_of(path: str | Path, ids: pa.Array) -> pa.Table:
@@ -23,7 +23,8 @@ def rows_of(path: str | Path, ids: pa.Array) -> pa.Table:
     waiting = np.ones(len(ids) + 1, np.bool_)
     waiting[-1] = False  # the place of what isn't wanted
     parts = []
-    for _, data in read_batches(path, pass_over):
+    for batch in read_batches(path, pass_over):
+        data = batch.arrow()
         names, _ = as_ids(data.column("id"), ids.type)
         places = wanted.find(names)
         _, first = np.unique(places, return_index=True)

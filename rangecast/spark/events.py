@@ -10,8 +10,9 @@ import pyarrow as pa
 from rangecast.errors import BadRow, BadRowError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.events import REMEDY, points_of, row_data
-from rangecast.model.files import Batch
+from rangecast.model.batch import Batch
+from rangecast.model.events import points_of
+from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
 
@@ -54,18 +55,16 @@ def encode_batch(
     space: Space, batch: pa.RecordBatch, event_id: str, *, nan: str, raising: bool
 ) -> Encoded:
     """Return the points of a batch; `raising`: the first bad row is an error."""
-    rows = np.arange(batch.num_rows)
-    good = np.ones(len(rows), np.bool_)
-    bad = Refusing(batch.column(event_id)) if raising else KeptRows()
-    for place in np.flatnonzero(batch.column(event_id).is_null()).tolist():
-        reason = "an id is an integer or a text, and never missing"
-        bad.add(BadRow("events", place, event_id, "null", reason, REMEDY), row_data(batch, place))
-        good[place] = False
-    points = points_of(space, Batch(rows, batch), "events", bad, good, nan)
-    if good.all():
-        return Encoded(points, rows, rows[:0], pa.nulls(0, ERROR_TYPE))
+    ids = batch.column(event_id)
+    bad = Refusing(ids) if raising else KeptRows()
+    rows = Rows("events", Batch.of(batch), bad)
+    rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
+    points = points_of(space, rows, nan)
+    places = np.arange(len(rows))
+    if rows.good.all():
+        return Encoded(points, places, places[:0], pa.nulls(0, ERROR_TYPE))
     assert isinstance(bad, KeptRows)
-    return Encoded(points[good], rows[good], rows[~good], error_array(bad))
+    return Encoded(points[rows.good], places[rows.good], places[~rows.good], error_array(bad))
 
 
 def error_array(bad: KeptRows) -> pa.Array:

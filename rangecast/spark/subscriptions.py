@@ -32,10 +32,9 @@ from rangecast.errors import BadRow, UsageError
 from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
 from rangecast.model.attributes import String
 from rangecast.model.badrows import BadRows, KeptRows
+from rangecast.model.batch import Batch
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import REMEDY
-from rangecast.model.files import Batch
-from rangecast.model.ids import as_ids
+from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import Part, check_columns, encode_part
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
@@ -158,7 +157,7 @@ def _without_duplicates(table: pa.Table, bad: BadRows) -> pa.Table:
         keep[place] = one not in seen
         if one in seen:
             remedy = "give each subscription an id of its own"
-            row = BadRow(f"subscription {one!r}", None, "id", str(one), "stands twice", remedy)
+            row = BadRow(f"subscription {one!r}", None, "id", str(one), "duplicate id", remedy)
             bad.add(row, {"id": one})
         seen.add(one)
     return table.filter(pa.array(keep))
@@ -169,7 +168,7 @@ def need_distinct_ids(encoded: DataFrame) -> None:
     twice = encoded.groupBy("id").count().filter("count > 1").limit(3).collect()
     if twice:
         shown = ", ".join(repr(row["id"]) for row in twice)
-        raise UsageError(f"subscriptions: ids stand twice: {shown}; give each one of its own")
+        raise UsageError(f"subscriptions: duplicate ids: {shown}; give each row one of its own")
 
 
 def need_no_errors(encoded: DataFrame) -> None:
@@ -202,13 +201,9 @@ def _learn_words(subscriptions: DataFrame, space: Space, kind: DataType) -> None
 
 
 def _part(space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows) -> tuple[Part, Bool]:
-    rows = Batch(np.arange(batch.num_rows), batch)
-    ids, missing = as_ids(batch.column("id"), arrow_ids(kind))
-    good = ~missing
-    for place in np.flatnonzero(missing).tolist():
-        reason = "an id is an integer or a text, and never missing"
-        bad.add(BadRow("subscriptions", place, "id", "null", reason, REMEDY), "")
-    return encode_part(space, rows, ids, good, bad), good
+    rows = Rows("subscriptions", Batch.of(batch), bad)
+    rows.take_ids(batch.column("id"), arrow_ids(kind))
+    return encode_part(space, rows), rows.good
 
 
 def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBatch:

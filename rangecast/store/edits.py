@@ -25,8 +25,9 @@ import pyarrow as pa
 from rangecast.engine import Engine
 from rangecast.errors import FileError, RangecastError, UsageError, near
 from rangecast.model.attributes import Number
+from rangecast.model.batch import Batch, text_at, value_at
 from rangecast.model.encode import encode, explain
-from rangecast.model.files import Batch, format_of, read_batches
+from rangecast.model.files import format_of, read_batches
 from rangecast.model.ids import as_ids, id_type
 from rangecast.model.space import Space
 from rangecast.store.versions import Versions
@@ -78,13 +79,10 @@ class Edits:
 
 def _applied(engine: Engine, files: list[Path]) -> Iterator[dict[str, Any]]:
     """Apply all edits of some files; yield those that are refused."""
-    kind = engine.boxes().ids.type
-    if not len(engine):
-        rows = chain.from_iterable(read_batches(path) for path in files)
-        kind = id_type(rows, columnar=format_of(files[0]) in ("parquet", "arrow")) or kind
+    kind = engine.boxes().ids.type if len(engine) else _common_kind(files)
     for path in files:
         for batch in read_batches(path):
-            _check_columns(path, batch.data.schema.names)
+            _check_columns(path, list(batch.columns))
             for row, edit, reason in _rows(batch, kind):
                 try:
                     if reason is not None:
@@ -92,6 +90,13 @@ def _applied(engine: Engine, files: list[Path]) -> Iterator[dict[str, Any]]:
                     _apply(engine, edit)
                 except RangecastError as error:
                     yield {"file": path.name, "row": row, **edit, "reason": str(error)}
+
+
+def _common_kind(files: list[Path]) -> pa.DataType:
+    """Return the type of ids of a set that begins with these files."""
+    batches = chain.from_iterable(read_batches(path) for path in files)
+    columns = (batch.columns["id"] for batch in batches if "id" in batch.columns)
+    return id_type(columns, texts_too=format_of(files[0]) in ("csv", "jsonl")) or pa.int64()
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
@@ -107,29 +112,22 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 def _rows(batch: Batch, kind: pa.DataType) -> Iterator[tuple[int, dict[str, Any], str | None]]:
     """Yield the number of each row, its edit, and why it can't be one."""
-    data = batch.data
-    none = pa.nulls(data.num_rows)
-    given = {name: data.column(name) if name in data.schema.names else none for name in COLUMNS}
-    ids, bad = as_ids(given["id"], kind)
-    if bad.all():  # one that isn't of the kind hides the others
-        ids = pa.chunked_array([as_ids(given["id"].slice(i, 1), kind)[0] for i in range(len(ids))])
+    none = pa.nulls(len(batch.rows))
+    given = {name: batch.columns.get(name, none) for name in COLUMNS}
+    ids, _ = as_ids(given["id"], kind)
     scores, bad = encode(_SCORE, given["score"])
-    edits = zip(
-        batch.rows.tolist(),
-        ids.to_pylist(),
-        *(given[name].to_pylist() for name in ("op", "filter")),
-        (None if np.isposinf(score) else score for score in scores.tolist()),
-        strict=True,
-    )
-    for place, (row, one, op, text, score) in enumerate(edits):
-        edit = {"id": one, "op": op, "filter": text, "score": score}
+    for place, (row, one, score) in enumerate(
+        zip(batch.rows.tolist(), ids.to_pylist(), scores.tolist(), strict=True)
+    ):
+        op, text = (value_at(given[name], place) for name in ("op", "filter"))
+        edit = {"id": one, "op": op, "filter": text, "score": None if np.isposinf(score) else score}
         reason = None
         if one is None:
-            edit["id"] = str(given["id"][place])
+            edit["id"] = text_at(given["id"], place)
             reason = f"an id is {'an integer' if pa.types.is_integer(kind) else 'a text'}, as are "
             reason += "the others of the set"
         elif bad[place]:
-            edit["score"] = str(given["score"][place])
+            edit["score"] = text_at(given["score"], place)
             reason = explain(_SCORE, given["score"], place)
         yield row, edit, reason
 

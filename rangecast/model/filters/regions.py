@@ -17,10 +17,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import product as cartesian
 
-from rangecast.model.attributes import EPOCH, MICROSECOND, MISSING, Attribute, Interval
+from rangecast.model.attributes import FIRST_MOMENT, LAST_MOMENT, MISSING, Attribute, Interval
 from rangecast.model.numbers import largest_carried, smallest_carried
 
 Ranges = tuple[Interval, ...]
@@ -28,15 +27,6 @@ Product = tuple[tuple[int, Ranges], ...]
 Region = list[Product]
 
 NULL: Interval = (MISSING, MISSING)
-
-FARTHEST_ZONE = timedelta(days=1) - MICROSECOND
-"""The farthest that a time zone may be from UTC."""
-FIRST_MOMENT = smallest_carried(
-    (datetime.min.replace(tzinfo=UTC) - EPOCH - FARTHEST_ZONE) // MICROSECOND
-)
-LAST_MOMENT = largest_carried(
-    (datetime.max.replace(tzinfo=UTC) - EPOCH + FARTHEST_ZONE) // MICROSECOND
-)
 
 _CYCLES = 3
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rangecast.model.attributes import (
     EPOCH,
+    FARTHEST_ZONE,
     OTHER,
     Attribute,
     Hierarchy,
@@ -24,7 +25,6 @@ from rangecast.model.attributes import (
 )
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import (
-    FARTHEST_ZONE,
     NULL,
     Ranges,
     after,

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import BadRow, BadRowError, UsageError, near
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import REMEDY
+from rangecast.model.records import REMEDY
 from rangecast.spark.steps.match import OUTPUTS, match
 from rangecast.spark.stream.pinned import Fixed, Ready, Subscriptions
 from rangecast.spark.stream.sinks import Batch, Commit, Counts, Folder, Sink, nothing

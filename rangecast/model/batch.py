@@ -1,0 +1,117 @@
+"""Rows on their way in: columns as they were given, before an attribute says what they mean.
+
+A column is an Arrow array. Where its values have no one Arrow type that holds them all exactly (a
+text beside a number, 1.5 beside 2^53 + 1), it is a list of Python values: what becomes of a value
+must not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import I64
+
+Values: TypeAlias = pa.Array | list[Any]
+"""A column of values."""
+
+Broken = Callable[[int, str, str], None]
+"""Is called with a row that can't even be split into columns: its number, its text, and why."""
+
+_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.large_string(), bool: pa.bool_()}
+
+
+_LONGEST_INTEGER = 10_000
+"""Bits of an integer that is written out; Python refuses to write a much longer one."""
+
+
+class Batch(NamedTuple):
+    """Some rows, the number of each, counted from 0, and their columns."""
+
+    rows: I64
+    columns: dict[str, Values]
+
+    @classmethod
+    def of(cls, data: pa.RecordBatch, first: int = 0) -> Batch:
+        """Return the rows of a record batch, numbered from `first` on."""
+        check_distinct(data.schema.names)
+        columns = dict(zip(data.schema.names, data.columns, strict=True))
+        return cls(np.arange(first, first + data.num_rows), columns)
+
+    def row(self, place: int) -> dict[str, Any]:
+        """Return one row as plain values, for a person to read."""
+        return {name: _shown_at(values, place) for name, values in self.columns.items()}
+
+    def arrow(self) -> pa.RecordBatch:
+        """Return the rows as Arrow; values without a common type as texts."""
+        arrays = {
+            name: _texts(values) if isinstance(values, list) else values
+            for name, values in self.columns.items()
+        }
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(self.rows), pa.struct([])))
+        return pa.record_batch(arrays)
+
+
+def check_distinct(names: Iterable[str]) -> None:
+    """Refuse columns of which two have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"duplicate column {name!r}\n  to do: rename or drop one of the two")
+        seen.add(name)
+
+
+def as_values(given: list[Any]) -> Values:
+    """Return Python values as an Arrow array if one type holds them all exactly."""
+    kinds = set(map(type, given)) - {type(None)}
+    if not kinds:
+        return pa.nulls(len(given))
+    kind = _ARROW.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is not None:
+        try:
+            return pa.array(given, kind)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+            pass  # an integer of more than 64 bits, a lone surrogate
+    return given
+
+
+def value_at(values: Values, place: int) -> Any:
+    """Return one value as Python holds it, and a moment or date of Arrow as NumPy does."""
+    if isinstance(values, list):
+        return values[place]
+    kind, value = values.type, values[place]
+    unit: Any = None
+    if pa.types.is_timestamp(kind):
+        unit = kind.unit
+    elif pa.types.is_date(kind):
+        unit = "D" if pa.types.is_date32(kind) else "ms"
+    if unit is None or not value.is_valid:
+        return value.as_py()
+    return np.datetime64(value.value, unit)
+
+
+def text_at(values: Values, place: int) -> str:
+    """Return one value as a person reads it."""
+    return str(_shown_at(values, place))
+
+
+def _shown_at(values: Values, place: int) -> Any:
+    if isinstance(values, list):
+        value = values[place]
+        is_long = isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER
+        return f"an integer of {value.bit_length():,} bits" if is_long else value
+    try:
+        return values[place].as_py()
+    except (ValueError, OverflowError):  # a moment that Python's datetime can't show
+        return values.slice(place, 1).cast(pa.string())[0].as_py()
+
+
+def _texts(values: list[Any]) -> pa.Array:
+    texts = (None if one is None else str(one) for one in values)
+    safe = (None if one is None else one.encode(errors="replace").decode() for one in texts)
+    return pa.array(safe, pa.large_string())
