@@ -31,6 +31,7 @@ from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
+from rangecast.model.inputs import as_space
 from rangecast.model.rowstore import Columns, RowStore, terms_of
 from rangecast.model.rowstore import boxes_of as boxes_of_rows
 from rangecast.model.space import Space
@@ -106,7 +107,7 @@ class LiveSet:
     def __init__(self, space: Space, *, index: str = "auto", rank_index: str = "auto"):
         check_index(index)
         check_rank_index(rank_index)
-        self.space = space
+        self.space = as_space(space)
         self.index = index
         self.rank_index = rank_index
         self._edits = threading.RLock()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
+from rangecast.model.attributes import Integer, Number, String
 from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
 from tests import filter_language as language
 
 WORDS = """
@@ -233,3 +236,27 @@ def test_messages(text: str) -> None:
     with pytest.raises(FilterError) as raised:
         Filter.parse(text, language.space())
     assert str(raised.value) == MESSAGES[text].removeprefix("\n")
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(1, 900),
+    st.integers(0, 2**32),
+    st.lists(st.text(st.sampled_from("'ab\"`é "), max_size=8), min_size=1, max_size=5),
+    st.sampled_from([1, 3_000, 60_000]),
+)
+def test_the_text_of_a_filter_parses_back_however_long_it_is(boxes, seed, words, repeat) -> None:
+    space = Space([Number("x"), Integer("n"), String("s"), Number("y")])
+    random = np.random.default_rng(seed)
+    for word in words:
+        space["s"].equal(word * (repeat if boxes < 20 else 1))
+    lo = np.full((boxes, 4), -np.inf)
+    hi = np.full((boxes, 4), np.inf)
+    for axis in (0, 3):
+        lo[:, axis] = random.normal(size=boxes)
+        hi[:, axis] = lo[:, axis] + random.exponential(size=boxes) / boxes
+    lo[:, 1] = random.integers(-(2**52), 2**52, boxes)
+    hi[:, 1] = lo[:, 1] + random.integers(0, 9, boxes)
+    lo[:, 2] = hi[:, 2] = random.integers(0, len(space["s"].vocabulary), boxes)
+    made = Filter.from_boxes(space, lo, hi)
+    assert Filter.parse(str(made), space) == made

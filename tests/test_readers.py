@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast import Engine
-from rangecast.errors import BadRowError, FileError, RangecastError, UsageError
+from rangecast.errors import BadRowError, FileError, RangecastError, SpaceError, UsageError
 from rangecast.model import files, json_lines
 from rangecast.model.attributes import (
     Boolean,
@@ -555,3 +555,13 @@ def test_a_batch_of_spark_has_the_same_verdicts():
     )
     assert rows.coordinates(attribute)[rows.good].tolist() == [5.0, 6.0]
     assert [one.row for one, _ in bad.kept] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "given_space", [{"price": "number"}, "space.toml", ["price"], 5, None], ids=repr
+)
+def test_what_is_no_list_of_attributes_is_refused(given_space):
+    with pytest.raises(SpaceError, match=r"list of attributes\n  given: .*\n  to do: .*Space.load"):
+        Space(given_space)
+    with pytest.raises(UsageError, match=r"a Space is expected; .*\n  to do: Space.load"):
+        Engine(given_space)

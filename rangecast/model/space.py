@@ -9,18 +9,28 @@ from typing import Any
 
 import tomli_w
 
-from rangecast.errors import SpaceError, near
+from rangecast.errors import SpaceError, near, shown
 from rangecast.model.attributes import KINDS, Attribute, String
 
 RESERVED = ("id", "filter", "score", "seq")
 """Columns of files that no attribute may be taken for."""
 
 
+_NOT_ATTRIBUTES = """a space is made of a list of attributes
+  given: {given}
+  to do: Space([Number('price'), String('symbol')]); Space.load(path) reads a file"""
+
+
 class Space:
     """An ordered list of named attributes; attribute `j` is axis `j` of every array."""
 
     def __init__(self, attributes: Iterable[Attribute]):
+        if isinstance(attributes, str | Mapping) or not isinstance(attributes, Iterable):
+            raise SpaceError(_NOT_ATTRIBUTES.format(given=shown(attributes)))
         self.attributes = tuple(attributes)
+        for one in self.attributes:
+            if not isinstance(one, Attribute):
+                raise SpaceError(_NOT_ATTRIBUTES.format(given=f"a list with {shown(one)}"))
         if not self.attributes:
             raise SpaceError("a space needs at least one attribute")
         self.names = tuple(a.name for a in self.attributes)

@@ -14,12 +14,9 @@ from typing import Any
 
 from lark import Lark, UnexpectedToken
 
-from rangecast.errors import FilterError
+from rangecast.errors import FilterError, shown
 from rangecast.model.filters.errors import misplaced
-from rangecast.model.filters.excerpts import clipped
 from rangecast.model.filters.lexer import Word, Words
-
-LONGEST_TEXT = 100_000
 
 _GRAMMAR = """
 ?any: all | any OR all                              -> any_of
@@ -199,12 +196,7 @@ def _parser() -> Lark:
 def read(text: str, names: tuple[str, ...]) -> Node:
     """Return the tree of a filter's text. `names` of attributes serve hints only."""
     if not isinstance(text, str):
-        raise FilterError(f"a filter is a text; given: {clipped(repr(text))}")
-    if len(text) > LONGEST_TEXT:
-        raise FilterError(
-            f"a filter has at most {LONGEST_TEXT:,} characters; given: {len(text):,}, "
-            f"beginning with {clipped(text)}"
-        )
+        raise FilterError(f"a filter is a text; given: {shown(text)}")
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedToken as error:
