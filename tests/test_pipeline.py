@@ -283,6 +283,23 @@ def test_backfill_finds_its_column_of_time(spark, folder):
         backfill(events, "true", space, "dai")
 
 
+def test_backfill_by_a_column_of_texts(cli, spark, folder):
+    (folder / "notes.csv").write_text(
+        "id,price,time,at,note\n"
+        "a,5,,2026-01-31T09:30:00Z,red\n"
+        "b,6,,2026-02-01 10:00,\n"
+        "c,7,,later,blue\n"
+    )
+    ask = (*BACKFILL, "notes.csv", "--filter", "price < 10", "--time")
+    assert cli(*ask, "at").stdout.splitlines()[1:] == [
+        "2026-01-31,1,1,0",
+        "2026-02-01,1,1,0",
+        ",1,1,0",
+    ]
+    error = cli(*ask, "note", code=2).stderr
+    assert "column 'note' has no timestamp in it\n  given: 'blue'\n  to do: name a column" in error
+
+
 def test_backfill_needs_no_ids_and_days_are_utc_in_any_session(spark, folder):
     known = Space.load(folder / "space.toml")
     (folder / "events.jsonl").write_text(

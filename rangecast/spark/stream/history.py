@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, near, shown
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.space import Space
@@ -42,8 +42,8 @@ def backfill(
     """Return how often a filter holds on each day, by the column `time`, UTC.
 
     Without `time` it is the first timestamp of the space; if there is none, all events are one
-    day that isn't known. At most `samples` of the events that match are kept for each day. Events
-    need no ids.
+    day that isn't known. Texts are read as ISO 8601; a column without a single timestamp is
+    refused. At most `samples` of the events that match are kept for each day. Events need no ids.
     """
     lo, hi, owner = boxes_of(space, [Filter.parse(text, space)])
     time = time or next((a.name for a in space if a.type == "timestamp"), None)
@@ -53,8 +53,10 @@ def backfill(
     named = F.coalesce(F.col("id").cast("string"), place) if "id" in events.columns else place
     row = F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name != BROKEN)))
     moment = F.lit(None).cast("timestamp") if time is None else _moment(events, time)
-    events = events.withColumns({"_row": row, "_moment": moment, "_name": named})
-    keep = ["_row", "_moment", *([BROKEN] if BROKEN in events.columns else [])]
+    unread = F.lit(None) if time is None else F.col(f"`{time}`")
+    unread = F.when(moment.isNull() & (F.trim(unread.cast("string")) != ""), unread.cast("string"))
+    events = events.withColumns({"_row": row, "_moment": moment, "_unread": unread, "_name": named})
+    keep = ["_row", "_moment", "_unread", *([BROKEN] if BROKEN in events.columns else [])]
     boxes = Boxes.of(lo, hi, owner=owner)
     found = match(
         events, boxes, space, output="arrays", keep=keep, event_id="_name", errors="column"
@@ -71,8 +73,15 @@ def backfill(
         F.count_if(~good).alias("bad_rows"),
         F.min_by("_row", order).alias("sample"),
         F.min(order).alias("place"),
+        F.min("_unread").alias("unread"),
     )
     rows = heaps.orderBy(F.col("day").asc_nulls_last(), "place").collect()
+    unreadable = min((one.unread for one in rows if one.unread is not None), default=None)
+    if unreadable is not None and all(one.day is None for one in rows):
+        raise UsageError(
+            f"column {time!r} has no timestamp in it\n  given: {shown(unreadable)}\n"
+            "  to do: name a column of timestamps, as texts such as '2026-01-31T09:30:00Z'"
+        )
     return [_day(day, list(of_day), samples) for day, of_day in groupby(rows, lambda row: row.day)]
 
 
