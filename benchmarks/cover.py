@@ -6,63 +6,86 @@ must send the same messages. `play` times the commands alone: their boxes are st
 
 from __future__ import annotations
 
-import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from benchmarks.measure import Table, best_of, show
-from benchmarks.page import machine, markdown, write
+from benchmarks.frame import Report
+from benchmarks.harness import best_of, expected, race, timed
+from benchmarks.peers import in_duckdb
 from rangecast import Boxes, Integer, Number, Space
 from rangecast.cover import CoverSet, covered_by
 from rangecast.cover.choose import INDEXES
-from rangecast.cover.live import Live
+from rangecast.cover.live import Live, RowMessages
+from rangecast.cover.store import COMPARISONS, NODES
+from rangecast.kernels.arrays import I64, U8
+from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
+from rangecast.workloads.draws import mentions
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "cover.md"
 SCAN_KD, KD_BLOCKS, RATE, GROWTH = 10.0, 5.0, 25_000, 4.0
 """What is expected: k-d over the scan, blocks over k-d, commands a second, n to 10 n."""
+
+ABOUT = f"""
+Seconds are of a core, and everybody plays the same commands on the same data in one run; the scan
+is compiled. All send the same messages. *Times the scan* is how many times as long the scan takes.
+*Nodes* and *comparisons* are those of a command, for all questions that it asks. Expected: the k-d
+tree at least {SCAN_KD:.0f} times the scan with 8 attributes and 100,000 commands, blocks at least
+{KD_BLOCKS:.0f} times the k-d tree; a million live subscriptions at {RATE:,} commands a second; at
+most {GROWTH:.0f} times the time for 10 times the set.
+"""
 
 
 class Trace(NamedTuple):
     """Commands: every subscription comes once, some go."""
 
     boxes: Boxes
-    ids: npt.NDArray[np.int64]
-    comes: npt.NDArray[np.uint8]
+    ids: I64
+    comes: U8
 
 
 class Played(NamedTuple):
-    """What playing a trace took."""
+    """The set after a trace, and the messages that it sent."""
 
-    seconds: float
     live: Live
-    messages: int
+    sent: RowMessages
 
-    def each(self, column: int, commands: int) -> float:
-        """Nodes (1) or comparisons (2) a command."""
-        return float(self.live.store.arrays.work[:4, column].sum()) / commands
+    def work(self, column: int) -> float:
+        """Return how many nodes were visited, or points compared, by all commands."""
+        return float(self.live.store.arrays.work[:4, column].sum())
 
 
-def play(trace: Trace, index: str, k: int = 1) -> Played:
-    """Play commands on a new set."""
-    _compiled(index, trace.boxes.dimensions)
+def live_set(index: str, dimensions: int, k: int = 1) -> Live:
+    """Return an empty set, its kernels compiled."""
+    _compile(index, dimensions)
     plan = INDEXES[index]
-    dimensions = trace.boxes.dimensions
-    live = Live(plan.build(dimensions), dimensions, k, roots_only=plan.roots_only and k == 1)
-    rows = live.new_rows(trace.boxes.lo, trace.boxes.hi, trace.boxes.owner, trace.boxes.rows)
-    began = time.process_time()
-    told = live.do(rows[trace.ids], trace.comes)
-    return Played(time.process_time() - began, live, len(told.row))
+    return Live(plan.build(dimensions), dimensions, k, roots_only=plan.roots_only and k == 1)
+
+
+def play(trace: Trace, index: str, k: int = 1) -> Callable[[], Played]:
+    """Store the boxes of a trace in a new set; return what plays the commands."""
+    boxes = trace.boxes
+    live = live_set(index, boxes.dimensions, k)
+    rows = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
+    return lambda: Played(live, live.do(rows[trace.ids], trace.comes))
+
+
+def same_messages(one: Played, other: Played) -> bool:
+    """Return whether the same commands caused the same messages, in the same order."""
+    first, second = one.sent, other.sent
+    return (
+        np.array_equal(first.command, second.command)
+        and np.array_equal(first.row, second.row)
+        and np.array_equal(first.withdraws, second.withdraws)
+    )
 
 
 @cache
-def _compiled(index: str, dimensions: int) -> None:
+def _compile(index: str, dimensions: int) -> None:
     """Let the kernels, those of a rebuild too, be there before anything is timed."""
     ends = np.sort(np.random.default_rng(0).random((2000, dimensions, 2)), axis=2)
     graph = CoverSet(Space(Number(f"a{j}") for j in range(dimensions)), index=index)
@@ -72,11 +95,10 @@ def _compiled(index: str, dimensions: int) -> None:
     graph.unsubscribe(-1)
 
 
-def paper_trace(commands: int, attributes: int, share: float = 0.15) -> Trace:
+def paper_trace(commands: int, attributes: int, share: float = 0.15, seed: int = 0) -> Trace:
     """Return the commands of section V-A."""
-    made = generate(
-        "covering", commands=commands, attributes=attributes, unsubscribe_share=share, events=1
-    )
+    sizes = {"commands": commands, "attributes": attributes, "events": 1}
+    made = generate("covering", seed=seed, unsubscribe_share=share, **sizes)
     table = made.tables["commands"]
     words = table["command"].to_numpy() == "subscribe"
     return Trace(made.boxes, table["id"].to_numpy(), words.astype(np.uint8))
@@ -85,81 +107,86 @@ def paper_trace(commands: int, attributes: int, share: float = 0.15) -> Trace:
 def half_mentioned(commands: int) -> Trace:
     """Return commands whose boxes mention four of eight attributes each."""
     trace = paper_trace(commands, 8)
-    n = trace.boxes.rows
-    free = np.random.default_rng(1).random((n, 8)).argsort(axis=1) >= 4
-    lo, hi = np.where(free, -np.inf, trace.boxes.lo), np.where(free, np.inf, trace.boxes.hi)
+    shown = mentions(np.random.default_rng(1), trace.boxes.rows, 8, 4)
+    lo, hi = np.where(shown, trace.boxes.lo, -np.inf), np.where(shown, trace.boxes.hi, np.inf)
     return trace._replace(boxes=Boxes.of(lo, hi))
 
 
 def duplicated(commands: int) -> Trace:
-    """Return commands whose boxes stand twenty times each, in the mean."""
+    """Return commands whose boxes come twenty times each, on average."""
     trace = paper_trace(commands, 8)
     n = trace.boxes.rows
     same = np.random.default_rng(2).integers(0, max(1, n // 20), n)
     return trace._replace(boxes=Boxes.of(trace.boxes.lo[same], trace.boxes.hi[same]))
 
 
-def run(*, quick: bool) -> None:
-    """Print all tables, and write the page and the plot."""
-    size = 3_000 if quick else 100_000
-    small = 3_000 if quick else 30_000
+def run(report: Report, *, quick: bool) -> None:
+    """Play traces under every index, then grow live sets, then cover whole sets."""
+    report.begin("Covering", ABOUT, "duckdb")
+    picture = report.picture("cover.png", "Time per command by index")
+    size, small = (1_000, 1_000) if quick else (100_000, 30_000)
     cases = {
         f"the paper's, 8 attributes, {size:,} commands": paper_trace(size, 8),
         f"the paper's, 5 attributes, {small:,} commands": paper_trace(small, 5),
         f"4 of 8 attributes mentioned, {small:,} commands": half_mentioned(small),
         f"every box 20 times, 8 attributes, {small:,} commands": duplicated(small),
     }
-    tables, ratios = [], {}
-    for name, trace in cases.items():
-        table, ratios[name] = _contest(name, trace)
-        tables.append(table)
-    million = 20_000 if quick else 1_000_000
-    tables += [_growth(million), _live(million), _whole(million, 2_000 if quick else 10_000)]
-    for table in tables:
-        show(*table)
-    if not quick:
-        _write(tables, ratios)
+    times = {
+        name: _contest(report, name, trace, wanted=place == 0)
+        for place, (name, trace) in enumerate(cases.items())
+    }
+    million = 5_000 if quick else 1_000_000
+    report.table(_growth(million))
+    report.table(_live(million))
+    report.table(_whole(million, 500 if quick else 10_000))
+    _draw(picture, times)
 
 
-def _contest(name: str, trace: Trace) -> tuple[Table, dict[str, float]]:
-    """Play one trace under every index."""
-    played = {index: play(trace, index) for index in INDEXES}
-    assert len({one.messages for one in played.values()}) == 1, "the messages differ"
+def _contest(report: Report, name: str, trace: Trace, *, wanted: bool) -> dict[str, float]:
+    """Play one trace under every index; return the seconds per command."""
+    played = race(
+        {index: partial(play, trace, index) for index in INDEXES}, rounds=1, same=same_messages
+    )
     commands = len(trace.ids)
+    expectations = {"kdtree": ("scan", SCAN_KD), "blocks": ("kdtree", KD_BLOCKS)}
     rows = []
     for index, one in played.items():
+        scan, tree = (played[other].least / one.least for other in ("scan", "kdtree"))
+        than, least = expectations.get(index, ("scan", None)) if wanted else ("scan", None)
         rows.append(
             [
                 index,
-                f"{one.seconds / commands * 1e6:,.2f}",
-                f"{played['scan'].seconds / one.seconds:,.1f}",
-                f"{played['kdtree'].seconds / one.seconds:,.1f}",
-                f"{one.each(1, commands):,.1f}",
-                f"{one.each(2, commands):,.1f}",
-                f"{one.live.memory / max(1, trace.boxes.rows):,.0f}",
+                one.least / commands * 1e6,
+                scan,
+                tree,
+                expected(scan if than == "scan" else tree, least=least),
+                one.answer.work(NODES) / commands,
+                one.answer.work(COMPARISONS) / commands,
+                one.answer.live.memory / max(1, trace.boxes.rows),
             ]
         )
-    headings = ["index", "us a command", "times the scan", "times the k-d tree"]
-    headings += ["nodes", "comparisons", "bytes a subscription"]
-    kept = len(played["scan"].live.roots())
-    live = int(played["scan"].live.live.sum())
-    title = f"{name}: {live:,} live at the end, {kept:,} kept"
-    return Table(title, headings, rows), {i: one.seconds / commands for i, one in played.items()}
+    headings = ["index", "us per command", "times the scan", "times the k-d tree", "expected"]
+    headings += ["nodes", "comparisons", "bytes per subscription"]
+    live = played["scan"].answer.live
+    title = f"{name}: {int(live.live.sum()):,} live at the end, {len(live.roots()):,} kept"
+    report.table(Table(title, headings, rows))
+    return {index: one.least / commands for index, one in played.items()}
 
 
-def _filled(index: str, n: int, attributes: int) -> tuple[Live, float, Boxes]:
-    """Return a set of n live subscriptions, the seconds that took, and as many new boxes."""
-    ends = np.random.default_rng(3).integers(0, 2**31, (2 * n, attributes, 2)).astype(np.float64)
+def random_boxes(seed: int, n: int) -> Boxes:
+    """Return boxes of five attributes whose edges are random segments."""
+    ends = np.random.default_rng(seed).integers(0, 2**31, (n, 5, 2)).astype(np.float64)
     ends.sort(axis=2)
-    boxes = Boxes.of(ends[..., 0], ends[..., 1])
-    _compiled(index, attributes)
-    plan = INDEXES[index]
-    live = Live(plan.build(attributes), attributes, 1, roots_only=plan.roots_only)
+    return Boxes.of(ends[..., 0], ends[..., 1])
+
+
+def _filled(index: str, n: int) -> tuple[Live, float, Boxes]:
+    """Return a set of n live subscriptions, the seconds that took, and as many new boxes."""
+    boxes = random_boxes(3, 2 * n)
+    live = live_set(index, 5)
     first, more = boxes.take(range(n)), boxes.take(range(n, 2 * n))
     rows = live.new_rows(first.lo, first.hi, first.owner, n)
-    began = time.process_time()
-    live.do(rows, np.ones(n, np.uint8))
-    return live, time.process_time() - began, more
+    return live, timed(lambda: live.do(rows, np.ones(n, np.uint8)))[1], more
 
 
 def _mixed(live: Live, boxes: Boxes, commands: int) -> float:
@@ -170,9 +197,7 @@ def _mixed(live: Live, boxes: Boxes, commands: int) -> float:
     rows[0::2] = live.new_rows(some.lo, some.hi, some.owner, some.rows)
     rows[1::2] = leaving
     comes = np.tile(np.array([1, 0], np.uint8), some.rows)
-    began = time.process_time()
-    live.do(rows, comes)
-    return time.process_time() - began
+    return timed(lambda: live.do(rows, comes))[1]
 
 
 def _growth(largest: int) -> Table:
@@ -184,29 +209,23 @@ def _growth(largest: int) -> Table:
     ):
         before = None
         for n in sizes:
-            live, _, more = _filled(index, n, 5)
+            live, _, more = _filled(index, n)
             commands = min(n, 20_000)
             each = _mixed(live, more, commands) / commands
-            rows.append(
-                [
-                    f"{index}, {n:,} live",
-                    f"{each * 1e6:.2f}",
-                    f"{each / before:.2f}" if before else "",
-                    f"{GROWTH:.0f}" if before else "",
-                ]
-            )
+            row = [f"{index}, {n:,} live", each * 1e6]
+            row += [each / before, expected(each / before, most=GROWTH)] if before else ["", ""]
+            rows.append(row)
             before = each
-    headings = ["", "us a command", "times a tenth of it", "at most"]
+    headings = ["", "us per command", "times a tenth of it", "at most"]
     return Table("Growth: 5 attributes, half of the commands subscribe", headings, rows)
 
 
 def _live(n: int) -> Table:
     """Build a large set, then let it change: in batches, and one by one from Python."""
-    live, build, more = _filled("blocks", n, 5)
+    live, build, more = _filled("blocks", n)
     commands = min(n, 100_000)
     seconds = _mixed(live, more, commands)
-    space = Space(Integer(f"a{j}", min=0, max=2**31) for j in range(5))
-    graph = CoverSet(space)
+    graph = CoverSet(Space(Integer(f"a{j}", min=0, max=2**31) for j in range(5)))
     graph.subscribe_many(more)
     count = min(2_000, n // 4)
     singles = [(more.lo[row] + 1, more.hi[row]) for row in range(count)]
@@ -217,98 +236,76 @@ def _live(n: int) -> Table:
         for row in range(count):
             graph.unsubscribe(-1 - row)
 
-    alone, _ = best_of(one_by_one, 2, time.process_time)
+    alone = best_of(one_by_one, 2).least
+    rate = commands / seconds
     rows = [
-        [f"add {n:,} at once", f"{build:.2f} s", f"{n / build:,.0f}", ""],
-        ["mixed commands, a batch", f"{seconds:.2f} s", f"{commands / seconds:,.0f}", f"{RATE:,}"],
-        ["add and remove, one by one", f"{alone:.2f} s", f"{2 * count / alone:,.0f}", ""],
+        [f"add {n:,} at once", build, n / build, ""],
+        ["mixed commands, a batch", seconds, rate, expected(rate, least=RATE)],
+        ["add and remove, one by one", alone, 2 * count / alone, ""],
     ]
     title = f"{n:,} live subscriptions, 5 attributes, {live.memory / n:,.0f} bytes each"
-    return Table(title, ["", "took", "a second", "expected"], rows)
+    return Table(title, ["", "seconds", "per second", "expected"], rows)
 
 
 def _whole(n: int, few: int) -> Table:
     """Find what covers each of a whole set; the peers do a set that they can do."""
-    ends = np.random.default_rng(5).integers(0, 2**31, (n, 5, 2)).astype(np.float64)
-    ends.sort(axis=2)
-    boxes = Boxes.of(ends[..., 0], ends[..., 1])
+    boxes = random_boxes(5, n)
     some = boxes.take(range(few))
     covered_by(some)
-    kept = int((covered_by(some) < 0).sum())
-    ours, spread = best_of(lambda: covered_by(some), 3, time.process_time)
-    rows = [["covered_by", f"{few:,}", f"{ours:.3f} s", "", f"{spread:.1f}"]]
-    for name, peer in (("NumPy, box by box", _numpy_kept), ("DuckDB, anti join", _duckdb_kept)):
-        found: list[int] = []
-        seconds, _ = best_of(lambda p=peer, f=found: f.append(p(some)), 1, time.process_time)
-        assert found == [kept], f"{name} keeps {found}, not {kept}"
-        rows.append([name, f"{few:,}", f"{seconds:.3f} s", f"{seconds / ours:,.0f}", ""])
-    seconds, spread = best_of(lambda: covered_by(boxes), 1, time.process_time)
-    rows.append(["covered_by", f"{n:,}", f"{seconds:.2f} s", "", ""])
-    headings = ["", "subscriptions", "took", "times ours", "spread"]
+    ways: dict[str, Callable[[Boxes], I64]] = {
+        "covered_by": lambda boxes: np.flatnonzero(covered_by(boxes) < 0),
+        "NumPy, box by box": _numpy_kept,
+        "DuckDB, anti join": _duckdb_kept,
+    }
+    raced = race(
+        {name: partial(partial, way, some) for name, way in ways.items()},
+        rounds=2,
+        same=np.array_equal,
+    )
+    ours = raced["covered_by"].least
+    rows = [[name, few, one.least, one.least / ours, one.spread] for name, one in raced.items()]
+    rows.append(["covered_by", n, best_of(lambda: covered_by(boxes), 1).least, "", ""])
+    headings = ["", "subscriptions", "seconds", "times ours", "spread"]
     return Table("Whole sets, 5 attributes: what is kept and what covers the rest", headings, rows)
 
 
-def _numpy_kept(boxes: Boxes) -> int:
-    """Count what is kept, comparing each box with all; of equals the first."""
-    kept = 0
+def _numpy_kept(boxes: Boxes) -> I64:
+    """Return what is kept, comparing each box with all; of equals the first."""
+    kept = []
     for row in range(boxes.rows):
         above = ((boxes.lo <= boxes.lo[row]) & (boxes.hi >= boxes.hi[row])).all(axis=1)
         above[row] = False
         equal = above & (boxes.lo == boxes.lo[row]).all(axis=1)
         equal &= (boxes.hi == boxes.hi[row]).all(axis=1)
         equal[:row] = False
-        kept += not (above & ~equal).any()
-    return kept
+        if not (above & ~equal).any():
+            kept.append(row)
+    return np.array(kept, np.int64)
 
 
-def _duckdb_kept(boxes: Boxes) -> int:
-    """Count what is kept by a join on all bounds, with all threads told to be one."""
-    import duckdb
-
-    d = boxes.dimensions
-    columns = {"n": pa.array(np.arange(boxes.rows))}
-    for j in range(d):
-        columns[f"l{j}"], columns[f"h{j}"] = pa.array(boxes.lo[:, j]), pa.array(boxes.hi[:, j])
-    connection = duckdb.connect(config={"threads": 1})
-    connection.register("given", pa.table(columns))
-    inside = " and ".join(f"t.l{j} <= s.l{j} and s.h{j} <= t.h{j}" for j in range(d))
-    larger = " or ".join(f"t.l{j} < s.l{j} or s.h{j} < t.h{j}" for j in range(d))
-    query = (
-        f"select count(*) from given s where not exists (select 1 from given t "
-        f"where t.n <> s.n and {inside} and (t.n < s.n or {larger}))"
+def _duckdb_kept(boxes: Boxes) -> I64:
+    """Return what is kept, by a join on all bounds."""
+    axes = range(boxes.dimensions)
+    inside = " and ".join(f"t.lo{j} <= s.lo{j} and s.hi{j} <= t.hi{j}" for j in axes)
+    larger = " or ".join(f"t.lo{j} < s.lo{j} or s.hi{j} < t.hi{j}" for j in axes)
+    database = in_duckdb(boxes.lo, boxes.hi, "n")
+    rows = database.execute(
+        f"select n from boxes s where not exists (select 1 from boxes t "
+        f"where t.n <> s.n and {inside} and (t.n < s.n or {larger})) order by n"
     )
-    (count,) = connection.execute(query).fetchall()[0]
-    return int(count)
+    return np.asarray(rows.fetchnumpy()["n"], np.int64)
 
 
-def _write(tables: list[Table], ratios: dict[str, dict[str, float]]) -> None:
-    lines = [
-        "# Covering",
-        "",
-        "Made by `python -m benchmarks cover`. Seconds are of a core, and everybody plays the same",
-        "commands on the same data in one run; the scan is compiled. *Times the scan* is how many",
-        "times as long the scan takes. *Nodes* and *comparisons* are those of a command, for all",
-        "questions that it asks. Expected: the k-d tree at least 10 times the scan with 8",
-        "attributes and 100,000 commands, blocks at least 5 times the k-d tree; a million live",
-        "subscriptions at 25,000 commands a second; at most 4 times the time for 10 times the set.",
-        "",
-        machine(("numpy", "numba", "duckdb")),
-        "",
-        "![Time a command by index](cover.png)",
-        "",
-    ]
-    for table in tables:
-        lines += markdown(table)
-    write(PAGE, lines)
-    with figure(PAGE.with_suffix(".png"), size=(10.0, 4.2)) as axes:
+def _draw(path: Path, times: dict[str, dict[str, float]]) -> None:
+    with figure(path, size=(10.0, 4.2)) as axes:
         one = axes[0, 0]
-        one.set(title="Time a command, one core", ylabel="microseconds")
+        one.set(title="Time per command, one core", ylabel="microseconds")
         for place, index in enumerate(INDEXES):
-            at = np.arange(len(ratios)) + 0.2 * (place - 1.5)
-            bars = one.bar(at, [r[index] * 1e6 for r in ratios.values()], 0.19, label=index)
+            at = np.arange(len(times)) + 0.2 * (place - 1.5)
+            bars = one.bar(at, [each[index] * 1e6 for each in times.values()], 0.19, label=index)
             one.bar_label(bars, fmt="%.3g", fontsize=7)
         one.set_yscale("log")
-        names = [name.replace(", ", ",\n", 1) for name in ratios]
-        one.set_xticks(range(len(ratios)), names, fontsize=8)
+        names = [name.replace(", ", ",\n", 1) for name in times]
+        one.set_xticks(range(len(times)), names, fontsize=8)
         one.grid(axis="x", visible=False)
         one.legend(ncols=4, loc="upper right", fontsize=9)

@@ -5,57 +5,69 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.measure import best_of, peak_memory, show
+from benchmarks.frame import Report
+from benchmarks.harness import best_of, expected, timed
 from rangecast import Filter, FilterError, Space
+from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 
-COMMAND = str(Path(sys.executable).with_name("rangecast"))
+COMMAND = [sys.executable, "-m", "rangecast"]
 
 
-def run(*, quick: bool) -> None:
-    """Print all tables of this suite."""
-    _start_up()
-    _filters(2_000 if quick else 100_000)
-    _hard_filters()
-    _memory(20_000 if quick else 1_000_000)
+def run(report: Report, *, quick: bool) -> None:
+    """Measure start-up, filters and memory."""
+    report.begin("The foundation", "Our own promises: start-up, filters, the memory of reading.")
+    report.table(_start_up(1 if quick else 5))
+    report.table(_filters(200 if quick else 100_000))
+    report.table(_hard_filters())
+    report.table(_memory(2_000 if quick else 1_000_000))
 
 
-def _start_up() -> None:
+def _start_up(runs: int) -> Table:
     def seconds(*arguments: str) -> float:
-        return best_of(lambda: subprocess.run(arguments, check=True, capture_output=True), 5)[0]
+        start = partial(subprocess.run, [sys.executable, *arguments], capture_output=True)
+        return best_of(partial(start, check=True), runs, time.perf_counter).least
 
-    nothing = seconds(sys.executable, "-c", "pass")
-    light = seconds(sys.executable, "-c", "import rangecast")
+    light = seconds("-c", "import rangecast") - seconds("-c", "pass")
+    usage = seconds("-m", "rangecast", "--help")
     rows = [
-        ["import rangecast", f"{light - nothing:.3f} s", "0.25 s"],
-        ["rangecast --help", f"{seconds(COMMAND, '--help'):.3f} s", "0.5 s"],
+        ["import rangecast, python itself taken off", light, expected(light, most=0.25)],
+        ["rangecast --help", usage, expected(usage, most=0.5)],
     ]
-    show("Start-up (python itself taken off the first)", ["what", "seconds", "at most"], rows)
+    return Table("Start-up", ["what", "seconds", "at most"], rows)
 
 
-def _filters(count: int) -> None:
+def _filters(count: int) -> Table:
     made = generate("market", subscriptions=count, events=1, seed=1)
     texts = made.tables["subscriptions"].column("filter").to_pylist()
-    space = _market_space()
-    Filter.parse("true", space)
-    seconds, _ = best_of(lambda: [Filter.parse(text, space) for text in texts], 1, process_time)
-    rows = [[f"{count:,}", f"{seconds:.1f} s", f"{seconds / count * 1e6:.0f} us", "200 us"]]
-    headings = ["filters", "all", "each", "each at most"]
-    show("Market filters to boxes, seconds of one core", headings, rows)
+    Filter.parse("true", made.space)
+    seconds = timed(lambda: [Filter.parse(text, made.space) for text in texts])[1]
+    each = seconds / count * 1e6
+    rows = [[f"{count:,}", seconds, each, expected(each, most=200)]]
+    headings = ["filters", "all, s", "each, us", "each at most"]
+    return Table("Market filters to boxes, seconds of one core", headings, rows)
 
 
 def _market_space() -> Space:
     return generate("market", subscriptions=1, events=1).space
 
 
-def _hard_filters() -> None:
+def _answer(text: str, space: Space) -> str:
+    try:
+        return f"{len(Filter.parse(text, space).boxes):,} boxes"
+    except FilterError:
+        return "refused"
+
+
+def _hard_filters() -> Table:
     space = _market_space()
     names = ["price", "pe", "risk"]
     pairs = [names[:2], names[1:]]
@@ -72,21 +84,14 @@ def _hard_filters() -> None:
     }
     rows = []
     for name, text in cases.items():
-        answers: list[str] = []
-
-        def attempt(text: str = text, answers: list[str] = answers) -> None:
-            try:
-                answers.append(f"{len(Filter.parse(text, space).boxes):,} boxes")
-            except FilterError:
-                answers.append("refused")
-
-        seconds, _ = best_of(attempt, 3, process_time)
-        rows.append([name, f"{len(text):,}", answers[0], f"{seconds * 1e3:.1f} ms", "50 ms"])
-    headings = ["filter", "characters", "answer", "time", "at most"]
-    show("Long filters, time of one core", headings, rows)
+        one = best_of(partial(_answer, text, space))
+        took = one.least * 1e3
+        rows.append([name, len(text), one.answer, took, expected(took, most=50)])
+    headings = ["filter", "characters", "answer", "ms", "at most"]
+    return Table("Long filters, time of one core", headings, rows)
 
 
-def _memory(events: int) -> None:
+def _memory(events: int) -> Table:
     rows = []
     peaks = []
     with tempfile.TemporaryDirectory() as name:
@@ -97,11 +102,26 @@ def _memory(events: int) -> None:
         for count in (events, 10 * events):
             _write_events(folder / "events.parquet", count)
             arguments = "match events.parquet subs.parquet --space space.toml -o out.parquet"
-            seconds, peak = peak_memory([COMMAND, *arguments.split()], folder)
+            seconds, peak = _peak_memory([*COMMAND, *arguments.split()], folder)
             peaks.append(peak)
-            rows.append([f"{count:,}", f"{seconds:.1f} s", f"{peak:.0f} MB"])
-    rows.append(["growth", "", f"{peaks[1] - peaks[0]:+.0f} MB (at most 200)"])
-    show("Memory of rangecast match", ["events", "time", "peak memory"], rows)
+            rows.append([f"{count:,}", seconds, peak, ""])
+    more = peaks[1] - peaks[0]
+    rows.append(["growth", "", more, expected(more, most=200)])
+    return Table("Memory of rangecast match", ["events", "seconds", "peak MB", "at most"], rows)
+
+
+def _peak_memory(arguments: list[str], folder: Path) -> tuple[float, float]:
+    """Run a command in a process of its own; return its seconds and its peak memory in MB."""
+    code = (
+        "import resource, subprocess, sys, time; began = time.perf_counter();"
+        "subprocess.run(sys.argv[1:], check=True);"
+        "print(time.perf_counter() - began,"
+        "resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)"
+    )
+    asked = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(asked, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    seconds, megabytes = done.stdout.split()[-2:]
+    return float(seconds), float(megabytes)
 
 
 def _write_events(path: Path, count: int) -> None:

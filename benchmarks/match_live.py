@@ -15,21 +15,38 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.contest import PEERS, DisagreementError, live_set
-from benchmarks.measure import Table, best_of
-from benchmarks.peers import finite
+from benchmarks.harness import DisagreementError, best_of, expected, timed
+from benchmarks.peers import MatchPeer, finite
 from rangecast.engine import Engine
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, I64
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
+from rangecast.report.markdown import Table
+from rangecast.workloads import Workload
 
 BATCH = 256
 MANY_ROWS = 1_000
 """Rows of one call: half leave, half come."""
 REBUILDS = 3
+EDITED = 100
+"""Subscriptions that leave a live set and come back before it is timed."""
+
+
+def live_set(boxes: Boxes, space: Space, *, edited: int = EDITED) -> Engine:
+    """Return a live set of these boxes from which some have left and come back.
+
+    An edited set renumbers rows and looks for dead ones; an untouched one needn't.
+    """
+    engine = Engine(space)
+    engine.subscribe_many(boxes)
+    if edited:
+        some = boxes.take(np.arange(min(edited, boxes.rows)))
+        engine.unsubscribe_many(some.ids.to_pylist())
+        engine.subscribe_many(some)
+    return engine
 
 
 def check(engine: Engine, truth: Boxes, points: F64, what: str) -> None:
@@ -41,72 +58,53 @@ def check(engine: Engine, truth: Boxes, points: F64, what: str) -> None:
             raise DisagreementError(f"{what}: the live set is wrong for event {event}")
 
 
-# ---- W5
+# ---- a set that is replaced bit by bit
+
+Edits = list[tuple[I64, Boxes]]
 
 
-def replaced(
-    name: str, boxes: Boxes, other: Boxes, space: Space, points: F64, peers: list[str]
-) -> list[list[str]]:
-    """Replace 1% of the set between batches; return a row for the live set and some peers."""
+def replaced(made: Workload, other: Boxes, peers: list[type[MatchPeer]]) -> list[list[object]]:
+    """Replace 1% of the set between batches; return a row for the live set and each peer."""
     rng = np.random.default_rng(5)
-    edits = []
+    edits: Edits = []
     for turn in range(10):
-        rows = rng.choice(boxes.rows, boxes.rows // 100, replace=False)
+        rows = rng.choice(made.boxes.rows, made.boxes.rows // 100, replace=False)
         edits.append((rows, other.take((rows + turn) % other.rows)))
-    ours = _replaced_live(boxes, space, points, edits)
-    theirs = {peer: _replaced_peer(peer, boxes, space, points, edits[:3]) for peer in peers}
-    least = min(match + edit for match, edit in theirs.values())
-    figures = theirs | {"Engine": ours}
-    return [
-        [
-            f"{name}: {who}",
-            f"{match * 1e6:,.1f}",
-            f"{edit * 1e6:,.1f}",
-            f"{least / (match + edit):,.1f}",
-        ]
-        for who, (match, edit) in figures.items()
-    ]
+    figures = {peer.name: _replaced_peer(peer, made, edits[:3]) for peer in peers}
+    least = min(map(sum, figures.values()))
+    figures["Engine"] = _replaced_live(made, edits)
+    return [[who, m * 1e6, e * 1e6, least / (m + e)] for who, (m, e) in figures.items()]
 
 
-Edits = list[tuple[np.ndarray, Boxes]]
-
-
-def _replaced_live(boxes: Boxes, space: Space, points: F64, edits: Edits) -> tuple[float, float]:
-    """Return seconds an event of matching, and of everything else, rebuilds included."""
-    engine = live_set(boxes, space)
+def _replaced_live(made: Workload, edits: Edits) -> tuple[float, float]:
+    """Return seconds per event of matching, and of everything else, rebuilds included."""
+    boxes, points = made.boxes, made.points
+    engine = live_set(boxes, made.space)
     engine.match_points(points)
     lo, hi = boxes.lo.copy(), boxes.hi.copy()
     began, matching = time.process_time(), 0.0
     for rows, new in edits:
         engine.unsubscribe_many(rows.tolist())
         engine.subscribe_many(Boxes.of(new.lo, new.hi, ids=pa.array(rows)))
-        start = time.thread_time()
-        engine.match_points(points)
-        matching += time.thread_time() - start
+        matching += timed(lambda: engine.match_points(points), time.thread_time)[1]
     engine.wait()
     every = time.process_time() - began
     for rows, new in edits:
         lo[rows], hi[rows] = new.lo, new.hi
-    check(engine, Boxes.of(lo, hi, ids=boxes.ids), points[:8], "W5")
+    check(engine, Boxes.of(lo, hi, ids=boxes.ids), points[:8], "replaced")
     events = len(edits) * len(points)
     return matching / events, (every - matching) / events
 
 
-def _replaced_peer(
-    name: str, boxes: Boxes, space: Space, points: F64, edits: Edits
-) -> tuple[float, float]:
-    peer = next(one for one in PEERS if one.name == name)(*finite(boxes, space))
-    began = peer.clock()
-    peer.match(points[:20])
-    some = points[: 20 * max(1, int(0.3 / (peer.clock() - began)))]
+def _replaced_peer(kind: type[MatchPeer], made: Workload, edits: Edits) -> tuple[float, float]:
+    peer, points = kind(*finite(made.boxes, made.space)), made.points
+    took = timed(lambda: peer.match(points[:20]), peer.clock)[1]
+    some = points[: 20 * max(1, int(0.3 / took))]
     matching = editing = 0.0
     for rows, new in edits:
-        start = peer.clock()
-        peer.replace(rows, *finite(new, space))
-        editing += peer.clock() - start
-        start = peer.clock()
-        peer.match(some)
-        matching += peer.clock() - start
+        bounds = finite(new, made.space)
+        editing += timed(lambda: peer.replace(rows, *bounds), peer.clock)[1]  # noqa: B023
+        matching += timed(lambda: peer.match(some), peer.clock)[1]
     peer.close()
     return matching / len(edits) / len(some), editing / len(edits) / len(points)
 
@@ -146,19 +144,21 @@ class _Updates:
         return Boxes.of(lo, hi, ids=pa.array(np.arange(count, count + len(lo))))
 
 
-def updates(boxes: Boxes, fresh: Boxes, space: Space, points: F64) -> Iterator[Table]:
-    """Yield tables of updates a second and of matching during a rebuild."""
+def updates(
+    boxes: Boxes, fresh: Boxes, space: Space, points: F64, seconds: float
+) -> Iterator[Table]:
+    """Yield tables of updates a second and of matching during a rebuild, `seconds` per state."""
     engine = Engine(space)
     engine.subscribe_many(boxes)
     prepared = _Updates(boxes, fresh, 8 * max(1, boxes.rows // MANY_ROWS))
     many = _many(engine, prepared)
     check(engine, prepared.truth(), points[:4], "updates by many")
-    latencies = _latencies(engine, prepared, points)
+    latencies = _latencies(engine, prepared, points, seconds)
     check(engine, prepared.truth(), points[:4], "updates beside matching")
     single = _one_by_one(engine, fresh, space)
     rows = [
-        ["subscribe_many, unsubscribe_many", *many, "100,000"],
-        ["subscribe, unsubscribe", *single, "20,000"],
+        ["subscribe_many, unsubscribe_many", *many, expected(many[2], least=100_000)],
+        ["subscribe, unsubscribe", *single, expected(single[2], least=20_000)],
     ]
     headings = ["calls", "updates", "rebuilds inside", "a second of the wall"]
     headings += ["of the writing thread", "expected"]
@@ -166,7 +166,7 @@ def updates(boxes: Boxes, fresh: Boxes, space: Space, points: F64) -> Iterator[T
     yield latencies
 
 
-def _many(engine: Engine, prepared: _Updates) -> list[str]:
+def _many(engine: Engine, prepared: _Updates) -> tuple[int, int, float, float]:
     began, busy = time.perf_counter(), time.thread_time()
     first = engine.rebuilds
     while engine.rebuilds < first + REBUILDS and prepared.done < len(prepared.pieces) * 3 // 4:
@@ -175,10 +175,10 @@ def _many(engine: Engine, prepared: _Updates) -> list[str]:
     count = prepared.done * MANY_ROWS
     rebuilds = engine.rebuilds - first
     engine.wait()
-    return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
+    return count, rebuilds, count / took, count / busy
 
 
-def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> list[str]:
+def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> tuple[int, int, float, float]:
     count = min(5_000, fresh.rows)
     filters = [Filter.from_boxes(space, fresh.lo[row], fresh.hi[row]) for row in range(count)]
     first = engine.rebuilds
@@ -192,23 +192,23 @@ def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> list[str]:
     rebuilds = engine.rebuilds - first
     engine.wait()
     count *= 2
-    return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
+    return count, rebuilds, count / took, count / busy
 
 
-def _latencies(engine: Engine, prepared: _Updates, points: F64) -> Table:
+def _latencies(engine: Engine, prepared: _Updates, points: F64, seconds: float) -> Table:
     """Time batches by the wall: on a set just rebuilt, on a loose one, and during a rebuild."""
     batches = [points[i : i + BATCH] for i in range(0, len(points) - BATCH + 1, BATCH)]
     batches = batches or [points]
     turn = itertools.cycle(batches)
 
-    def timed(until: Callable[[], bool]) -> Iterator[float]:
+    def timings(until: Callable[[], bool]) -> Iterator[float]:
         while not until():
             batch = next(turn)
             began = time.perf_counter()
             engine.match_points(batch)
             yield time.perf_counter() - began
 
-    def after(seconds: float) -> Callable[[], bool]:
+    def over() -> Callable[[], bool]:
         end = time.perf_counter() + seconds
         return lambda: time.perf_counter() > end
 
@@ -217,25 +217,25 @@ def _latencies(engine: Engine, prepared: _Updates, points: F64) -> Table:
     during: list[float] = []
     for _ in range(REBUILDS):
         engine.wait()
-        fresh += timed(after(1.0))
+        fresh += timings(over())
         for _ in range(len(engine) // 5 // MANY_ROWS):
             prepared.one(engine)
         if not _rebuilding():
-            loose += timed(after(1.0))
+            loose += timings(over())
         while not _rebuilding() and prepared.done < len(prepared.pieces):
             prepared.one(engine)
-        during += timed(lambda: not _rebuilding())
+        during += timings(lambda: not _rebuilding())
     engine.wait()
     usual = _p99(fresh)
-    rows = [
-        [what, f"{len(some):,}", f"{_p99(some) * 1e3:.2f} ms", f"{_p99(some) / usual:.2f}", most]
-        for what, some, most in (
-            ("just rebuilt", fresh, ""),
-            ("a fifth of the set new or gone", loose, ""),
-            ("during a rebuild", during, "3"),
-        )
-    ]
-    headings = ["state", "batches", "p99", "times that of the first", "at most"]
+    rows = []
+    for what, some, most in (
+        ("just rebuilt", fresh, None),
+        ("a fifth of the set new or gone", loose, None),
+        ("during a rebuild", during, 3.0),
+    ):
+        times = _p99(some) / usual
+        rows.append([what, len(some), _p99(some) * 1e3, times, expected(times, most=most)])
+    headings = ["state", "batches", "p99, ms", "times that of the first", "at most"]
     return Table(f"Batches of {BATCH} events, by the wall", headings, rows)
 
 
@@ -278,12 +278,12 @@ def first_match(*, quick: bool) -> Table:
         run(index)
         warm = [run(index) for _ in range(1 if quick else 3)]
         wall, core = (min(figures) for figures in zip(*warm, strict=True))
-        rows.append([index, f"{wall:.2f} s", "1.5 s", f"{core:.2f} s", ""])
+        rows.append([index, wall, expected(wall, most=1.5), core, None])
     if not quick:
         with tempfile.TemporaryDirectory() as folder:
-            rows[0][-1] = f"{run('auto', folder)[0]:.1f} s"
+            rows[0][-1] = run("auto", folder)[0]
     headings = ["index", "warm kernel cache", "at most", "of a core", "cold"]
-    return Table("First match after the start of a process", headings, rows)
+    return Table("Seconds from the start of a process to its first match", headings, rows)
 
 
 def _children() -> float:
@@ -301,7 +301,7 @@ def ids_written(ids: int) -> dict[str, float]:
     rows = target.reshape(-1, len(source))
 
     def seconds(work: Callable[[], object]) -> float:
-        return best_of(work, 5, time.process_time)[0]
+        return best_of(work, 5).least
 
     return {
         "copied from cache into memory used before": target.size

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own for one benchmark, and the peer that asks it.
+"""A PostgreSQL server of our own for one benchmark, and the peers that ask it.
 
 The server's files lie in a temporary folder, it listens on a socket in there and nowhere else, and
 it goes away with the folder. PostgreSQL doesn't run as root: started by root, it runs as the user
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Peer
+from benchmarks.peers import MatchPeer, Peer, RankPeer
 from rangecast.kernels.arrays import F64, AnyArray
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
@@ -159,7 +159,7 @@ class Session:
         assert self.psql.stdout is not None
         self.psql.stdin.write("".join(f"{one};\n" for one in commands) + "\\echo done\n")
         self.psql.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self.psql.stdout:
             if line == "done\n":
                 return lines
@@ -177,7 +177,55 @@ def server() -> Server:
     return Server()
 
 
-class Postgres(Peer):
+class OnPostgres(Peer):
+    """A connection of its own, a file to hand over numbers, and the clock of both processes."""
+
+    def __init__(self, lo: F64, hi: F64):
+        super().__init__(lo, hi)
+        folder = server().folder
+        self.session = server().session()
+        self.file, self.answer = (folder / f"{id(self)}.{kind}" for kind in ("copy", "answer"))
+        self.backend = int(self.session.run("select pg_backend_pid()")[0])
+        self.session.run("set client_min_messages = error")
+        self.columns = ", ".join(
+            f"{name}{j} float8" for name in ("lo", "hi") for j in range(lo.shape[1])
+        )
+        self._write(np.hstack([lo, hi]), np.arange(len(lo)))
+
+    @classmethod
+    def missing(cls) -> str | None:
+        try:
+            server()
+        except Unavailable as error:
+            return str(error)
+        return None
+
+    def _write(self, values: F64, ids: AnyArray) -> None:
+        """Write a file of COPY's binary format: an id and some numbers per row."""
+        fields = 1 + values.shape[1]
+        kinds = [("fields", ">i2"), ("size", ">i4"), ("id", ">i4")]
+        kinds += [p for j in range(fields - 1) for p in ((f"size{j}", ">i4"), (f"x{j}", ">f8"))]
+        records = np.empty(len(values), dtype=kinds)
+        records["fields"], records["size"], records["id"] = fields, 4, ids
+        for j in range(fields - 1):
+            records[f"size{j}"], records[f"x{j}"] = 8, values[:, j]
+        self.file.write_bytes(_HEADER + records.tobytes() + _TRAILER)
+
+    def clock(self) -> float:
+        """Count the seconds of the server's process too; where nothing tells them, the wall's."""
+        try:
+            used = Path(f"/proc/{self.backend}/schedstat").read_text(encoding="ascii")
+        except OSError:
+            return time.perf_counter()
+        return time.process_time() + int(used.split()[0]) / 1e9
+
+    def close(self) -> None:
+        self.session.close()
+        self.file.unlink(missing_ok=True)
+        self.answer.unlink(missing_ok=True)
+
+
+class PostgresMatch(OnPostgres, MatchPeer):
     """PostgreSQL with a GiST index: on box in the plane, on cube beyond.
 
     The type box compares with a tolerance, so its candidates are checked once more.
@@ -187,8 +235,6 @@ class Postgres(Peer):
 
     def __init__(self, lo: F64, hi: F64):
         super().__init__(lo, hi)
-        self.server = server()
-        self.session = self.server.session()
         axes = range(lo.shape[1])
         x, low, high = (", ".join(f"{name}{j}" for j in axes) for name in ("x", "lo", "hi"))
         self.plane = lo.shape[1] == 2
@@ -197,14 +243,8 @@ class Postgres(Peer):
         extra = ", lo0, lo1, hi0, hi1" if self.plane else ""
         chosen = f"select id, {box} as box{extra} from given"
         self._put = f"insert into boxes {chosen}"
-        columns = ", ".join(f"{name}{j} float8" for name in ("lo", "hi") for j in axes)
-        self.file = self.server.folder / f"{id(self)}.copy"
-        self.answer = self.server.folder / f"{id(self)}.answer"
-        self._write(np.hstack([lo, hi]), np.arange(len(lo)))
-        self.backend = int(self.session.run("select pg_backend_pid()")[0])
         self.session.run(
-            "set client_min_messages = error",
-            f"create temp table given (id int4, {columns})",
+            f"create temp table given (id int4, {self.columns})",
             f"copy given from '{self.file}' (format binary)",
             f"create temp table boxes as {chosen}",
             "create index on boxes using gist (box)",
@@ -218,17 +258,6 @@ class Postgres(Peer):
         self._join = f"select e.id, b.id from events e join boxes b on {held}"
         one = re.sub(r"\bx(\d+)", lambda found: f"${int(found[1]) + 1}::float8", held)
         self.session.run(f"prepare one as select id from boxes where {one}")
-
-    def _write(self, values: F64, ids: AnyArray) -> None:
-        """Write a file of COPY's binary format: an id and some numbers a row."""
-        fields = 1 + values.shape[1]
-        kinds = [("fields", ">i2"), ("size", ">i4"), ("id", ">i4")]
-        kinds += [p for j in range(fields - 1) for p in ((f"size{j}", ">i4"), (f"x{j}", ">f8"))]
-        records = np.empty(len(values), dtype=kinds)
-        records["fields"], records["size"], records["id"] = fields, 4, ids
-        for j in range(fields - 1):
-            records[f"size{j}"], records[f"x{j}"] = 8, values[:, j]
-        self.file.write_bytes(_HEADER + records.tobytes() + _TRAILER)
 
     def match(self, points: F64) -> Any:
         self._write(points, np.arange(len(points)))
@@ -261,15 +290,28 @@ class Postgres(Peer):
             self._put,
         )
 
-    def clock(self) -> float:
-        """Count the seconds of the server's process too; where nothing tells them, the wall's."""
-        try:
-            used = Path(f"/proc/{self.backend}/schedstat").read_text(encoding="ascii")
-        except OSError:
-            return time.perf_counter()
-        return time.process_time() + int(used.split()[0]) / 1e9
 
-    def close(self) -> None:
-        self.session.close()
-        self.file.unlink(missing_ok=True)
-        self.answer.unlink(missing_ok=True)
+class PostgresRank(OnPostgres, RankPeer):
+    """PostgreSQL: a scan of the key's index, which stops at the limit."""
+
+    name = "PostgreSQL, order by and limit"
+
+    def __init__(self, lo: F64, hi: F64):
+        super().__init__(lo, hi)
+        held = " and ".join(
+            f"lo{j} <= ${j + 1}::float8 and hi{j} >= ${j + 1}::float8" for j in range(lo.shape[1])
+        )
+        limit = f"${lo.shape[1] + 1}::int8"
+        self.session.run(
+            f"create temp table boxes (rank int4, {self.columns})",
+            f"copy boxes from '{self.file}' (format binary)",
+            "create index on boxes (rank)",
+            "analyze boxes",
+            "set enable_sort = off",
+            "set enable_seqscan = off",
+            f"prepare one as select rank from boxes where {held} order by rank limit {limit}",
+        )
+
+    def best_one(self, point: F64, k: int) -> AnyArray:
+        given = ", ".join([*map(repr, point.tolist()), str(k)])
+        return np.array(self.session.run(f"execute one({given})"), np.int64)

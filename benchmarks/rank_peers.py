@@ -1,52 +1,25 @@
-"""What one would rank with instead: one small class a peer, each given its best chance.
-
-A peer is built from boxes with finite bounds that lie best first, so a box's number is its rank:
-those that can stop early scan in this order; those that can't find all that match and keep the
-lowest numbers. `best` takes all events and gives back the ranks of each; only that is timed.
-"""
+"""What one would rank with instead: one small class per peer, each given its best chance."""
 
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.postgres import Postgres, server
+from benchmarks.peers import RankPeer, in_duckdb
+from benchmarks.postgres import PostgresRank
 from rangecast.kernels.arrays import F64, AnyArray
 
 
-class RankPeer:
-    """What every peer does."""
-
-    name: ClassVar[str]
-    package: ClassVar[str | None] = None
-    dimensions: ClassVar[Sequence[int]] = range(1, 101)
-    most: ClassVar[int] = 1 << 62
-    """Boxes beyond which it takes too long to build."""
+class NumpyPeer(RankPeer):
+    """Has each attribute in one piece."""
 
     def __init__(self, lo: F64, hi: F64):
+        super().__init__(lo, hi)
         self.low, self.high = np.ascontiguousarray(lo.T), np.ascontiguousarray(hi.T)
 
-    def best_one(self, point: F64, k: int) -> AnyArray:
-        """Return the ranks of the k best of one event."""
-        raise NotImplementedError
 
-    def best(self, points: F64, k: int) -> list[AnyArray]:
-        """Return the ranks of the k best of each event."""
-        return [self.best_one(point, k) for point in points]
-
-    def clock(self) -> float:
-        """Return the seconds of a core that it has used so far."""
-        return time.process_time()
-
-    def close(self) -> None:
-        """Give back what isn't memory."""
-
-
-class NumpyOne(RankPeer):
+class NumpyOne(NumpyPeer):
     """Event by event, in pieces that double, until there are k. Few attributes pass a piece on."""
 
     name = "NumPy, early stop"
@@ -77,7 +50,7 @@ class NumpyLarger(NumpyOne):
     first = 16_384
 
 
-class NumpyBatch(RankPeer):
+class NumpyBatch(NumpyPeer):
     """32 events at a time against a piece of boxes; those that have k leave."""
 
     name = "NumPy, early stop, batches"
@@ -143,7 +116,6 @@ class Intervals(RankPeer):
     name = "intervaltree"
     package = "intervaltree"
     dimensions = (1,)
-    most = 20_000
 
     def __init__(self, lo: F64, hi: F64):
         from intervaltree import Interval, IntervalTree
@@ -194,16 +166,9 @@ class Duckdb(RankPeer):
     package = "duckdb"
 
     def __init__(self, lo: F64, hi: F64):
-        import duckdb
-        import pyarrow as pa
-
         super().__init__(lo, hi)
         axes = range(lo.shape[1])
-        columns = {"rank": np.arange(len(lo), dtype=np.int32)}
-        columns |= {f"lo{j}": lo[:, j] for j in axes} | {f"hi{j}": hi[:, j] for j in axes}
-        self.database = duckdb.connect(config={"threads": 1})
-        self.database.register("given", pa.table(columns))
-        self.database.execute("create table boxes as select * from given order by rank")
+        self.database = in_duckdb(lo, hi, "rank")
         here = " and ".join(f"lo{j} <= ${j + 1} and hi{j} >= ${j + 1}" for j in axes)
         self._one = f"select rank from boxes where {here} order by rank limit "
 
@@ -215,48 +180,6 @@ class Duckdb(RankPeer):
         self.database.close()
 
 
-class PostgresRanked(RankPeer):
-    """PostgreSQL: a scan of the key's index, which stops at the limit."""
-
-    name = "PostgreSQL, order by and limit"
-
-    def __init__(self, lo: F64, hi: F64):
-        super().__init__(lo, hi)
-        self.peer = Postgres.__new__(Postgres)
-        self.peer.server = server()
-        self.peer.session = self.peer.server.session()
-        self.peer.file = self.peer.server.folder / f"{id(self)}.copy"
-        self.peer.answer = self.peer.server.folder / f"{id(self)}.answer"
-        axes = range(lo.shape[1])
-        self.peer._write(np.hstack([lo, hi]), np.arange(len(lo)))
-        self.peer.backend = int(self.peer.session.run("select pg_backend_pid()")[0])
-        columns = ", ".join(f"{name}{j} float8" for name in ("lo", "hi") for j in axes)
-        held = " and ".join(
-            f"lo{j} <= ${j + 1}::float8 and hi{j} >= ${j + 1}::float8" for j in axes
-        )
-        limit = f"${lo.shape[1] + 1}::int8"
-        self.peer.session.run(
-            "set client_min_messages = error",
-            f"create temp table boxes (rank int4, {columns})",
-            f"copy boxes from '{self.peer.file}' (format binary)",
-            "create index on boxes (rank)",
-            "analyze boxes",
-            "set enable_sort = off",
-            "set enable_seqscan = off",
-            f"prepare one as select rank from boxes where {held} order by rank limit {limit}",
-        )
-
-    def best_one(self, point: F64, k: int) -> AnyArray:
-        given = ", ".join([*map(repr, point.tolist()), str(k)])
-        return np.array(self.peer.session.run(f"execute one({given})"), np.int64)
-
-    def clock(self) -> float:
-        return self.peer.clock()
-
-    def close(self) -> None:
-        self.peer.close()
-
-
 PEERS: tuple[type[RankPeer], ...] = (
     NumpyOne,
     NumpyLarger,
@@ -265,5 +188,5 @@ PEERS: tuple[type[RankPeer], ...] = (
     Intervals,
     Sqlite,
     Duckdb,
-    PostgresRanked,
+    PostgresRank,
 )

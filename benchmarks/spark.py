@@ -21,21 +21,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.measure import Table, show
-from benchmarks.page import machine, markdown, write
+from benchmarks.frame import Report, console
+from benchmarks.harness import DisagreementError, best_of
 from rangecast.match.choose import build, choose
 from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
+from rangecast.report.markdown import Table
 
 MATCHES = 20
 """Subscriptions that hold an event, about."""
-_PAGE = Path("docs/benchmarks/spark.md")
 _LIMIT = 1000
 """MB of addresses that a worker may take where memory is short; 490 are taken by the start."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 Answer = tuple[int, int | None]
 """How many pairs, and a sum over them if there is one."""
+
+ABOUT = """
+Every row answers the same question on the same Parquet files in the same run; the answers (how many
+pairs, and a sum over them) were compared, but for the rows that were timed on some of the events
+and scaled up. CPU is of the driver, the JVM and all Python workers together. Seconds mean little
+elsewhere; what to look at are the ratios.
+"""
 
 
 class Data(NamedTuple):
@@ -59,23 +66,25 @@ class Run(NamedTuple):
     answer: Answer | None
 
 
-def run(*, quick: bool) -> None:
-    """Print all tables of this suite, and write the page unless it is a quick look."""
+def run(report: Report, *, quick: bool) -> None:
+    """Match in two and in four dimensions; then with workers that may take little memory."""
     from rangecast.spark import start
 
-    subscriptions, events = (2_000, 20_000) if quick else (100_000, 1_000_000)
+    report.begin("Matching on Spark", ABOUT, "pyspark", "pyarrow", "duckdb")
     session = start(app="benchmark")
-    tables = []
+    compare(report, session, quick=quick)
+    session.stop()
+    report.table(_limited(2_000 if quick else 6_000_000))
+
+
+def compare(report: Report, session: Any, *, quick: bool) -> None:
+    """Let everybody match the same files, in two and in four dimensions."""
+    subscriptions, events = (200, 2_000) if quick else (100_000, 1_000_000)
     with tempfile.TemporaryDirectory() as folder:
         for dimensions in (2, 4):
             data = _make(Path(folder) / str(dimensions), dimensions, subscriptions, events)
-            tables += _contest(session, data, quick)
-            if not quick:
-                _write(tables)
-    session.stop()
-    tables.append(_limited(400_000 if quick else 6_000_000))
-    if not quick:
-        _write(tables)
+            _contest(report, session, data, quick)
+            report.write()  # so that a run of hours loses nothing
 
 
 def _make(folder: Path, dimensions: int, subscriptions: int, events: int) -> Data:
@@ -98,7 +107,7 @@ def _make(folder: Path, dimensions: int, subscriptions: int, events: int) -> Dat
     return Data(dimensions, boxes, points, space, *files)
 
 
-def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
+def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
     from rangecast.spark import match, prepare
 
     events = session.read.parquet(data.events)
@@ -110,7 +119,7 @@ def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
         return _summed(match(events, prepared, data.space))
 
     def arrays() -> Answer:
-        rows = match(events, prepared, data.space, output="arrays")
+        rows: Any = match(events, prepared, data.space, output="arrays")
         return int(rows.selectExpr("sum(size(subscriptions))").first()[0]), None
 
     def with_build() -> Answer:
@@ -119,7 +128,7 @@ def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
     def partitioned() -> Answer:
         return _summed(match(events, subscriptions, data.space, plan="partitioned"))
 
-    some = 500 if quick else 2_000
+    some = 50 if quick else 2_000
     few = events.limit(some).cache()
     few.count()
     more = count if data.dimensions == 2 else count // 20
@@ -147,11 +156,9 @@ def _contest(session: Any, data: Data, quick: bool) -> list[Table]:
     assert right is not None
     for one in [*ours, *theirs]:
         if one.answer is not None and one.answer not in (right, (right[0], None)):
-            raise AssertionError(f"{one.name}: {one.answer}, expected {right}")
-    tables = [_beside(data, ours, theirs), _parts(session, data, events, ours)]
-    for table in tables:
-        show(*table)
-    return tables
+            raise DisagreementError(f"{one.name}: {one.answer}, expected {right}")
+    report.table(_beside(data, ours, theirs))
+    report.table(_parts(session, data, events, ours))
 
 
 def _summed(pairs: Any) -> Answer:
@@ -182,65 +189,59 @@ def _bins(data: Data) -> int:
     return max(2, int(1 / lengths))
 
 
+def _binned_query(data: Data, events: str, subscriptions: str, numbers: str) -> str:
+    """Cut two attributes into cells, give each box all its cells, join on them and check.
+
+    `numbers` is how the engine makes a row of each number from `lo` to `hi`.
+    """
+    n = _bins(data)
+    cell = [f"cast(floor(a{axis} * {n}) as int)" for axis in (0, 1)]
+    x, y = (
+        numbers.format(*(each.replace(f"a{axis}", f"a{axis}_{end}") for end in ("lo", "hi")))
+        for axis, each in enumerate(cell)
+    )
+    return f"""
+        with boxes as (select *, {x} x from {subscriptions}),
+        cells as (select *, {y} y from boxes),
+        points as (select *, {cell[0]} x, {cell[1]} y from {events})
+        select count(*), sum(31 * p.id + c.id)
+        from points p join cells c on p.x = c.x and p.y = c.y and {_inside(data, "p", "c")}
+        """
+
+
 def _binned(session: Any, data: Data, events: int) -> Answer:
-    """Cut two attributes into cells, give each box all its cells, join on them and check."""
     given = session.read.parquet(data.events)
     if events < len(data.points):  # a limit alone would leave one task for all
         given = given.limit(events).repartition(session.sparkContext.defaultParallelism)
     given.createOrReplaceTempView("e")
     session.read.parquet(data.subscriptions).createOrReplaceTempView("s")
-    n = _bins(data)
-    row = session.sql(
-        f"""
-        with boxes as (
-          select *, explode(sequence(floor(a0_lo * {n}), floor(a0_hi * {n}))) x
-          from s),
-        cells as (
-          select *, explode(sequence(floor(a1_lo * {n}), floor(a1_hi * {n}))) y
-          from boxes),
-        points as (
-          select *, floor(a0 * {n}) x, floor(a1 * {n}) y from e)
-        select count(*), sum(31 * p.id + c.id)
-        from points p join cells c on p.x = c.x and p.y = c.y and {_inside(data, "p", "c")}
-        """
-    ).first()
+    row = session.sql(_binned_query(data, "e", "s", "explode(sequence({}, {}))")).first()
+    return int(row[0]), int(row[1] or 0)
+
+
+def _duckdb(query: str) -> Answer:
+    import duckdb
+
+    row = duckdb.execute(query).fetchall()[0]
     return int(row[0]), int(row[1] or 0)
 
 
 def _duckdb_binned(data: Data) -> Answer:
-    import duckdb
-
-    n = _bins(data)
-    row = duckdb.sql(
-        f"""
-        with boxes as (
-          select *, unnest(range(floor(a0_lo * {n})::int, floor(a0_hi * {n})::int + 1)) x
-          from '{data.subscriptions}'),
-        cells as (
-          select *, unnest(range(floor(a1_lo * {n})::int, floor(a1_hi * {n})::int + 1)) y
-          from boxes),
-        points as (
-          select *, floor(a0 * {n})::int x, floor(a1 * {n})::int y from '{data.events}')
-        select count(*), sum(31 * p.id + c.id)
-        from points p join cells c on p.x = c.x and p.y = c.y and {_inside(data, "p", "c")}
-        """
-    ).fetchall()[0]
-    return int(row[0]), int(row[1])
+    files = f"'{data.events}'", f"'{data.subscriptions}'"
+    return _duckdb(_binned_query(data, *files, "unnest(range({}, {} + 1))"))
 
 
 def _duckdb_inequality(session: Any, data: Data, count: int) -> Run:
     """Join on the ranges: timed on a few events first, and on as many as some seconds allow."""
-    import duckdb
 
     def on(some: int) -> Answer:
-        row = duckdb.sql(
+        return _duckdb(
             f"""
             with e as (select * from '{data.events}' limit {some})
             select count(*), sum(31 * e.id + s.id) from e join '{data.subscriptions}' s
             on {_inside(data, "e", "s")}
             """
-        ).fetchall()[0]
-        return int(row[0]), int(row[1] or 0)
+        )
 
     some = min(count, 5_000)
     once = _timed(session, "DuckDB, its own join", lambda: on(some))
@@ -256,7 +257,7 @@ def _timed(session: Any, name: str, work: Callable[[], Answer], runs: int = 1) -
         wall, cpu = time.perf_counter(), _cpu(session)
         answer = work()
         taken.append((time.perf_counter() - wall, _cpu(session) - cpu))
-    print(f"  {name}: {min(taken)[0]:.1f} s", file=sys.stderr)
+    console.print(f"  {name}: {min(taken)[0]:.1f} s", style="dim", markup=False)
     return Run(name, *min(taken), "", answer)
 
 
@@ -287,14 +288,7 @@ def _tree(process: int) -> float:
 def _beside(data: Data, ours: list[Run], theirs: list[Run]) -> Table:
     first = ours[0]
     rows = [
-        [
-            one.name,
-            f"{one.wall:,.1f}",
-            f"{one.cpu:,.1f}",
-            f"{one.wall / first.wall:,.1f}",
-            f"{one.cpu / first.cpu:,.1f}",
-            one.note,
-        ]
+        [one.name, one.wall, one.cpu, one.wall / first.wall, one.cpu / first.cpu, one.note]
         for one in [*ours, *theirs]
     ]
     title = (
@@ -310,11 +304,9 @@ def _parts(session: Any, data: Data, events: Any, ours: list[Run]) -> Table:
     index = build(data.boxes, choose(data.boxes).name)
     index.match(data.points[:1000])
 
-    def kernel() -> float:
-        began = time.process_time()
+    def kernel() -> None:
         for place in range(0, len(data.points), 32768):
             index.match(data.points[place : place + 32768])
-        return time.process_time() - began
 
     def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -323,15 +315,15 @@ def _parts(session: Any, data: Data, events: Any, ours: list[Run]) -> Table:
         same = events.mapInArrow(unchanged, events.schema)
         return int(same.selectExpr("sum(id)").first()[0]), None
 
-    alone = min(kernel() for _ in range(3))
-    passed = _timed(session, "pass-through", through, runs=3)
-    base = alone + passed.cpu
-    rows = [
-        ["the kernel alone, one core", f"{alone:.2f}", ""],
-        ["events through mapInArrow and back, nothing done", f"{passed.cpu:.2f}", ""],
-        ["both", f"{base:.2f}", "1.00"],
+    alone = best_of(kernel).least
+    passed = _timed(session, "pass-through", through, runs=3).cpu
+    base = alone + passed
+    rows: list[list[object]] = [
+        ["the kernel alone, one core", alone, None],
+        ["events through mapInArrow and back, nothing done", passed, None],
+        ["both", base, 1.0],
     ]
-    rows += [[one.name, f"{one.cpu:.2f}", f"{one.cpu / base:.2f}"] for one in ours]
+    rows += [[one.name, one.cpu, one.cpu / base] for one in ours]
     return Table(f"{data.dimensions}-d: where the CPU goes", ["", "CPU s", "times both"], rows)
 
 
@@ -347,9 +339,7 @@ def _limited(subscriptions: int) -> Table:
         f"{subscriptions:,} subscriptions on 4 attributes, workers limited to {_LIMIT} MB of "
         "addresses each"
     )
-    table = Table(title, ["plan", "outcome"], rows)
-    show(*table)
-    return table
+    return Table(title, ["plan", "outcome"], rows)
 
 
 def limited(plan: str, subscriptions: int) -> None:
@@ -377,21 +367,3 @@ def limited(plan: str, subscriptions: int) -> None:
         known = "MemoryError" in text or "Cannot allocate memory" in text or "ENOMEM" in text
         print("out of memory" if known else f"failed: {text[:300]}")
     session.stop()
-
-
-def _write(tables: list[Table]) -> None:
-    lines = [
-        "# Matching on Spark",
-        "",
-        "Made by `python -m benchmarks spark`. Every row answers the same question on the same",
-        "Parquet files in the same run; the answers (how many pairs, and a sum over them) were",
-        "compared, but for the rows that were timed on some of the events and scaled up. CPU is of",
-        "the driver, the JVM and all Python workers together. Seconds mean little elsewhere; what",
-        "to look at are the ratios.",
-        "",
-        machine(("pyspark", "numpy", "numba", "pyarrow", "duckdb")),
-        "",
-    ]
-    for table in tables:
-        lines += markdown(table)
-    write(_PAGE, lines)

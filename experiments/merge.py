@@ -1,37 +1,48 @@
 """Section 7 of paper 004 (MICS): figures 7 to 12 and tables 1 to 3, ours beside the paper's.
 
-    python -m experiments.merge            some minutes: up to 60,000 subscriptions
-    python -m experiments.merge --full     the paper's sizes, up to 150,000
-
-Writes docs/experiments/merge.md and merge.png. The figures are pictures without numbers in the
-text that we have, so beside each stands what the paper says of it. Times are of one core; those of
-the paper are of 2008. 256 values per attribute; workloads/equal_boxes.py says what else is open.
+The figures are pictures without numbers in the text that we have, so beside each stands what the
+paper says of it; what we make of ours is in docs/experiments/README.md. Times are of one core;
+those of the paper are of 2008. workloads/equal_boxes.py says what is open about the data.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import linear
-from rangecast.kernels.arrays import F64
+from benchmarks import merge_peers
+from benchmarks.frame import Report
+from benchmarks.harness import best_of, race
 from rangecast.merge import Cells, Summary
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, range_sets
 from rangecast.model.boxes import Boxes
-from rangecast.model.space import Space
+from rangecast.report.markdown import Table
 from rangecast.report.plots import COLOURS, figure
-from rangecast.workloads import generate
+from rangecast.workloads import Workload, generate
 
-FOLDER = Path(__file__).parents[1] / "docs" / "experiments"
-QUICK, FULL = (5_000, 20_000, 60_000), (20_000, 60_000, 100_000, 150_000)
-DIMENSIONS, SIZES = (2, 3, 4), (2, 4, 8, 16)
+
+class Size(NamedTuple):
+    """How much to run."""
+
+    subscriptions: tuple[int, ...]
+    new: int
+    """Subscriptions that come on top of these."""
+    publications: int
+
+
+SIZES = {
+    "quick": Size((200, 400), 50, 500),
+    "usual": Size((5_000, 20_000, 60_000), 1_000, 10_000),
+    "full": Size((20_000, 60_000, 100_000, 150_000), 1_000, 10_000),
+}
+SEED = 4
+DIMENSIONS, WIDTHS = (2, 3, 4), (2, 4, 8, 16)
 DISTRIBUTIONS = ("zipf", "uniform")
 EXACT = 1 << 14
 """Ranges of a subscription, where the paper sets no bound."""
@@ -48,277 +59,266 @@ TABLE_3 = {20_000: (64, 1), 60_000: (232, 1), 100_000: (414, 1), 150_000: (600, 
 _COLOURED = ("zipf", "2", "3", "4", "uniform", "8", "covering")
 """What a line is drawn by: its number, or the last word of its label."""
 
-Lines = dict[str, tuple[list[int], list[float]]]
-"""Label -> x, y."""
+Lines = dict[str, list[float]]
+"""Label -> values, one for each number of subscriptions."""
 
 
-class Page:
-    """Collects text, tables and panels."""
+Panel = tuple[str, str, Lines]
+"""Title, y axis, lines."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.panels: list[tuple[str, str, Lines]] = []
 
-    def section(self, title: str, says: str) -> None:
-        print(f"\n{title}")
-        self.lines += [f"## {title}", "", says, ""]
+class Run:
+    """One run: its page, its sizes, its seed, and the panels of its picture."""
 
-    def table(self, heads: Sequence[str], rows: Iterable[Iterable[Any]], note: str = "") -> None:
-        texts = [[str(cell) for cell in row] for row in rows]
-        for row in texts:
-            print("  " + "  ".join(row))
-        self.lines.append("| " + " | ".join(heads) + " |")
-        self.lines.append("| --- |" + " ---: |" * (len(heads) - 1))
-        self.lines += ["| " + " | ".join(row) + " |" for row in texts]
-        self.lines += ["", *([note, ""] if note else [])]
+    def __init__(self, report: Report, size: Size, seed: int):
+        self.report, self.seed = report, seed
+        self.sizes, self.new, self.publications = size
+        self.panels: list[Panel] = []
 
-    def panel(self, title: str, y: str, lines: Lines) -> None:
+    def table(self, title: str, text: str, heads: Sequence[str], rows: Sequence[Any]) -> None:
+        """Add a section with a table."""
+        self.report.text(f"## {title}\n\n{text}")
+        self.report.table(Table("", heads, rows))
+
+    def panel(self, title: str, text: str, y: str, lines: Lines) -> None:
         """Add a panel, and the same numbers as a table."""
         self.panels.append((title, y, lines))
-        xs = sorted({x for some, _ in lines.values() for x in some})
-        rows = []
-        for label, (some, values) in lines.items():
-            known = dict(zip(some, values, strict=True))
-            rows.append([label, *(_number(known[x]) for x in xs)])
-        self.table([y, *(f"{x:,}" for x in xs)], rows)
+        heads = [y, *(f"{n:,}" for n in self.sizes)]
+        self.table(title, text, heads, [[label, *values] for label, values in lines.items()])
+
+    def case(
+        self, n: int, d: int, size: int, subscriptions: str, events: str = "uniform", m: int = 1
+    ) -> Workload:
+        """Return subscriptions and publications."""
+        return generate(
+            "equal-boxes",
+            seed=self.seed,
+            subscriptions=n,
+            events=m,
+            attributes=d,
+            size=size,
+            subscription_distribution=subscriptions,
+            event_distribution=events,
+        )
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def run(report: Report, size: Size, seed: int) -> None:
+    """Run all figures and tables."""
+    report.begin("Section 7 of paper 004: merging on the Hilbert curve", "8 bits per attribute.")
+    picture = report.picture("merge.png", "Figures 7 to 12")
+    whole = Run(report, size, seed)
+    for part in (traffic, insertion, matching, storage, conversion, projection, indexing, options):
+        part(whole)
+    _draw(picture, size.subscriptions, whole.panels)
 
 
-class Case(NamedTuple):
-    """A workload of the paper."""
-
-    space: Space
-    boxes: Boxes
-    points: F64
-
-
-def case(
-    n: int, d: int, size: int, subscriptions: str, events: str = "uniform", m: int = 10_000
-) -> Case:
-    """Return subscriptions and publications."""
-    made = generate(
-        "equal-boxes",
-        seed=4,
-        subscriptions=n,
-        events=m,
-        attributes=d,
-        size=size,
-        subscription_distribution=subscriptions,
-        event_distribution=events,
-    )
-    return Case(made.space, made.boxes, made.points)
-
-
-def filled(one: Case, n: int, **options: Any) -> Summary:
+def filled(one: Workload, n: int, **options: Any) -> Summary:
     """Return the summary of the first n subscriptions."""
     return Summary.of(one.boxes.take(np.arange(n)), one.space, bits=8, limit=EXACT, **options)
 
 
-def traffic(page: Page, sizes: Sequence[int]) -> None:
+def traffic(whole: Run) -> None:
     """Figure 7."""
-    page.section(
-        "Figure 7: subscriptions sent on to a neighbour",
-        "Size 4, Zipf. The paper: both covering and subsumption reduce the traffic much, "
-        "subsumption more than covering, the more so with few attributes. All boxes have one size "
-        "here, so one covers another only if they are equal.",
-    )
-    lines: Lines = {"no covering": (list(sizes), [float(n) for n in sizes])}
+    sizes = whole.sizes
+    lines: Lines = {"no covering": [float(n) for n in sizes]}
     for d in DIMENSIONS:
-        one = case(sizes[-1], d, 4, "zipf", m=1)
+        one = whole.case(sizes[-1], d, 4, "zipf")
         _, first = np.unique(one.boxes.lo, axis=0, return_index=True)
         gained = Summary(one.space, bits=8, limit=EXACT).subscribe_many(one.boxes).add
         told = np.diff(gained.offsets) > 0
-        lines[f"covering, {d} attributes"] = list(sizes), [float((first < n).sum()) for n in sizes]
-        lines[f"subsumption, {d} attributes"] = list(sizes), [float(told[:n].sum()) for n in sizes]
-    page.panel("7: sent on", "subscriptions", lines)
+        lines[f"covering, {d} attributes"] = [float((first < n).sum()) for n in sizes]
+        lines[f"subsumption, {d} attributes"] = [float(told[:n].sum()) for n in sizes]
+    whole.panel(
+        "Figure 7: subscriptions sent on to a neighbour",
+        """Size 4, Zipf. The paper: both covering and subsumption reduce the traffic much,
+        subsumption more than covering, the more so with few attributes. All boxes have one size
+        here, so one covers another only if they are equal.""",
+        "subscriptions",
+        lines,
+    )
 
 
-def insertion(page: Page, sizes: Sequence[int]) -> None:
+def insertion(whole: Run) -> None:
     """Figures 8 and 9."""
+    sizes, count = whole.sizes, whole.new
     eights: Lines = {}
     nines: Lines = {}
     for distribution in DISTRIBUTIONS:
         for d in DIMENSIONS:
-            one = case(sizes[-1] + 1_000, d, 2, distribution, m=1)
-            new = one.boxes.take(np.arange(sizes[-1], sizes[-1] + 1_000))
-            times, linears = [], []
-            for n in sizes:
-                table = filled(one, n)
-                times.append(_timed(table, new))
-                if d == 3:
-                    lo, hi = one.boxes.lo[:n], one.boxes.hi[:n]
-                    out = np.empty(100, np.bool_)
-                    linear.covered(lo, hi, new.lo[:1], new.hi[:1], out[:1])
-                    began = process_time()
-                    linear.covered(lo, hi, new.lo[:100], new.hi[:100], out)
-                    linears.append((process_time() - began) * 1e6 / 100)
-            eights[f"{distribution}, {d} attributes"] = list(sizes), times
+            one = whole.case(sizes[-1] + count, d, 2, distribution)
+            new = one.boxes.take(np.arange(sizes[-1], sizes[-1] + count))
+            times = [_insertion(filled(one, n), new) for n in sizes]
+            eights[f"{distribution}, {d} attributes"] = times
             if d == 3:
-                nines[f"ours, {distribution}"] = list(sizes), times
-                nines[f"linear, {distribution}"] = list(sizes), linears
-    page.section(
+                nines[f"ours, {distribution}"] = times
+                nines[f"linear, {distribution}"] = [_linear(one.boxes, new, n) for n in sizes]
+    whole.panel(
         "Figure 8: insertion with covering, subsumption and merging",
-        "Size 2. The paper: about 0.1 ms, nearly the same for every size of the table, growing "
-        "with the attributes, more for uniform than for Zipf. Ours, with the conversion, is as "
-        "flat; between uniform and Zipf there is no clear difference.",
+        """Size 2. The paper: about 0.1 ms, nearly the same for every size of the table, growing
+        with the attributes, more for uniform than for Zipf. Ours includes the conversion.""",
+        "us per subscription",
+        eights,
     )
-    page.panel("8: insertion", "us a subscription", eights)
-    page.section(
+    whole.panel(
         "Figure 9: covering",
-        "Size 2, 3 attributes. The paper: much faster than the linear check, and flat. Ours is the "
-        "whole insertion of figure 8; the linear check is compiled and stops at the first cover.",
+        """Size 2, 3 attributes. The paper: much faster than the linear check, and flat. Ours is the
+        whole insertion of figure 8; the linear check is compiled and stops at the first cover.""",
+        "us per subscription",
+        nines,
     )
-    page.panel("9: covering", "us a subscription", nines)
 
 
-def _timed(table: Summary, new: Boxes) -> float:
+def _insertion(table: Summary, new: Boxes) -> float:
     """Return the microseconds of an insertion, the least of three runs."""
-    best = np.inf
-    for _ in range(3):
-        began = process_time()
-        table.subscribe_many(new)
-        best = min(best, process_time() - began)
-        table.unsubscribe_many(new.ids.to_pylist())
-    return best * 1e6 / new.rows
+
+    def without() -> Any:
+        table.unsubscribe_many([one for one in new.ids.to_pylist() if one in table])
+        return partial(table.subscribe_many, new)
+
+    return race({"": without})[""].least * 1e6 / new.rows
 
 
-def matching(page: Page, sizes: Sequence[int]) -> None:
+def _linear(boxes: Boxes, new: Boxes, n: int) -> float:
+    """Return the microseconds of a linear check against the first n boxes."""
+    out = np.empty(min(100, new.rows), np.bool_)
+    some = slice(0, len(out))
+    work = partial(merge_peers.covered, boxes.lo[:n], boxes.hi[:n], new.lo[some], new.hi[some], out)
+    return best_of(work).least * 1e6 / len(out)
+
+
+def matching(whole: Run) -> None:
     """Figure 10."""
-    page.section(
-        "Figure 10: matching a publication",
-        "Size 2, 3 attributes, uniform publications. The paper: the linear algorithm grows with "
-        "the table, the summary hardly, and it is faster for Zipf, whose table is smaller. Ours in "
-        "one large batch reads one bit a publication; in small batches it goes down the tree.",
-    )
+    sizes = whole.sizes
     lines: Lines = {}
     for distribution in DISTRIBUTIONS:
-        one = case(sizes[-1], 3, 2, distribution, m=100_000)
-        ours, by_tree, linears = [], [], []
+        one = whole.case(sizes[-1], 3, 2, distribution, m=10 * whole.publications)
+        blocks = np.array_split(one.points, 50)
+        some, out = one.points[:200], np.empty(200, np.bool_)
         for n in sizes:
-            table = filled(one, n)
-            blocks = np.array_split(one.points, 50)
-            table.holds_many(blocks[0])
-            began = process_time()
-            for block in blocks:
-                table.holds_many(block)
-            by_tree.append((process_time() - began) * 1e6 / len(one.points))
-            table.holds_many(one.points)
-            began = process_time()
-            table.holds_many(one.points)
-            ours.append((process_time() - began) * 1e6 / len(one.points))
-            some, out = one.points[:200], np.empty(200, np.bool_)
-            linear.matched(one.boxes.lo[:n], one.boxes.hi[:n], some[:1], out[:1])
-            began = process_time()
-            linear.matched(one.boxes.lo[:n], one.boxes.hi[:n], some, out)
-            linears.append((process_time() - began) * 1e6 / len(some))
-        lines[f"ours, {distribution}"] = list(sizes), ours
-        lines[f"ours by the tree, {distribution}"] = list(sizes), by_tree
-        lines[f"linear, {distribution}"] = list(sizes), linears
-    page.panel("10: matching", "us a publication", lines)
-
-
-def storage(page: Page, sizes: Sequence[int]) -> None:
-    """Figures 11 and 12."""
-    page.section(
-        "Figure 11: stored ranges by attributes",
-        "Size 2. The paper: more with more attributes, but fewer than the d ranges of every "
-        "subscription itself, and fewest for Zipf. Ours are the maximal ranges. They are fewer "
-        "with 2 attributes, and for Zipf with 3. With 4 a box is 8 ranges by the paper's own "
-        "formula, and boxes of 2 of 256 values a side have too little in common to make up for it.",
+            table, lo, hi = filled(one, n), one.boxes.lo[:n], one.boxes.hi[:n]
+            works: dict[str, tuple[Any, int]] = {
+                "ours": (partial(table.holds_many, one.points), len(one.points)),
+                "linear": (partial(merge_peers.matched, lo, hi, some, out), len(some)),
+            }
+            by_tree = best_of(partial(_by_blocks, table, blocks)).least  # before there is a bitmap
+            times = {"ours by the tree": by_tree * 1e6 / len(one.points)}
+            for name, (work, events) in works.items():
+                times[name] = best_of(work).least * 1e6 / events
+            for name in ("ours", "ours by the tree", "linear"):
+                lines.setdefault(f"{name}, {distribution}", []).append(times[name])
+    whole.panel(
+        "Figure 10: matching a publication",
+        """Size 2, 3 attributes, uniform publications. The paper: the linear algorithm grows with
+        the table, the summary hardly, and it is faster for Zipf, whose table is smaller. Ours in
+        one large batch reads one bit per publication; in small batches it goes down the tree.""",
+        "us per publication",
+        lines,
     )
+
+
+def _by_blocks(table: Summary, blocks: Sequence[Any]) -> None:
+    for block in blocks:
+        table.holds_many(block)
+
+
+def storage(whole: Run) -> None:
+    """Figures 11 and 12."""
+    sizes = whole.sizes
+
+    def kept(d: int, size: int, distribution: str) -> list[float]:
+        one = whole.case(sizes[-1], d, size, distribution)
+        return [float(len(filled(one, n).ranges())) for n in sizes]
+
     lines: Lines = {}
     for d in DIMENSIONS:
-        lines[f"d ranges each, {d} attributes"] = list(sizes), [float(d * n) for n in sizes]
+        lines[f"d ranges each, {d} attributes"] = [float(d * n) for n in sizes]
         for distribution in DISTRIBUTIONS:
-            one = case(sizes[-1], d, 2, distribution, m=1)
-            kept = [float(len(filled(one, n).ranges())) for n in sizes]
-            lines[f"merged, {distribution}, {d} attributes"] = list(sizes), kept
-    page.panel("11: stored ranges, size 2", "ranges", lines)
-    page.section(
+            lines[f"merged, {distribution}, {d} attributes"] = kept(d, 2, distribution)
+    whole.panel(
+        "Figure 11: stored ranges by attributes",
+        """Size 2. The paper: more with more attributes, but fewer than the d ranges of every
+        subscription itself, and fewest for Zipf. Ours are the maximal ranges. With 4 attributes a
+        box is 8 ranges by the paper's own formula.""",
+        "ranges",
+        lines,
+    )
+    whole.panel(
         "Figure 12: stored ranges by size",
-        "3 attributes. The paper: many more from size 2 to 8, slowing down as subscriptions "
-        "overlap, for Zipf most of all.",
+        """3 attributes. The paper: many more from size 2 to 8, slowing down as subscriptions
+        overlap, for Zipf most of all.""",
+        "ranges",
+        {
+            f"size {size}, {distribution}": kept(3, size, distribution)
+            for size in WIDTHS[:3]
+            for distribution in DISTRIBUTIONS
+        },
     )
-    lines = {}
-    for size in SIZES[:3]:
-        for distribution in DISTRIBUTIONS:
-            one = case(sizes[-1], 3, size, distribution, m=1)
-            kept = [float(len(filled(one, n).ranges())) for n in sizes]
-            lines[f"size {size}, {distribution}"] = list(sizes), kept
-    page.panel("12: stored ranges, 3 attributes", "ranges", lines)
 
 
-def conversion(page: Page) -> None:
+def conversion(whole: Run) -> None:
     """Table 1."""
-    page.section(
-        "Table 1: conversion of a subscription",
-        "Microseconds, ours without a bound on ranges and with at most 64, beside the paper's "
-        "(milliseconds there, a MacBook of 2 GHz).",
-    )
+    count = min(500, whole.sizes[0])
     rows = []
     for d in DIMENSIONS:
-        for size, theirs in zip(SIZES, TABLE_1[d], strict=True):
-            one = case(500, d, size, "uniform", m=1)
-            cells = Cells.uniform(one.space, 8)
-            row: list[Any] = [f"{d} attributes, size {size}"]
+        for size, theirs in zip(WIDTHS, TABLE_1[d], strict=True):
+            one = whole.case(count, d, size, "uniform")
+            given = (Cells.uniform(one.space, 8), one.boxes.lo, one.boxes.hi, one.boxes.owner)
+            row: list[object] = [f"{d} attributes, size {size}"]
             for limit in (EXACT, 64):
-                best = np.inf
-                for _ in range(3):
-                    began = process_time()
-                    sets = range_sets(cells, one.boxes.lo, one.boxes.hi, one.boxes.owner, limit)
-                    best = min(best, process_time() - began)
-                row += [f"{len(sets.starts) / 500:,.1f}", f"{best * 1e6 / 500:,.1f}"]
-            rows.append([*row, f"{theirs * 1000:,.0f}"])
-    heads = ["", "ranges", "us", "at most 64", "us", "paper us"]
-    page.table(heads, rows)
-
-
-def projection(page: Page, sizes: Sequence[int]) -> None:
-    """Table 2."""
-    page.section(
-        "Table 2: false positives when 3 of 7 attributes are used",
-        "10,000 publications, size 4; subscriptions and publications follow the same distribution. "
-        "The paper's numbers can't be regenerated from the parameters it states: boxes of 4 of 256 "
-        "values in 7 attributes hold so little that almost nothing matches exactly.",
+                done = best_of(partial(range_sets, *given, limit))
+                row += [len(done.answer.starts) / count, done.least * 1e6 / count]
+            rows.append([*row, theirs * 1000])
+    whole.table(
+        "Table 1: conversion of a subscription",
+        """Microseconds, ours without a bound on ranges and with at most 64, beside the paper's
+        (milliseconds there, a MacBook of 2 GHz).""",
+        ["", "ranges", "us", "at most 64", "us", "paper us"],
+        rows,
     )
-    rows = []
-    for n in sizes:
-        row: list[Any] = [f"{n:,}"]
+
+
+def projection(whole: Run) -> None:
+    """Table 2."""
+    heads, rows = ["subscriptions"], []
+    for n in whole.sizes:
+        row: list[object] = [f"{n:,}"]
         for place, distribution in enumerate(DISTRIBUTIONS):
-            one = case(n, 7, 4, distribution, distribution)
-            truth = np.empty(len(one.points), np.bool_)
-            linear.matched(one.boxes.lo, one.boxes.hi, one.points, truth)
+            one = whole.case(n, 7, 4, distribution, distribution, whole.publications)
             names = one.space.names[:3]
-            summary = Summary.of(one.boxes, one.space, bits=8, attributes=names, limit=EXACT)
-            held = summary.holds_many(one.points)
-            assert (held >= truth).all()
-            false = 1 - truth.sum() / max(held.sum(), 1)
+            table = Summary.of(one.boxes, one.space, bits=8, attributes=names, limit=EXACT)
+            held, right = passed(table, one)
             paper = TABLE_2.get(n, ("", "", "", ""))[2 * place : 2 * place + 2]
-            row += [f"{held.sum():,}", f"{false:.1%}", *paper]
+            row += [held, f"{1 - right / max(held, 1):.1%}", *paper]
         rows.append(row)
-    heads = ["subscriptions"]
     for distribution in DISTRIBUTIONS:
         heads += [f"traffic, {distribution}", "false", "paper", "paper"]
-    page.table(heads, rows)
-
-
-def indexing(page: Page, sizes: Sequence[int]) -> None:
-    """Table 3."""
-    page.section(
-        "Table 3: subscriptions to evaluate when a new one comes",
-        "7 attributes, indexed by 3, size 4. *Sharing a cell* are all whose ranges meet those of "
-        "the new one: what subsumption and merging need. *Holding its first cell* are those that "
-        "can cover it. The paper's uniform column can't be regenerated; its Zipf column lies "
-        "between the two.",
+    whole.table(
+        "Table 2: false positives when 3 of 7 attributes are used",
+        """Size 4; subscriptions and publications follow the same distribution. The paper's numbers
+        can't be regenerated from the parameters it states: boxes of 4 of 256 values in 7 attributes
+        hold so little that almost nothing matches exactly.""",
+        heads,
+        rows,
     )
-    rows = []
-    for n in sizes:
-        row: list[Any] = [f"{n:,}"]
+
+
+def passed(table: Summary, one: Workload, first: int = 0) -> tuple[int, int]:
+    """Return how many publications, from the first one on, pass a summary, and how many should."""
+    truth = np.empty(len(one.points), np.bool_)
+    merge_peers.matched(one.boxes.lo, one.boxes.hi, one.points, truth)
+    held = table.holds_many(one.points)
+    assert (held >= truth).all(), "the summary lacks a publication that a subscription holds"
+    return int(held[first:].sum()), int(truth[first:].sum())
+
+
+def indexing(whole: Run) -> None:
+    """Table 3."""
+    count = whole.new
+    heads, rows = ["subscriptions"], []
+    for n in whole.sizes:
+        row: list[object] = [f"{n:,}"]
         for place, distribution in enumerate(DISTRIBUTIONS):
-            one = case(n + 1_000, 7, 4, distribution, m=1)
+            one = whole.case(n + count, 7, 4, distribution)
             cells = Cells.uniform(one.space, 8, one.space.names[:3])
             sets = range_sets(cells, one.boxes.lo, one.boxes.hi, one.boxes.owner, EXACT)
             holders = Holders()
@@ -326,117 +326,75 @@ def indexing(page: Page, sizes: Sequence[int]) -> None:
             owner = np.repeat(np.arange(n), np.diff(sets.offsets[: n + 1]))
             holders.add(owner, Ranges(sets.starts[old], sets.ends[old]))
             meeting = holding = 0
-            for new in range(n, n + 1_000):
+            for new in range(n, n + count):
                 some = slice(sets.offsets[new], sets.offsets[new + 1])
                 ranges = Ranges(sets.starts[some], sets.ends[some])
                 meeting += len(holders.overlapping(ranges)[0])
                 first = Ranges(ranges.starts[:1], ranges.starts[:1])
                 holding += len(holders.overlapping(first)[0])
-            paper = TABLE_3.get(n, ("", ""))[place]
-            row += [f"{meeting / 1_000:,.1f}", f"{holding / 1_000:,.1f}", paper]
+            row += [meeting / count, holding / count, TABLE_3.get(n, ("", ""))[place]]
         rows.append(row)
-    heads = ["subscriptions"]
     for distribution in DISTRIBUTIONS:
         heads += [f"{distribution}: sharing a cell", "holding its first cell", "paper"]
-    page.table(heads, rows)
-
-
-def options(page: Page, n: int) -> None:
-    """What the paper describes without numbers: imperfect merging, variable cells."""
-    one = case(n, 3, 4, "zipf", "zipf", 50_000)
-    truth = np.empty(len(one.points), np.bool_)
-    linear.matched(one.boxes.lo, one.boxes.hi, one.points, truth)
-    page.section(
-        "Section 3.6: imperfect merging, and the extra traffic that it costs",
-        f"{n:,} subscriptions, 3 attributes, size 4, Zipf; {len(one.points):,} publications, Zipf.",
+    whole.table(
+        "Table 3: subscriptions to evaluate when a new one comes",
+        """7 attributes, indexed by 3, size 4. *Sharing a cell* are all whose ranges meet those of
+        the new one: what subsumption and merging need. *Holding its first cell* are those that can
+        cover it.""",
+        heads,
+        rows,
     )
-    rows = []
+
+
+def options(whole: Run) -> None:
+    """What the paper describes without numbers: imperfect merging, variable cells."""
+    n, events = whole.sizes[1], 5 * whole.publications
+    one = whole.case(n, 3, 4, "zipf", "zipf", events)
+    rows: list[list[object]] = []
     for gap in (0, 1, 4, 16, 64, 256, 1024):
         table = filled(one, n, gap=gap)
-        held = table.holds_many(one.points)
-        assert (held >= truth).all()
-        rows.append(
-            [
-                gap,
-                f"{len(table.ranges()):,}",
-                f"{table.share():.2%}",
-                f"{held.sum():,}",
-                f"{held.sum() / truth.sum() - 1:+.2%}",
-            ]
-        )
-    page.table(["gap", "ranges", "share of the space", "passed", "extra traffic"], rows)
-    page.section(
-        "Section 6.3: variable cells",
-        "3 attributes, size 4, Zipf publications, fewer cells than values: cells of equal size, or "
-        "cut by the first half of the publications and measured on the second. Where subscriptions "
-        "crowd at the same values as publications nearly all is held there anyway, and coarse "
-        "cells are better spent elsewhere; where they don't, quantiles pay.",
+        held, right = passed(table, one)
+        extra = f"{held / max(right, 1) - 1:+.2%}"
+        rows.append([gap, len(table.ranges()), f"{table.share():.2%}", held, extra])
+    whole.table(
+        "Section 3.6: imperfect merging, and the extra traffic that it costs",
+        f"{n:,} subscriptions, 3 attributes, size 4, Zipf; {events:,} publications, Zipf.",
+        ["gap", "ranges", "share of the space", "passed", "extra traffic"],
+        rows,
     )
-    rows = []
-    half = len(one.points) // 2
+    rows, half = [], events // 2
     for distribution, count in (("zipf", n), ("uniform", n // 20)):
-        one = case(count, 3, 4, distribution, "zipf", 50_000)
-        linear.matched(one.boxes.lo, one.boxes.hi, one.points, truth)
+        one = whole.case(count, 3, 4, distribution, "zipf", events)
         for bits in (4, 5, 6, 7):
-            row: list[Any] = [f"{count:,} subscriptions, {distribution}, {bits} bits"]
+            row: list[object] = [f"{count:,} subscriptions, {distribution}, {bits} bits"]
             for cells in (
                 Cells.uniform(one.space, bits),
                 Cells.quantiles(one.space, bits, one.points[:half]),
             ):
                 table = Summary.of(one.boxes, one.space, cells=cells, limit=EXACT)
-                held = table.holds_many(one.points)[half:]
-                assert (held >= truth[half:]).all()
-                false = 1 - truth[half:].sum() / held.sum()
-                row += [f"{len(table.ranges()):,}", f"{held.sum():,}", f"{false:.1%}"]
+                held, right = passed(table, one, half)
+                row += [len(table.ranges()), held, f"{1 - right / max(held, 1):.1%}"]
             rows.append(row)
-    heads = ["", "ranges, equal cells", "passed", "false"]
-    page.table([*heads, "ranges, quantiles", "passed", "false"], rows)
+    heads = ["", "ranges, equal cells", "passed", "false", "ranges, quantiles", "passed", "false"]
+    whole.table(
+        "Section 6.3: variable cells",
+        """3 attributes, size 4, Zipf publications, fewer cells than values: cells of equal size, or
+        cut by the first half of the publications and measured on the second.""",
+        heads,
+        rows,
+    )
 
 
-def draw(page: Page, path: Path) -> None:
-    """Draw all panels into one picture: a colour a number, a style a kind."""
+def _draw(path: Path, sizes: Sequence[int], panels: Sequence[Panel]) -> None:
+    """Draw all panels into one picture: a colour per number, a style per kind."""
     with figure(path, columns=2, rows=3, size=(6.8, 4.2)) as axes:
-        for axis, (title, y, lines) in zip(axes.ravel(), page.panels, strict=True):
-            for label, (xs, values) in lines.items():
+        for axis, (title, y, lines) in zip(axes.ravel(), panels, strict=True):
+            for label, values in lines.items():
                 number = re.search(r"(\d) attributes|size (\d)", label)
                 key = (number.group(1) or number.group(2)) if number else label.split()[-1]
                 colour = COLOURS[_COLOURED.index(key)]
                 reference = label.startswith(("linear", "no ", "d ranges", "covering"))
                 style = "o--" if reference else "o:" if "uniform" in label and number else "o-"
-                axis.plot(xs, values, style, color=colour, markersize=3, label=label)
+                axis.plot(sizes, values, style, color=colour, markersize=3, label=label)
             axis.set(title=title, xlabel="subscriptions", ylabel=y, yscale="log")
             axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def main() -> None:
-    """Run all and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.merge", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="the paper's sizes")
-    full = parser.parse_args().full
-    sizes = FULL if full else QUICK
-    command = "python -m experiments.merge" + (" --full" if full else "")
-    page = Page()
-    page.lines += [
-        "# Section 7 of paper 004: merging on the Hilbert curve",
-        "",
-        f"Made by `{command}`. 256 values an attribute, 8 bits.",
-        "",
-        "![Figures 7 to 12](merge.png)",
-        "",
-    ]
-    traffic(page, sizes)
-    insertion(page, sizes)
-    matching(page, sizes)
-    storage(page, sizes)
-    conversion(page)
-    projection(page, sizes)
-    indexing(page, sizes)
-    options(page, sizes[1])
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    draw(page, FOLDER / "merge.png")
-    (FOLDER / "merge.md").write_text("\n".join(page.lines).rstrip() + "\n", encoding="utf-8")
-    print(f"\nSaved in {FOLDER}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,32 +1,28 @@
 """Section V of paper 001 with one range attribute: tables I to VI, figures 11-13, 15 and 16.
 
-    python -m experiments.notify            minutes: Tables I to III as in the paper, the rest less
-    python -m experiments.notify --full     the paper's 50,000 updates, up to 10 million interests
-
-Writes docs/experiments/notify.md with the paper's numbers beside ours, and plots. All that is
-shown are counts: messages, bytes, calls. They don't depend on the machine.
+The paper's numbers stand beside ours. All that is shown are counts: messages, bytes, calls. They
+don't depend on the machine.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from experiments.notify_baselines import BYTES as LETTER_BYTES
-from experiments.notify_baselines import coalesced, relaxed, unicast
+from benchmarks.frame import Report
+from benchmarks.notify_peers import BYTES as LETTER_BYTES
+from benchmarks.notify_peers import coalesced, relaxed, unicast
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import BYTES, Messages
+from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
 
-FOLDER = Path(__file__).parents[1] / "docs" / "experiments"
 KS = (1, 2, 5, 10, 15, 20)
 EPSILONS = (0.125, 0.25, 0.5, 1.0)
 UNICAST_UPDATES = 100
@@ -56,18 +52,45 @@ TABLE_IV |= {10_000_000: (6.26988, 42.86982)}
 class Size(NamedTuple):
     """How much to run."""
 
+    objects: int
+    interests: int
     updates: int
-    interests: tuple[int, ...]
+    """Where values have to reach their lasting distribution first: Tables I to III."""
+    fewer_updates: int
+    """Everywhere else."""
+    by_interests: tuple[int, ...]
     """Of Table IV and of figure 11."""
-    seeds: tuple[int, ...]
+    seeds: int
     """Of Tables I and II, which are heavy-tailed: the mean of several runs is shown."""
 
 
-QUICK = Size(10_000, (200_000, 800_000, 2_000_000), (1, 2, 3))
-FULL = Size(50_000, (200_000, 800_000, 2_000_000, 4_000_000, 10_000_000), (1, 2, 3, 4, 5, 6))
+_M = 2_000_000
+SIZES = {
+    "quick": Size(200, 500, 100, 50, (200, 500), 2),
+    "usual": Size(10_000, _M, 50_000, 10_000, (200_000, 800_000, _M), 3),
+    "full": Size(10_000, _M, 50_000, 50_000, (200_000, 800_000, _M, 4_000_000, 10_000_000), 6),
+}
+SEED = 1
+
+ABOUT = """
+Everything is a count, and doesn't depend on the machine. What is received is counted as the paper
+does: each affected interest once, exposed objects not. Tables I and II are heavy-tailed, so they
+are means of several seeds, from the one above on.
+
+The values of lambda and c of figure 15 are in no text; ours are a guess. What else differs from
+the paper is in [README.md](README.md).
+"""
 
 
-class Run(NamedTuple):
+def run(report: Report, size: Size, seed: int) -> None:
+    """Run all tables and figures."""
+    report.begin("Section V of paper 001: range top-k subscriptions", ABOUT)
+    made = Workloads(size, seed)
+    for part in (uniform_tables, by_interests, shapes, stock_trace, batches):
+        part(report, made)
+
+
+class Painted(NamedTuple):
     """What an algorithm did, per update."""
 
     sent: float
@@ -80,54 +103,30 @@ class Run(NamedTuple):
     snap: float
 
 
-class Page:
-    """The Markdown page, and the plots beside it."""
+class Workloads:
+    """The workloads of a run: what several tables need is made once."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.lines: list[str] = []
+    def __init__(self, size: Size, seed: int):
+        self.size, self.seed = size, seed
+        self.latest = lru_cache(2)(self._made)
 
-    def text(self, *lines: str) -> None:
-        """Add a paragraph."""
-        self.lines += [*lines, ""]
-        print("\n".join(lines))
+    def _made(self, name: str, **settings: object) -> dict[str, pa.Table]:
+        return generate(name, seed=self.seed, **settings).tables
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Add a table; floats with three significant digits or so."""
-        body = [[_cell(value) for value in row] for row in rows]
-        self.text(
-            "| " + " | ".join(heads) + " |",
-            "| --- |" + " ---: |" * (len(heads) - 1),
-            *("| " + " | ".join(row) + " |" for row in body),
+    def tables(
+        self, m: int | None = None, *, evolved: bool = False, **settings: Any
+    ) -> dict[str, pa.Table]:
+        """Return the paper's workload; `evolved` with all updates."""
+        m = self.size.interests if m is None else m
+        updates = self.size.updates if evolved else self.size.fewer_updates
+        return self.latest(
+            "topk", objects=self.size.objects, interests=m, updates=updates, **settings
         )
 
-    def picture(self, name: str, about: str) -> Path:
-        """Add a plot and return where to draw it."""
-        self.text(f"![{about}]({name})")
-        return self.folder / name
 
-
-def _cell(value: object) -> str:
-    if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) else str(value)
-    if value != value:
-        return ""
-    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 3
-    return f"{value:,.{digits}f}"
-
-
-@lru_cache(2)
-def workload(name: str, **settings: object) -> dict[str, pa.Table]:
-    """Return the tables of a seeded workload, made once."""
-    return generate(name, seed=1, **settings).tables
-
-
-def tables(size: Size, m: int = 2_000_000, **settings: object) -> dict[str, pa.Table]:
-    """Return the paper's workload at a size."""
-    return workload("topk", interests=m, updates=size.updates, **settings)
-
-
-def run(data: dict[str, pa.Table], k: int, algorithm: str, epsilon: float | None = None) -> Run:
+def painted(
+    data: dict[str, pa.Table], k: int, algorithm: str, epsilon: float | None = None
+) -> Painted:
     """Paint all updates one by one and count."""
     board = Board(k, data["objects"], interests(data), algorithm=algorithm, epsilon=epsilon)
     ids, ys = data["updates"]["id"].to_numpy(), data["updates"]["y"].to_numpy()
@@ -141,7 +140,7 @@ def run(data: dict[str, pa.Table], k: int, algorithm: str, epsilon: float | None
         reached = board.interests.reached(messages.tile[own])
         received += np.bincount(messages.seq[own], reached, len(ids)).astype(np.int64)
     n = len(ids)
-    return Run(
+    return Painted(
         sent.sum() / n,
         int(sent.max()),
         received.sum() / n,
@@ -162,20 +161,21 @@ def interests(data: dict[str, pa.Table]) -> Interests:
     return _built[0][1]
 
 
-def received(size: Size, k: int, epsilon: float | None) -> float:
+def received(made: Workloads, k: int, epsilon: float | None) -> float:
     """Return how many interests an update reaches on average, over several seeds.
 
     Counted with Paint-Dense: Paint-Sparse reaches the same ones, in fewer messages. The interests
-    are those of seed 1; objects and updates differ.
+    are those of the first seed; objects and updates differ.
     """
     if epsilon is not None and epsilon * k <= 1:
         epsilon = None  # a group for each tile: exact
     total = 0.0
-    for seed in size.seeds:
-        data = generate("topk", seed=seed, interests=0, updates=FULL.updates).tables
-        data["interests"] = tables(FULL)["interests"]
-        total += run(data, k, "dense", epsilon).received
-    return total / len(size.seeds)
+    shared = made.tables(evolved=True)["interests"]
+    for seed in range(made.seed, made.seed + made.size.seeds):
+        sizes = {"objects": made.size.objects, "interests": 0, "updates": made.size.updates}
+        tables = generate("topk", seed=seed, **sizes).tables | {"interests": shared}
+        total += painted(tables, k, "dense", epsilon).received
+    return total / made.size.seeds
 
 
 def relax(data: dict[str, pa.Table]) -> float:
@@ -194,53 +194,53 @@ def asked(data: dict[str, pa.Table], k: int) -> float:
     return told.min_y / len(slots)
 
 
-def uniform_tables(page: Page, size: Size) -> None:
+def pair(
+    name: str, paper: Iterable[object], ours: Iterable[object], label: str = "ours"
+) -> list[list[object]]:
+    """Return the paper's row and ours below it."""
+    return [[f"{name}, paper" if name else "paper", *paper], [label, *ours]]
+
+
+def uniform_tables(report: Report, made: Workloads) -> None:
     """Tables I to III, figures 12 and 13."""
-    data = tables(FULL)  # the values reach their lasting distribution only after many updates
-    exact = {k: received(size, k, None) for k in KS}
+    data = made.tables(
+        evolved=True
+    )  # the values reach their lasting distribution only after many updates
+    exact = {k: received(made, k, None) for k in KS}
     heads = ["", *(f"k = {k}" for k in KS)]
-    page.text("## Table I: messages received by subscriptions per update")
-    page.table(heads, [["paper", *PAPER["received"]], ["ours", *exact.values()]])
-    page.text("## Table II: redundancy in messages received")
-    around = {k: received(size, k, 1.0) for k in KS}
-    rows: list[list[object]] = []
+    rows = pair("", PAPER["received"], exact.values())
+    report.table(Table("Table I: messages received by subscriptions per update", heads, rows))
+    around = {k: received(made, k, 1.0) for k in KS}
+    rows = []
     for e in EPSILONS:
-        rows.append([f"Paint-Sparse({e:g}), paper", *map(float, PAPER[e])])
-        found = {k: around[k] if e == 1.0 else received(size, k, e) for k in KS}
-        rows.append(["ours", *(found[k] / exact[k] - 1 for k in KS)])
+        found = {k: around[k] if e == 1.0 else received(made, k, e) for k in KS}
+        more = [found[k] / max(exact[k], 1e-9) - 1 for k in KS]
+        rows += pair(f"Paint-Sparse({e:g})", PAPER[e], more)
     reached = relax(data)
-    rows.append(["CN-Relax, paper", *PAPER["relax"]])
-    rows.append(["ours", *(reached / exact[k] - 1 for k in KS)])
-    page.table(heads, rows)
-    dense = {k: run(data, k, "dense") for k in KS}
-    sparse = {k: run(data, k, "sparse") for k in KS}
-    less = tables(size)
-    loose = {(k, e): run(less, k, "sparse", e) for k in KS for e in EPSILONS if k > 2 or e == 1}
-    dense_loose = {k: run(less, k, "dense", 1.0) for k in KS}
-    page.text("## Table III: calls per update, by k")
-    page.table(
-        heads,
-        [
-            ["Paint-Dense min_y, paper", *PAPER["dense min_y"]],
-            ["ours", *(dense[k].min_y for k in KS)],
-            ["Paint-Sparse min_y, paper", *PAPER["sparse min_y"]],
-            ["ours", *(sparse[k].min_y for k in KS)],
-            ["Paint-Sparse snap, paper", *PAPER["sparse snap"]],
-            ["ours", *(sparse[k].snap for k in KS)],
-            ["Unicast min_y, paper", *PAPER["unicast"]],
-            ["ours: interests looked at", *around.values()],
-            ["ours: min_y", *(asked(data, k) for k in KS)],
-        ],
-    )
-    page.text(
+    rows += pair("CN-Relax", PAPER["relax"], [reached / max(exact[k], 1e-9) - 1 for k in KS])
+    report.table(Table("Table II: redundancy in messages received", heads, rows))
+    dense = {k: painted(data, k, "dense") for k in KS}
+    sparse = {k: painted(data, k, "sparse") for k in KS}
+    less = made.tables()
+    loose = {(k, e): painted(less, k, "sparse", e) for k in KS for e in EPSILONS if k > 2 or e == 1}
+    dense_loose = {k: painted(less, k, "dense", 1.0) for k in KS}
+    rows = [
+        *pair("Paint-Dense min_y", PAPER["dense min_y"], (dense[k].min_y for k in KS)),
+        *pair("Paint-Sparse min_y", PAPER["sparse min_y"], (sparse[k].min_y for k in KS)),
+        *pair("Paint-Sparse snap", PAPER["sparse snap"], (sparse[k].snap for k in KS)),
+        *pair("Unicast min_y", PAPER["unicast"], around.values(), "ours: interests looked at"),
+        ["ours: min_y", *(asked(data, k) for k in KS)],
+    ]
+    report.table(Table("Table III: calls per update, by k", heads, rows))
+    report.text(
         "first_k is called twice per update by all. Unicast's numbers in the paper are those of "
         "interests in the rectangle around the staircase, one call each. One call, as printed, "
         "finds the next object, not the one that enters the list, and doesn't tell whether the "
         "list is affected: ours asks for the objects of an interest one by one, the best first. "
         f"Its calls are counted over the first {UNICAST_UPDATES:,} updates only, and heavy-tailed."
     )
-    page.text("## Figures 12 and 13: bytes from the server, and calls")
-    path = page.picture("notify-figure12-13.png", "Bytes per update by k and by epsilon")
+    report.text("## Figures 12 and 13: bytes from the server, and calls")
+    path = report.picture("notify-figure12-13.png", "Bytes per update by k and by epsilon")
     with figure(path, columns=2, rows=2, size=(5.5, 3.8)) as axes:
         by_k, by_epsilon, most, calls = axes.ravel()
         lines = {
@@ -270,48 +270,40 @@ def uniform_tables(page: Page, size: Size) -> None:
             one.legend(ncols=2 if one is by_k else 1)
             if one is not by_epsilon:
                 one.set_xticks(KS)
-    page.table(
-        ["bytes per update, k = 20", "average", "largest"],
-        [
-            [
-                "Unicast",
-                LETTER_BYTES * sparse[20].received,
-                LETTER_BYTES * sparse[20].most_received,
-            ],
-            ["Paint-Dense (paper: 3,501)", BYTES * dense[20].sent, BYTES * dense[20].most],
-            ["Paint-Sparse", BYTES * sparse[20].sent, BYTES * sparse[20].most],
-            ["Paint-Sparse(1)", BYTES * loose[20, 1.0].sent, BYTES * loose[20, 1.0].most],
-        ],
-    )
+    letters = LETTER_BYTES * sparse[20].received, LETTER_BYTES * sparse[20].most_received
+    rows = [
+        ["Unicast", *letters],
+        ["Paint-Dense (paper: 3,501)", BYTES * dense[20].sent, BYTES * dense[20].most],
+        ["Paint-Sparse", BYTES * sparse[20].sent, BYTES * sparse[20].most],
+        ["Paint-Sparse(1)", BYTES * loose[20, 1.0].sent, BYTES * loose[20, 1.0].most],
+    ]
+    report.table(Table("", ["bytes per update, k = 20", "average", "largest"], rows))
 
 
-def by_interests(page: Page, size: Size) -> None:
+def by_interests(report: Report, made: Workloads) -> None:
     """Table IV and figure 11."""
-    found = {m: run(tables(size, m), 10, "sparse") for m in size.interests}
-    dense = run(tables(size, 0), 10, "dense")
-    nan = float("nan")
-    page.text("## Table IV: calls per update, by the number of interests, k = 10")
-    page.table(
-        ["interests", "min_y, paper", "ours", "snap, paper", "ours", "messages"],
-        [
-            [f"{m:,}", *_pair(TABLE_IV.get(m), found[m].min_y, found[m].snap), found[m].sent]
-            for m in size.interests
-        ]
-        + [["Dense", 6.60, dense.min_y, 43.36, dense.sent, nan]],
-    )
-    page.text("A tile of Paint-Dense is a message: the paper gives their number as snaps.")
-    page.text("## Figure 11: bytes from the server by the number of interests")
-    path = page.picture("notify-figure11.png", "Bytes per update by number of interests")
-    ms, some = size.interests, (2, 10, 20)
+    ms, some = made.size.by_interests, (2, 10, 20)
+    rows = []
+    for m in ms:
+        found, (min_y, snap) = painted(made.tables(m), 10, "sparse"), TABLE_IV.get(m, ("", ""))
+        rows.append([f"{m:,}", min_y, found.min_y, snap, found.snap, found.sent])
+    dense = painted(made.tables(0), 10, "dense")
+    rows.append(["Dense", 6.60, dense.min_y, 43.36, dense.sent, ""])
+    heads = ["interests", "min_y, paper", "ours", "snap, paper", "ours", "messages"]
+    title = "Table IV: calls per update, by the number of interests, k = 10"
+    report.table(Table(title, heads, rows))
+    report.text("A tile of Paint-Dense is a message: the paper gives their number as snaps.")
+    report.text("## Figure 11: bytes from the server by the number of interests")
+    path = report.picture("notify-figure11.png", "Bytes per update by number of interests")
     runs = {
-        (m, k, e): run(tables(size, m), k, "sparse", e)
+        (m, k, e): painted(made.tables(m), k, "sparse", e)
         for m in ms
         for k in some
         for e in (None, 1.0)
     }
     with figure(path, columns=3, size=(4.8, 4.3)) as axes:
         for k, colour in zip(some, ("C0", "C1", "C2"), strict=True):
-            flat = BYTES * run(tables(size, 0), k, "dense").sent
+            flat = BYTES * painted(made.tables(0), k, "dense").sent
             letters = [LETTER_BYTES * runs[m, k, None].received for m in ms]
             exact = [BYTES * runs[m, k, None].sent for m in ms]
             loose = [BYTES * runs[m, k, 1.0].sent for m in ms]
@@ -334,15 +326,10 @@ def by_interests(page: Page, size: Size) -> None:
             one.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
 
 
-def _pair(paper: tuple[float, float] | None, min_y: float, snap: float) -> list[float]:
-    first, second = paper or (float("nan"), float("nan"))
-    return [first, min_y, second, snap]
-
-
-def shapes(page: Page, size: Size) -> None:
+def shapes(report: Report, made: Workloads) -> None:
     """Figure 15: other distributions of objects, interests and changes."""
-    m = 400_000
-    kinds = {
+    m = made.size.interests // 5
+    kinds: dict[str, dict[str, Any]] = {
         "uniform": {},
         "clustered, lambda 0.5": {"interest_distribution": "clustered", "spread": 0.5},
         "clustered, lambda 0.25": {"interest_distribution": "clustered", "spread": 0.25},
@@ -355,12 +342,12 @@ def shapes(page: Page, size: Size) -> None:
     }
     rows = []
     for name, settings in kinds.items():
-        data = tables(size, m, **settings)
-        dense, sparse = run(data, 10, "dense"), run(data, 10, "sparse")
+        data = made.tables(m, **settings)
+        dense, sparse = painted(data, 10, "dense"), painted(data, 10, "sparse")
         rows.append([name, dense.sent, sparse.sent, sparse.sent / dense.sent, sparse.min_y])
-    page.text(f"## Figure 15(a): messages of Paint-Sparse and Paint-Dense, k = 10, {m:,} interests")
-    page.table(["workload", "Dense", "Sparse", "ratio", "Sparse min_y"], rows)
-    path = page.picture("notify-figure15.png", "Sparse over Dense, and volatility")
+    title = f"Figure 15(a): messages of Paint-Sparse and Paint-Dense, k = 10, {m:,} interests"
+    report.table(Table(title, ["workload", "Dense", "Sparse", "ratio", "Sparse min_y"], rows))
+    path = report.picture("notify-figure15.png", "Sparse over Dense, and volatility")
     volatile = (0.125, 1.0)
     with figure(path, columns=2, size=(6.0, 3.8)) as axes:
         axes[0, 0].barh([row[0] for row in rows], [row[3] for row in rows])
@@ -368,52 +355,49 @@ def shapes(page: Page, size: Size) -> None:
         axes[0, 0].set(title="15(a) messages, Sparse / Dense", xlim=(0, 1))
         table = []
         for c in volatile:
-            data = tables(size, m, change="gaussian", volatility=c)
-            sent = [run(data, k, "dense").sent for k in KS]
+            data = made.tables(m, change="gaussian", volatility=c)
+            sent = [painted(data, k, "dense").sent for k in KS]
             table.append([f"c = {c:g}", *sent])
             axes[0, 1].plot(KS, [BYTES * s for s in sent], "o-", label=f"Paint-Dense, c = {c:g}")
         axes[0, 1].set(title="15(b) Gaussian changes", xlabel="k", ylabel="bytes per update")
         axes[0, 1].legend()
-    page.text("Messages of Paint-Dense per update when values change a little (Gaussian):")
-    page.table(["volatility", *(f"k = {k}" for k in KS)], table)
+    report.text("Messages of Paint-Dense per update when values change a little (Gaussian):")
+    report.table(Table("", ["volatility", *(f"k = {k}" for k in KS)], table))
 
 
-def stock_trace(page: Page) -> None:
+def stock_trace(report: Report, made: Workloads) -> None:
     """Tables V and VI on a trace that is made up."""
-    data = dict(workload("topk-stocks"))
-    data["updates"] = data["updates"].slice(0, 40_000)
-    sparse = {k: run(data, k, "sparse") for k in KS}
-    loose = {k: run(data, k, "sparse", 1.0) for k in KS}
+    m = made.size.interests // 5
+    data = made.latest("topk-stocks", interests=m, objects=min(2_031, made.size.objects))
+    data = data | {"updates": data["updates"].slice(0, 4 * made.size.updates // 5)}
+    sparse = {k: painted(data, k, "sparse") for k in KS}
+    loose = {k: painted(data, k, "sparse", 1.0) for k in KS}
     reached = relax(data)
-    heads = ["", *(f"k = {k}" for k in KS)]
-    page.text(
-        "## Tables V and VI: stocks",
-        "",
-        "The paper's trace is not published; ours is made up in its likeness (`topk-stocks`), with",
-        "recommendations rounded to one decimal, so that about fifty stocks share each place. Most",
-        "of them have k better ones at their own place: nobody's list holds them, and no tile is",
-        "asked about. The paper has a snap for each of k tiles, so its places hardly tie.",
-    )
-    page.table(
-        heads,
-        [
-            ["redundancy Paint-Sparse(1), paper", *map(float, PAPER["stocks 1.0"])],
-            ["ours", *(loose[k].received / max(sparse[k].received, 1e-9) - 1 for k in KS)],
-            ["CN-Relax, paper", *PAPER["stocks relax"]],
-            ["ours", *(reached / max(sparse[k].received, 1e-9) - 1 for k in KS)],
-            ["Paint-Sparse min_y, paper", *PAPER["stocks min_y"]],
-            ["ours", *(sparse[k].min_y for k in KS)],
-            ["Paint-Sparse snap, paper", *map(float, PAPER["stocks snap"])],
-            ["ours", *(sparse[k].snap for k in KS)],
-            ["Unicast min_y, paper", *PAPER["stocks unicast"]],
-            ["ours: interests looked at", *(run(data, k, "dense", 1.0).received for k in KS)],
-        ],
+    exact = {k: max(sparse[k].received, 1e-9) for k in KS}
+    looked_at = [painted(data, k, "dense", 1.0).received for k in KS]
+    rows = [
+        *pair(
+            "redundancy Paint-Sparse(1)",
+            PAPER["stocks 1.0"],
+            (loose[k].received / exact[k] - 1 for k in KS),
+        ),
+        *pair("CN-Relax", PAPER["stocks relax"], (reached / exact[k] - 1 for k in KS)),
+        *pair("Paint-Sparse min_y", PAPER["stocks min_y"], (sparse[k].min_y for k in KS)),
+        *pair("Paint-Sparse snap", PAPER["stocks snap"], (sparse[k].snap for k in KS)),
+        *pair("Unicast min_y", PAPER["stocks unicast"], looked_at, "ours: interests looked at"),
+    ]
+    report.table(Table("Tables V and VI: stocks", ["", *(f"k = {k}" for k in KS)], rows))
+    report.text(
+        """The paper's trace is not published; ours is made up in its likeness (`topk-stocks`), with
+        recommendations rounded to one decimal, so that many stocks share each place. Most of them
+        have k better ones at their own place: nobody's list holds them, and no tile is asked about.
+        The paper has a snap for each of k tiles, so its places hardly tie."""
     )
 
 
-def batches(page: Page, size: Size) -> None:
+def batches(report: Report, made: Workloads) -> None:
     """Figure 16: one batch of all updates."""
-    data = tables(size, 400_000)
+    data = made.tables(made.size.interests // 5)
     ids, ys = data["updates"]["id"].to_numpy(), data["updates"]["y"].to_numpy()
     few_ids, few_ys = coalesced(ids, ys)
     results: dict[str, list[tuple[int, int, int]]] = {}
@@ -432,52 +416,14 @@ def batches(page: Page, size: Size) -> None:
                 sent += len(messages)
                 received += int(board.interests.reached(messages.tile).sum())
             results.setdefault(name, []).append((sent, received, board.work.min_y))
-    page.text(f"## Figure 16: {len(ids):,} updates as one batch, over Paint-Sparse")
+    report.text(f"## Figure 16: {len(ids):,} updates as one batch, over Paint-Sparse")
     titles = ("16(a) messages sent", "16(b) messages received", "16(c) calls of min_y")
-    path = page.picture("notify-figure16.png", "Batches: messages sent, received, calls")
+    path = report.picture("notify-figure16.png", "Batches: messages sent, received, calls")
     with figure(path, columns=3, size=(4.6, 3.8)) as axes:
         for which, (one, title) in enumerate(zip(axes[0], titles, strict=True)):
-            for name, rows in results.items():
-                one.plot(KS, [row[which] for row in rows], "o-", label=name)
+            for name, counts in results.items():
+                one.plot(KS, [row[which] for row in counts], "o-", label=name)
             one.set(title=title, xlabel="k", yscale="log")
             one.legend()
-    page.table(
-        ["k = 10", "sent", "received", "min_y"],
-        [[name, *rows[KS.index(10)]] for name, rows in results.items()],
-    )
-
-
-def main() -> None:
-    """Run all of it and write the page."""
-    parser = argparse.ArgumentParser(description="Section V of paper 001, one range attribute.")
-    parser.add_argument("--full", action="store_true", help="the paper's sizes")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the page is written")
-    arguments = parser.parse_args()
-    size = FULL if arguments.full else QUICK
-    page = Page(arguments.folder)
-    page.text(
-        "# Range top-k subscriptions beside paper 001",
-        "",
-        "Made by `python -m experiments.notify" + (" --full`." if arguments.full else "`."),
-        "10,000 objects, 2 million interests unless said otherwise, seed 1. Tables I to III over",
-        f"{FULL.updates:,} updates on evolving data, the rest over {size.updates:,}. Everything is",
-        "a count. What is received is counted as the paper does: each affected interest once,",
-        "exposed objects not.",
-        "",
-        "Tables I and II are heavy-tailed (at k = 1 one seed gives 361, another 503): means of",
-        f"the seeds {', '.join(map(str, size.seeds))}.",
-        "",
-        "What differs: the values of lambda and c of figure 15 are in no text; ours are a guess.",
-        "Paint-Sparse's min_y lies 2 to 5% below theirs.",
-    )
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    uniform_tables(page, size)
-    by_interests(page, size)
-    shapes(page, size)
-    stock_trace(page)
-    batches(page, size)
-    (arguments.folder / "notify.md").write_text("\n".join(page.lines).rstrip() + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    rows = [[name, *counts[KS.index(10)]] for name, counts in results.items()]
+    report.table(Table("", ["k = 10", "sent", "received", "min_y"], rows))

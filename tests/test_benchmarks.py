@@ -1,17 +1,33 @@
-"""The peers of the benchmarks answer what the oracle does: a race is only fair if all are right."""
+"""The harness is fair, its peers are right, and every benchmark and experiment runs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.contest import PEERS, DisagreementError, contest, missing
-from benchmarks.peers import NumpyScan, Peer, finite
+from benchmarks import __main__ as benchmarks
+from benchmarks import frame, match, match_peers, rank_peers
+from benchmarks import spark as on_spark
+from benchmarks.harness import Case, Contestant, DisagreementError, contest, expected, race
+from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
+from experiments import __main__ as experiments
+from experiments import pictures
 from rangecast import Number, Space
 from rangecast.kernels.arrays import F64
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
+from rangecast.rank.scan import Scan as RankScan
+from rangecast.report.markdown import Page, Table, cell
 from rangecast.workloads import generate
+
+match_peer = pytest.mark.parametrize("peer", match_peers.PEERS, ids=lambda peer: peer.__name__)
+rank_peer = pytest.mark.parametrize("peer", rank_peers.PEERS, ids=lambda peer: peer.__name__)
+
+# ---------------------------------------------------------------- peers
 
 
 def space_of(dimensions: int) -> Space:
@@ -31,31 +47,27 @@ def touching(dimensions: int) -> tuple[Boxes, F64]:
     return Boxes.of(lo, hi), np.concatenate([edges, *beside])
 
 
-def made(peer: type[Peer], boxes: Boxes, space: Space) -> Peer:
-    why = missing(peer)
-    if why is not None:
+def there(peer: type[Peer]) -> None:
+    if why := peer.missing():
         pytest.skip(why)
-    return peer(*finite(boxes, space))
 
 
-def found(peer: Peer, points: F64) -> list[set[int]]:
+def found(peer: MatchPeer, points: F64) -> list[set[int]]:
     events, rows = peer.pairs(peer.match(points))
     assert len(set(zip(events.tolist(), rows.tolist(), strict=True))) == len(rows), "a pair twice"
     return [set(rows[events == event].tolist()) for event in range(len(points))]
 
 
 def right(boxes: Boxes, points: F64) -> list[set[int]]:
-    matches = Scan(boxes).match(points)
-    return [set(matches.of(event).tolist()) for event in range(len(points))]
+    return [set(ids.tolist()) for ids in match.oracle(boxes, points)]
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
-def test_a_peer_agrees_with_the_oracle_on_touching_edges(peer: type[Peer]) -> None:
-    for dimensions in (2, 4, 12):
-        if dimensions not in peer.dimensions:
-            continue
+@match_peer
+def test_a_peer_agrees_with_the_oracle_on_touching_edges(peer: type[MatchPeer]) -> None:
+    there(peer)
+    for dimensions in {2, 4, 12} & set(peer.dimensions):
         boxes, points = touching(dimensions)
-        one = made(peer, boxes, space_of(dimensions))
+        one = peer(*finite(boxes, space_of(dimensions)))
         truth = right(boxes, points)
         assert found(one, points) == truth
         for event in (0, len(points) // 2, len(points) - 1):
@@ -63,22 +75,23 @@ def test_a_peer_agrees_with_the_oracle_on_touching_edges(peer: type[Peer]) -> No
         one.close()
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
-def test_a_peer_agrees_on_whole_numbers_and_when_nothing_matches(peer: type[Peer]) -> None:
-    workload = generate("crowded-rectangles", subscriptions=200, events=1)
-    boxes = workload.boxes
-    one = made(peer, boxes, workload.space)
-    points = np.concatenate([boxes.lo[:40], boxes.hi[:40], [[-5.0, -5.0]]])
-    assert found(one, points) == right(boxes, points)
+@match_peer
+def test_a_peer_agrees_on_whole_numbers_and_when_nothing_matches(peer: type[MatchPeer]) -> None:
+    there(peer)
+    made = generate("crowded-rectangles", subscriptions=200, events=1)
+    one = peer(*finite(made.boxes, made.space))
+    points = np.concatenate([made.boxes.lo[:40], made.boxes.hi[:40], [[-5.0, -5.0]]])
+    assert found(one, points) == right(made.boxes, points)
     assert found(one, points[-1:]) == [set()]
     one.close()
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
-def test_a_peer_agrees_after_replacing(peer: type[Peer]) -> None:
+@match_peer
+def test_a_peer_agrees_after_replacing(peer: type[MatchPeer]) -> None:
+    there(peer)
     boxes, points = touching(2)
     space = space_of(2)
-    one = made(peer, boxes, space)
+    one = peer(*finite(boxes, space))
     rows = np.array([3, 17, 40])
     lo, hi = boxes.lo.copy(), boxes.hi.copy()
     lo[rows], hi[rows] = [-2.0, -2.0], [2.0, 0.1]
@@ -88,32 +101,164 @@ def test_a_peer_agrees_after_replacing(peer: type[Peer]) -> None:
     one.close()
 
 
-@pytest.fixture
-def only_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The conformance suite tests our structures; compiling them all would take long."""
-    monkeypatch.setattr("benchmarks.contest.INDEXES", {"scan": Scan})
-    monkeypatch.setattr("benchmarks.contest.build", Scan)
+@rank_peer
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_a_peer_ranks_as_the_oracle_does(peer: type[RankPeer], dimensions: int) -> None:
+    there(peer)
+    if dimensions not in peer.dimensions:
+        return
+    rng = np.random.default_rng(dimensions)
+    lo = rng.integers(0, 20, (1500, dimensions)) / 3
+    hi = lo + rng.integers(0, 15, (1500, dimensions)) / 3
+    points = rng.integers(0, 35, (40, dimensions)) / 3  # on the edges of boxes, most of them
+    one = peer(lo, hi)
+    boxes = Boxes.of(lo, hi)  # all scores equal: a row's number is its rank
+    ranked = one.best(points, 7)
+    for event, best in enumerate(RankScan(boxes).rank(points, 7)):
+        assert ranked[event].tolist() == best.rows.tolist()
+    one.close()
 
 
-@pytest.mark.usefixtures("only_the_scan")
+# ---------------------------------------------------------------- the harness
+
+
+def scans(boxes: Boxes, forget: int | None = None) -> Contestant:
+    """The scan as a peer; it may forget a row."""
+    kept = np.arange(boxes.rows) if forget is None else np.delete(np.arange(boxes.rows), forget)
+    some = boxes.take(kept)
+
+    def ids(matches: object, places: list[int]) -> list[np.ndarray]:
+        return [np.sort(kept[matches.of(place)]) for place in places]  # type: ignore[attr-defined]
+
+    return Contestant("a scan", "peer", Scan(some).match, ids, work_of=lambda found: found.work)
+
+
 def test_a_contest_measures_everyone() -> None:
     boxes, points = touching(3)
-    everyone = contest(boxes, space_of(3), points, rounds=2, seconds=0.001)
-    kinds = {one.kind for one in everyone}
-    assert kinds == {"peer", "structure", "engine"}
-    assert all(len(one.batch.runs) == len(one.single.runs) == 2 for one in everyone)
-    assert sum(one.chosen for one in everyone) == 1
+    oracle: Callable = lambda some: match.oracle(boxes, some)  # noqa: E731
+    one, other = contest([scans(boxes), scans(boxes)], points, oracle, rounds=2, seconds=0.001)
+    assert len(one.batch.runs) == len(one.single.runs) == 2
+    assert one.work.tested == boxes.rows * one.events
+    other.batch.runs, other.single.runs = [0.5], [2.0]
+    one.batch.runs, one.single.runs = [1.0, 3.0], [1.0]
+    one.kind = "structure"
+    case = Case("name", "about", "wide", 60, everyone=[one, other], auto="a scan")
+    assert one.batch.spread == 3.0
+    assert (case.ratio(one), case.single_ratio(one)) == (0.5, 2.0)
+    table = case.table("k = 1", {"tested": lambda work: work.tested})
+    assert table.headings[-1] == "tested"
+    assert [len(row) for row in table.rows] == [len(table.headings)] * 2
 
 
-@pytest.mark.usefixtures("only_the_scan")
-def test_a_peer_that_disagrees_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = NumpyScan.match
-
-    def forgetful(self: NumpyScan, points: F64) -> tuple[np.ndarray, np.ndarray]:
-        events, rows = honest(self, points)
-        return events[rows != rows[0]], rows[rows != rows[0]]
-
-    monkeypatch.setattr(NumpyScan, "match", forgetful)
+def test_a_contestant_that_disagrees_is_an_error() -> None:
     boxes, points = touching(3)
-    with pytest.raises(DisagreementError, match="NumPy scan gives"):
-        contest(boxes, space_of(3), points, rounds=1, seconds=0.001)
+    forgotten = int(match.oracle(boxes, points[:1])[0][0])
+    with pytest.raises(DisagreementError, match=rf"a scan gives .* missing \[{forgotten}\]"):
+        contest(
+            [scans(boxes, forgotten)],
+            points,
+            lambda some: match.oracle(boxes, some),
+            rounds=1,
+            seconds=0.001,
+        )
+    with pytest.raises(DisagreementError, match="b and a give different answers"):
+        race({"a": lambda: lambda: 1, "b": lambda: lambda: 2}, same=lambda one, two: one == two)
+
+
+def test_expectations_that_are_missed_are_shown() -> None:
+    assert expected(3.0) == ""
+    assert expected(3.0, least=2) == "2"
+    assert expected(3.0, least=70) == "70 (missed)"
+    assert expected(3.0, most=25_000) == "25,000"
+    assert expected(3.0, most=1.5) == "1.5 (missed)"
+
+
+# ---------------------------------------------------------------- pages
+
+
+def test_numbers_are_shown_with_the_digits_that_count() -> None:
+    values = [
+        None,
+        float("nan"),
+        "text",
+        12345,
+        np.int64(7),
+        1234.5,
+        123.45,
+        12.345,
+        4.0,
+        0.0123,
+        1e-7,
+    ]
+    shown = ["", "", "text", "12,345", "7", "1,234", "123.5", "12.3", "4", "0.0123", "0.000"]
+    assert [cell(value) for value in values] == shown
+
+
+def test_a_page_has_its_blocks_in_order(tmp_path: Path) -> None:
+    page = Page(tmp_path / "new" / "page.md")
+    page.text("# Title\n\n" + "word " * 30)
+    top = len(page.blocks)
+    page.table(Table("Second", ["a", "b"], [["x", 1]]))
+    page.table(Table("First", ["a"], []), at=top)
+    assert page.picture("plot.png", "A plot") == tmp_path / "new" / "plot.png"
+    page.write()
+    text = page.path.read_text()
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.endswith(
+        "## First\n\n| a |\n| --- |\n\n## Second\n\n| a | b |\n| --- | ---: |\n| x | 1 |\n\n"
+        "![A plot](plot.png)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("existing", "size", "folder"),
+    [
+        (None, "quick", "out"),
+        (None, "usual", "docs"),
+        ("python -m experiments rank", "quick", "out"),
+        ("python -m experiments rank", "usual", "docs"),
+        ("python -m experiments rank", "full", "docs"),
+        ("python -m experiments rank --full", "usual", "out"),
+        ("python -m experiments rank --full", "full", "docs"),
+    ],
+)
+def test_a_smaller_run_never_replaces_the_page_of_a_larger_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, existing: str | None, size: str, folder: str
+) -> None:
+    monkeypatch.setattr(frame, "ROOT", tmp_path)
+    if existing:
+        (tmp_path / "docs" / "experiments").mkdir(parents=True)
+        page = tmp_path / "docs" / "experiments" / "rank.md"
+        page.write_text(f"# Ranking\n\nMade by `{existing}`: seed 3.\n")
+    assert frame.folder_of("experiments", "rank", size) == tmp_path / folder / "experiments"
+
+
+# ---------------------------------------------------------------- everything runs
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("benchmarks", name) for name in benchmarks.ABOUT if name != "spark"),
+        *(("experiments", name) for name in experiments.ABOUT),
+    ],
+)
+def test_everything_runs_at_a_tiny_size(tmp_path: Path, kind: str, name: str) -> None:
+    page = frame.run(kind, name, "quick", folder=tmp_path)
+    text = page.read_text()
+    assert f"Made by `python -m {kind} {name} --quick`" in text
+    assert text.count("| ---") > 1
+    for picture in (line for line in text.splitlines() if line.startswith("![")):
+        assert (tmp_path / picture.rpartition("(")[2].rstrip(")")).stat().st_size > 5_000
+
+
+def test_the_contest_on_spark_runs_at_a_tiny_size(tmp_path: Path, spark: Any) -> None:
+    report = frame.Report(tmp_path / "spark.md", "Made by a test.")
+    on_spark.compare(report, spark, quick=True)
+    assert len(report.blocks) == 4
+
+
+def test_the_pictures_of_the_docs_are_those_that_are_drawn(tmp_path: Path) -> None:
+    pictures.draw_all(tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn <= {path.name for path in pictures.FOLDER.iterdir()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.notify_baselines import unicast
+from benchmarks.notify_peers import unicast
 from rangecast.errors import UsageError
 from rangecast.notify.board import Board
 from rangecast.notify.given import groups_of

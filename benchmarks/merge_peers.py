@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numba
-
 from rangecast.kernels.arrays import F64, Bool
+from rangecast.kernels.jit import jit
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@jit
 def covered(lo: F64, hi: F64, new_lo: F64, new_hi: F64, out: Bool) -> None:
     """Write whether each new box lies inside a single one of the boxes (n, d)."""
     for new in range(len(new_lo)):
@@ -23,7 +22,7 @@ def covered(lo: F64, hi: F64, new_lo: F64, new_hi: F64, out: Bool) -> None:
                 break
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@jit
 def matched(lo: F64, hi: F64, points: F64, out: Bool) -> None:
     """Write whether each point lies in one of the boxes (n, d)."""
     for point in range(len(points)):

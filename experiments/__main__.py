@@ -1,0 +1,14 @@
+"""Run experiments, each of which repeats a section of a paper."""
+
+from benchmarks.frame import main
+
+ABOUT = {
+    "cover": "paper 000, section V: relation graphs and indexes",
+    "notify": "paper 001, section V: messages of range top-k subscriptions",
+    "vcr": "paper 002, section 3: virtual construct rectangles",
+    "rank": "paper 003, section 4: ranked publish/subscribe",
+    "merge": "paper 004, section 7: merging on the Hilbert curve",
+}
+
+if __name__ == "__main__":
+    main("experiments", ABOUT)
