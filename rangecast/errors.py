@@ -1,16 +1,19 @@
 """All errors that rangecast raises on purpose.
 
 Each says what was given, what was expected and what to do. A `RangecastError` is the user's to
-mend (the shell exits with 2 and shows no traceback); any other exception is a fault of ours.
+mend (the shell exits with 2 and shows no traceback); any other exception is an internal error.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of an `OSError`: a full disk, a used-up quota, a file that may not grow further."""
 _LONGEST = 80
 _COMPARED = 10_000
 """Names that a misspelt one is compared with; a million would take minutes."""

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -25,7 +25,8 @@ from rangecast.cli import (
     verify,
     why,
 )
-from rangecast.errors import RangecastError
+from rangecast.cli.signals import ending_on_sigterm
+from rangecast.errors import FULL, RangecastError
 
 _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "match": (match.match, "Find the subscriptions that hold each event."),
@@ -82,24 +83,40 @@ def _root(
 
 
 def main() -> None:
-    """Run a command. Exit codes: 0 fine, 2 the user's mistake, 1 ours or what `verify` found."""
+    """Run a command.
+
+    Exit codes: 0 fine; 2 what a user can mend; 1 an internal error, or what `verify` found; 130 and
+    143 ended by Ctrl-C and by SIGTERM.
+    """
     try:
-        app()
+        with ending_on_sigterm():
+            app()
     except RangecastError as error:
-        if "--json" in sys.argv:
-            print(json.dumps({"error": str(error)}), file=sys.stderr)
-        else:
-            print(f"rangecast: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error), 2)
     except MemoryError:
-        print("rangecast: not enough memory for this; use a smaller set", file=sys.stderr)
-        sys.exit(1)
+        _fail("not enough memory for this; use a smaller set", 1)
+    except OSError as error:
+        if error.errno not in FULL:
+            _internal(error)
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror}; free some space, or use another disk", 2)
     except Exception as error:
-        if os.environ.get("RANGECAST_TRACEBACK"):
-            raise
-        print(
-            f"rangecast: a fault of ours: {type(error).__name__}: {error}\n"
-            "  please report it, with what RANGECAST_TRACEBACK=1 shows",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        _internal(error)
+
+
+def _internal(error: Exception) -> NoReturn:
+    if os.environ.get("RANGECAST_TRACEBACK"):
+        raise error
+    text = f"internal error ({type(error).__name__}): {error}"
+    _fail(f"{text}; please report it with the output of RANGECAST_TRACEBACK=1", 1)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    """End with an error: a line for a person, or JSON."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # what can't be written now can't be at the end either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    said = json.dumps({"error": text}) if "--json" in sys.argv else f"rangecast: {text}"
+    print(said, file=sys.stderr)
+    sys.exit(code)

@@ -54,8 +54,8 @@ def report(
     """
     from rangecast.cli.run import Run
     from rangecast.cli.stdin import is_pipe
-    from rangecast.errors import FileError
-    from rangecast.model.files import read_tables
+    from rangecast.model.durable import write_whole
+    from rangecast.model.files import read_tables, unwritable
     from rangecast.report.facts import MatchReport
     from rangecast.report.match import match_page
     from rangecast.report.tally import tally
@@ -94,9 +94,9 @@ def report(
             print(page)
         else:
             try:
-                output.write_text(page, encoding="utf-8")
+                write_whole(output, page.encode())
             except OSError as error:
-                raise FileError(f"{output}: can't be written: {error.strerror}") from None
+                raise unwritable(output, error) from None
         matches = int(counted.per_event.sum())
         facts = {"events": len(counted.per_event), "matches": matches, "output": output}
         run.done(f"{output}: {matches:,} matches", len(counted.per_event), facts)

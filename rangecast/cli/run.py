@@ -16,8 +16,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,7 @@ from rangecast.cli.output import (
     progress,
     taken,
 )
+from rangecast.cli.signals import held_back
 from rangecast.cli.stdin import NAME, copy_stdin, is_pipe
 from rangecast.errors import BadRow, BadRowError, FileError, RangecastError, UsageError
 from rangecast.model.badrows import BadRows, KeptRows
@@ -123,6 +125,8 @@ class Run:
         if [*map(is_pipe, reads)].count(True) > 1:
             raise UsageError("- is given for several inputs, and there is only one stdin")
         on_stdout = any(map(is_pipe, [*written, *pictures]))
+        with held_back(), suppress(ImportError):  # Arrow would, where a signal can be lost
+            import_module("pandas")
         silent = quiet or as_json
         copies: list[str] = []
         try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(r"\brangecast\.errors\.(\w+): (.*(?:\n  .*)*)")
 """An error of ours in a traceback: further lines of its text are indented."""
+_FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 _JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
 _SHOWN = 12
 
@@ -62,6 +63,9 @@ def told(message: str) -> errors.RangecastError:
         kind = getattr(errors, name, errors.UsageError)
         # Of a bad row only the text is left.
         return errors.UsageError(text) if kind is errors.BadRowError else kind(text)
+    full = _FULL.search(message)
+    if full:
+        return errors.FileError(f"Spark: {full.group()}; free some space, or use another disk")
     lines = [line for line in message.splitlines() if line.strip()]
     lines = [line for line in lines if not _JAVA_FRAME.fullmatch(line)]
     if any("Traceback (most recent call last)" in line for line in lines):

@@ -70,7 +70,8 @@ class BadRows:
         trace: TracebackType | None,
     ) -> None:
         if self._writer is not None:
-            self._flush()
+            if kind is None:
+                self._flush()
             self._writer.__exit__(kind, error, trace)
 
 

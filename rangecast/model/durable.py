@@ -17,8 +17,12 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is there whole or not at all, and stays once this has returned."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    write_bytes(partial, data)
-    partial.replace(path)
+    try:
+        write_bytes(partial, data)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

@@ -16,7 +16,9 @@ import json
 import os
 import re
 import sys
+import weakref
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FULL, FileError, UsageError, near
 from rangecast.kernels.arrays import I64
 from rangecast.model.batch import Batch, Broken, check_distinct
 from rangecast.model.json_lines import mentions, read_json_lines
@@ -354,50 +356,55 @@ class TableWriter:
         self.rows = 0
         self._path = None if str(path) == "-" else Path(path)
         self._format = "csv" if self._path is None else format_of(self._path)
-        self._sink: IO[bytes]
-        if self._path is None:
-            self._sink = sys.stdout.buffer
-        else:
+        self._sink: IO[bytes] = sys.stdout.buffer
+        if self._path is not None:
             if self._path.suffix.lower() in _PACKED:
                 raise FileError(f"{path}: packed files can be read but not written")
             self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
-            try:
+            with self._writing():
                 self._sink = self._partial.open("wb")
-            except FileNotFoundError:
-                folder = self._path.parent
-                raise FileError(
-                    f"{path}: can't be written: there is no folder {folder}\n"
-                    f"  to do: create it first: mkdir -p {folder}"
-                ) from None
-            except OSError as error:
-                raise FileError(f"{path}: can't be written: {error.strerror}") from None
+            # Also where nobody leaves the `with` block, or ever enters it.
+            self._discard = weakref.finalize(self, _discard, self._sink, self._partial, os.getpid())
         self._header = b""
         """Of a CSV file, until it is written: with the first row, or at a good end."""
         self._columnar: pq.ParquetWriter | pa.ipc.RecordBatchFileWriter | None = None
-        if self._format == "parquet":
-            self._columnar = pq.ParquetWriter(self._sink, schema)
-        elif self._format == "arrow":
-            self._columnar = pa.ipc.new_file(self._sink, schema)
-        elif self._format == "csv":
-            self._header = _csv_line(schema.names)
+        with self._writing():
+            if self._format == "parquet":
+                self._columnar = pq.ParquetWriter(self._sink, schema)
+            elif self._format == "arrow":
+                self._columnar = pa.ipc.new_file(self._sink, schema)
+            elif self._format == "csv":
+                self._header = _csv_line(schema.names)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         self.rows += batch.num_rows
-        if batch.num_rows:
-            self._begin()
-        if self._columnar is not None:
-            self._columnar.write_batch(batch)
-        elif self._format == "csv":
-            _write_csv(batch, self._sink)
-        else:
-            lines = (json.dumps(row, default=str, ensure_ascii=False) for row in batch.to_pylist())
-            self._sink.write("".join(line + "\n" for line in lines).encode())
+        with self._writing():
+            if batch.num_rows:
+                self._begin()
+            if self._columnar is not None:
+                self._columnar.write_batch(batch)
+            elif self._format == "csv":
+                _write_csv(batch, self._sink)
+            else:
+                rows = batch.to_pylist()
+                lines = (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
+                self._sink.write("".join(line + "\n" for line in lines).encode())
 
     def _begin(self) -> None:
         if self._header:
             self._sink.write(self._header)
             self._header = b""
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tell of a file that can't be written; stdout that nobody reads is the caller's affair."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise unwritable(self._path or "stdout", error) from None
 
     def __enter__(self) -> TableWriter:
         return self
@@ -408,18 +415,44 @@ class TableWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            if kind is None:
+                with self._writing():
+                    self._finish()
+        finally:
+            if self._path is not None:
+                self._discard()  # does nothing once the file has its name
+
+    def _finish(self) -> None:
         if self._columnar is not None:
             self._columnar.close()
-        if kind is None:
-            self._begin()
+        self._begin()
         if self._path is None:
             self._sink.flush()
             return
         self._sink.close()
-        if kind is None:
-            self._partial.replace(self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
+        self._partial.replace(self._path)
+        self._discard.detach()
+
+
+def _discard(sink: IO[bytes], partial: Path, owner: int) -> None:
+    """Remove a file that wasn't finished; a forked process leaves its parent's alone."""
+    with suppress(OSError):
+        sink.close()
+    if os.getpid() == owner:
+        partial.unlink(missing_ok=True)
+
+
+def unwritable(path: str | Path, error: OSError) -> FileError:
+    """Return the error about a file that can't be written, with what to do about it."""
+    folder = Path(path).parent
+    text = f"{path}: can't be written: {error.strerror or error}"
+    if isinstance(error, FileNotFoundError):
+        text = f"{path}: can't be written: there is no folder {folder}"
+        text += f"\n  to do: create it first: mkdir -p {folder}"
+    elif error.errno in FULL:
+        text += "; free some space, or write to another disk"
+    return FileError(text)
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:

@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM: both end a command by an exception, so that everything open is closed.
+
+Python raises it wherever the program is, and drops it in a callback that can't pass it on, such as
+the one that every import of a module makes. So what imports hundreds of them holds signals back.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block with exit code 143; a second one ends the process at once."""
+
+    def end(number: int, _frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    is_ignored = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    if is_ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
