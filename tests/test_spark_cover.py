@@ -186,7 +186,7 @@ def test_alternatives_and_strings(spark):
 def test_mistakes_are_named(spark):
     space = Space([Integer("a0", min=0, max=9)])
     twice = spark.createDataFrame(pa.table({"id": [1, 1], "a0_lo": [1, 2], "a0_hi": [3, 4]}))
-    with pytest.raises(UsageError, match="twice"):
+    with pytest.raises(UsageError, match="duplicate id"):
         cover(twice, space)
     wrong = spark.createDataFrame(pa.table({"id": [1], "filter": ["a0 >"]}))
     with pytest.raises(RangecastError, match="a0 >"):

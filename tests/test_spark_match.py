@@ -247,7 +247,7 @@ def test_bad_subscriptions_are_refused_before_any_event(spark, tables, plan):
     events, _, space = tables
     cases = {
         "subscription 'b', column 'filter'": {"id": ["a", "b"], "filter": ["price < 1", "price <"]},
-        "twice": {"id": ["a", "a"], "filter": ["true", "true"]},
+        "duplicate id": {"id": ["a", "a"], "filter": ["true", "true"]},
         "column 'id'": {"id": ["a", None], "filter": ["true", "true"]},
     }
     for told, table in cases.items():
