@@ -35,7 +35,7 @@ from benchmarks.postgres import Postgres, Unavailable, server
 from rangecast.engine import Engine
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.match.choose import INDEXES, Index, build
-from rangecast.match.result import Matches, Work
+from rangecast.match.result import MatchRows, Work
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -233,8 +233,8 @@ def _engine(name: str, boxes: Boxes, space: Space, *, edited: int) -> Contestant
         "engine",
         engine.match_points,
         lambda point: engine.match_points(point[None, :]),
-        lambda found, places: [np.array(found.of(place), np.int64) for place in places],
-        lambda found: np.array(found.of(0), np.int64),
+        lambda found, places: [np.array(found[place], np.int64) for place in places],
+        lambda found: np.array(found[0], np.int64),
         lambda points, threads: engine.match_points(points, threads=threads),
         build=seconds,
         memory=engine.memory,
@@ -296,7 +296,7 @@ def _check(one: Contestant, answer: Any, truth: dict[int, AnyArray]) -> None:
     places = [place for place in truth if place < one.events]
     for place, found in zip(places, one.ids(answer, places), strict=True):
         _compare(one, place, found, truth[place])
-    if isinstance(answer, Matches):
+    if isinstance(answer, MatchRows):
         one.work = answer.work
     elif one.kind == "engine":
         one.work = answer.matches.work

@@ -37,7 +37,7 @@ def check(engine: Engine, truth: Boxes, points: F64, what: str) -> None:
     right, found = Scan(truth).match(points), engine.match_points(points)
     ids = truth.ids.to_numpy()
     for event in range(len(points)):
-        if sorted(found.of(event)) != sorted(ids[right.of(event)].tolist()):
+        if sorted(found[event]) != sorted(ids[right.of(event)].tolist()):
             raise DisagreementError(f"{what}: the live set is wrong for event {event}")
 
 
@@ -83,7 +83,7 @@ def _replaced_live(boxes: Boxes, space: Space, points: F64, edits: Edits) -> tup
         start = time.thread_time()
         engine.match_points(points)
         matching += time.thread_time() - start
-    engine.wait()
+    engine.wait_for_rebuild()
     every = time.process_time() - began
     for rows, new in edits:
         lo[rows], hi[rows] = new.lo, new.hi
@@ -168,20 +168,20 @@ def updates(boxes: Boxes, fresh: Boxes, space: Space, points: F64) -> Iterator[T
 
 def _many(engine: Engine, prepared: _Updates) -> list[str]:
     began, busy = time.perf_counter(), time.thread_time()
-    first = engine.rebuilds
-    while engine.rebuilds < first + REBUILDS and prepared.done < len(prepared.pieces) * 3 // 4:
+    first = engine.rebuild_count
+    while engine.rebuild_count < first + REBUILDS and prepared.done < len(prepared.pieces) * 3 // 4:
         prepared.one(engine)
     took, busy = time.perf_counter() - began, time.thread_time() - busy
     count = prepared.done * MANY_ROWS
-    rebuilds = engine.rebuilds - first
-    engine.wait()
+    rebuilds = engine.rebuild_count - first
+    engine.wait_for_rebuild()
     return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
 
 
 def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> list[str]:
     count = min(5_000, fresh.rows)
     filters = [Filter.from_boxes(space, fresh.lo[row], fresh.hi[row]) for row in range(count)]
-    first = engine.rebuilds
+    first = engine.rebuild_count
     start = 10 * fresh.rows + 10**9
     began, busy = time.perf_counter(), time.thread_time()
     for place, one in enumerate(filters):
@@ -189,8 +189,8 @@ def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> list[str]:
     for place in range(count):
         engine.unsubscribe(start + place)
     took, busy = time.perf_counter() - began, time.thread_time() - busy
-    rebuilds = engine.rebuilds - first
-    engine.wait()
+    rebuilds = engine.rebuild_count - first
+    engine.wait_for_rebuild()
     count *= 2
     return [f"{count:,}", str(rebuilds), f"{count / took:,.0f}", f"{count / busy:,.0f}"]
 
@@ -216,7 +216,7 @@ def _latencies(engine: Engine, prepared: _Updates, points: F64) -> Table:
     loose: list[float] = []
     during: list[float] = []
     for _ in range(REBUILDS):
-        engine.wait()
+        engine.wait_for_rebuild()
         fresh += timed(after(1.0))
         for _ in range(len(engine) // 5 // MANY_ROWS):
             prepared.one(engine)
@@ -225,7 +225,7 @@ def _latencies(engine: Engine, prepared: _Updates, points: F64) -> Table:
         while not _rebuilding() and prepared.done < len(prepared.pieces):
             prepared.one(engine)
         during += timed(lambda: not _rebuilding())
-    engine.wait()
+    engine.wait_for_rebuild()
     usual = _p99(fresh)
     rows = [
         [what, f"{len(some):,}", f"{_p99(some) * 1e3:.2f} ms", f"{_p99(some) / usual:.2f}", most]

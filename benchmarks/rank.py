@@ -211,7 +211,7 @@ def contestants(case: Case, boxes: Boxes, space: Space) -> list[Contestant]:
 
 def engine_rows(found: Any, event: int) -> AnyArray:
     """Return the ids, which are rows here."""
-    return np.array([one for one, _ in found.of(event)], np.int64)
+    return np.array([one for one, _ in found[event]], np.int64)
 
 
 def _peer(peer: type[RankPeer], lo: F64, hi: F64, order: AnyArray) -> Contestant:
