@@ -31,6 +31,11 @@ class Subscription(NamedTuple):
     weights: Mapping[str, float] = MappingProxyType({})
     """By attribute; one that isn't there is 1."""
 
+    def __repr__(self) -> str:
+        score = f", score={self.score!r}" if self.score else ""
+        weights = f", weights={dict(self.weights)!r}" if self.weights else ""
+        return f"Subscription(id={self.id!r}, filter={self.filter!r}{score}{weights})"
+
 
 class SubscriptionSet:
     """What the sets have in common: ids, their order, and copies that share nothing."""
