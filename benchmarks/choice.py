@@ -10,7 +10,7 @@ from benchmarks.frame import Report
 from benchmarks.harness import expected, race
 from rangecast.kernels.arrays import F64
 from rangecast.match.choose import INDEXES, choose
-from rangecast.match.result import Matches
+from rangecast.match.result import MatchRows
 from rangecast.model.boxes import Boxes
 from rangecast.report.markdown import Table
 
@@ -54,7 +54,7 @@ def run(report: Report, *, quick: bool) -> None:
     report.table(Table("Regret", [f"at most {REGRET}", "median", "largest"], [line]), at=top)
 
 
-def _same(one: Matches, other: Matches) -> bool:
+def _same(one: MatchRows, other: MatchRows) -> bool:
     mine, theirs = (found.rows[np.lexsort((found.rows, found.events))] for found in (one, other))
     return np.array_equal(one.events, other.events) and np.array_equal(mine, theirs)
 

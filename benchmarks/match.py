@@ -123,7 +123,7 @@ def contestants(boxes: Boxes, space: Space) -> Iterator[Contestant[Any]]:
             name,
             "engine",
             engine.match_points,
-            lambda found, places: [np.array(sorted(found.of(place))) for place in places],
+            lambda found, places: [np.array(sorted(found[place])) for place in places],
             on_threads=partial(_on_threads, engine),
             work_of=lambda found: found.matches.work,
             build=seconds,

@@ -54,7 +54,7 @@ def check(engine: Engine, truth: Boxes, points: F64, what: str) -> None:
     right, found = Scan(truth).match(points), engine.match_points(points)
     ids = truth.ids.to_numpy()
     for event in range(len(points)):
-        if sorted(found.of(event)) != sorted(ids[right.of(event)].tolist()):
+        if sorted(found[event]) != sorted(ids[right.of(event)].tolist()):
             raise DisagreementError(f"{what}: the live set is wrong for event {event}")
 
 
@@ -87,7 +87,7 @@ def _replaced_live(made: Workload, edits: Edits) -> tuple[float, float]:
         engine.unsubscribe_many(rows.tolist())
         engine.subscribe_many(Boxes.of(new.lo, new.hi, ids=pa.array(rows)))
         matching += timed(lambda: engine.match_points(points), time.thread_time)[1]
-    engine.wait()
+    engine.wait_for_rebuild()
     every = time.process_time() - began
     for rows, new in edits:
         lo[rows], hi[rows] = new.lo, new.hi
@@ -168,20 +168,20 @@ def updates(
 
 def _many(engine: Engine, prepared: _Updates) -> tuple[int, int, float, float]:
     began, busy = time.perf_counter(), time.thread_time()
-    first = engine.rebuilds
-    while engine.rebuilds < first + REBUILDS and prepared.done < len(prepared.pieces) * 3 // 4:
+    first = engine.rebuild_count
+    while engine.rebuild_count < first + REBUILDS and prepared.done < len(prepared.pieces) * 3 // 4:
         prepared.one(engine)
     took, busy = time.perf_counter() - began, time.thread_time() - busy
     count = prepared.done * MANY_ROWS
-    rebuilds = engine.rebuilds - first
-    engine.wait()
+    rebuilds = engine.rebuild_count - first
+    engine.wait_for_rebuild()
     return count, rebuilds, count / took, count / busy
 
 
 def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> tuple[int, int, float, float]:
     count = min(5_000, fresh.rows)
     filters = [Filter.from_boxes(space, fresh.lo[row], fresh.hi[row]) for row in range(count)]
-    first = engine.rebuilds
+    first = engine.rebuild_count
     start = 10 * fresh.rows + 10**9
     began, busy = time.perf_counter(), time.thread_time()
     for place, one in enumerate(filters):
@@ -189,8 +189,8 @@ def _one_by_one(engine: Engine, fresh: Boxes, space: Space) -> tuple[int, int, f
     for place in range(count):
         engine.unsubscribe(start + place)
     took, busy = time.perf_counter() - began, time.thread_time() - busy
-    rebuilds = engine.rebuilds - first
-    engine.wait()
+    rebuilds = engine.rebuild_count - first
+    engine.wait_for_rebuild()
     count *= 2
     return count, rebuilds, count / took, count / busy
 
@@ -216,7 +216,7 @@ def _latencies(engine: Engine, prepared: _Updates, points: F64, seconds: float) 
     loose: list[float] = []
     during: list[float] = []
     for _ in range(REBUILDS):
-        engine.wait()
+        engine.wait_for_rebuild()
         fresh += timings(over())
         for _ in range(len(engine) // 5 // MANY_ROWS):
             prepared.one(engine)
@@ -225,7 +225,7 @@ def _latencies(engine: Engine, prepared: _Updates, points: F64, seconds: float) 
         while not _rebuilding() and prepared.done < len(prepared.pieces):
             prepared.one(engine)
         during += timings(lambda: not _rebuilding())
-    engine.wait()
+    engine.wait_for_rebuild()
     usual = _p99(fresh)
     rows = []
     for what, some, most in (

@@ -147,7 +147,7 @@ def contestants(made: Workload, *, relaxed: bool) -> Iterator[Contestant[Any]]:
         EDITED,
         "engine",
         partial(engine.best_points, k=K, relaxed=relaxed),
-        lambda found, places: [np.array([one for one, _ in found.of(place)]) for place in places],
+        lambda found, places: [np.array([one for one, _ in found[place]]) for place in places],
         build=seconds,
         memory=engine.memory,
     )

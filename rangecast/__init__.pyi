@@ -1,4 +1,3 @@
-from .engine import Answers as Answers
 from .engine import Engine as Engine
 from .errors import BadRow as BadRow
 from .errors import BadRowError as BadRowError
@@ -9,7 +8,6 @@ from .errors import SnapshotError as SnapshotError
 from .errors import SpaceError as SpaceError
 from .errors import UsageError as UsageError
 from .errors import ValueRefusedError as ValueRefusedError
-from .liveset import Subscription as Subscription
 from .model.attributes import Boolean as Boolean
 from .model.attributes import Category as Category
 from .model.attributes import Hierarchy as Hierarchy
@@ -24,7 +22,9 @@ from .model.events import encode_events as encode_events
 from .model.filters.filter import Filter as Filter
 from .model.forward import Forward as Forward
 from .model.forward import Forwards as Forwards
+from .model.sets import Subscription as Subscription
 from .model.space import Space as Space
 from .model.subscriptions import encode_subscriptions as encode_subscriptions
 from .model.subscriptions import read_subscriptions as read_subscriptions
-from .rank.live import Rankings as Rankings
+from .results import Matches as Matches
+from .results import Rankings as Rankings

@@ -1,41 +1,51 @@
 """The live set under an engine: its rows, its edits, and what keeps it fast.
 
-How it stays right while it changes. An answer reads one immutable `State`: some static structures
-(`parts`), the newest rows which are compared one by one, and the number of the last edit. An edit
-fills columns (`model.rows`), then publishes a new state by one assignment; so an answer sees all of
-an edit or none of it. A removed row is marked with the number of the edit that removed it, and is
-left out of answers from that edit on.
+How it stays right while it changes. An answer reads one immutable `LiveView`: some static
+structures (`parts`), the newest rows, which are compared one by one, and the number of the last
+edit. An edit makes all that it needs first, beside what readers see: rows behind the last one that
+counts, structures of their own. Then it marks the rows that it removes with its own number and
+publishes a new view by one assignment. So an answer sees all of an edit or none of it, and an edit
+that fails leaves the set as it was.
 
 How it stays fast. Past `RECENT` new rows they become a part of their own; `FAN` small parts become
-one. When a quarter of the set is new or dead, all that lives is built anew in a background thread;
-then the edits made meanwhile are carried over and the new state takes the place of the old.
+one. When a quarter of the set is new or dead, all that lives is built again in a background thread;
+then the edits made meanwhile are carried over, and the new view takes the place of the old one.
 
-Edits take a lock and follow one another.
+Edits take a lock and follow one another. A fork waits for the edit that is under way; the child
+has no background thread, and begins a rebuild of its own when one is due.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError, near
-from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index, build, check_index
 from rangecast.model.arguments import score_of, weights_of
-from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
-from rangecast.model.inputs import as_space
-from rangecast.model.rowstore import Columns, RowStore, terms_of
-from rangecast.model.rowstore import boxes_of as boxes_of_rows
+from rangecast.model.forks import outlive_forks
+from rangecast.model.inputs import as_boxes, as_filter
+from rangecast.model.liveview import IndexPart, LiveView
+from rangecast.model.members import Id, Members, as_id
+from rangecast.model.rowstore import (
+    NEVER,
+    RowArrays,
+    append,
+    append_one,
+    boxes_of,
+    mark_dead,
+    no_rows,
+    terms_of,
+)
+from rangecast.model.sets import Subscription, SubscriptionSet
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
 
@@ -46,107 +56,68 @@ FAN = 4
 SMALL = 1 << 18
 """A part beyond this is joined with others only in the background."""
 _DICT_PIECE = 10_000
+"""Ids that the background thread binds at a time: others may run in between."""
 
-Id = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A static structure over the rows `start` to before `end` that lived when it was built."""
-
-    index: Index
-    names: I32
-    """The set's row of each of its own rows."""
-    start: int
-    end: int
-    rankings: dict[bool, RankedPart] = field(default_factory=dict)
-    """Structures that rank its rows, relaxed or not: built when first asked, by readers, without a
-    lock. So whoever goes through them takes a copy first."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its rows are the set's own: nothing to renumber."""
-        return self.start == 0 and self.end == len(self.names)
+View = LiveView[Index, RankedPart]
+Part = IndexPart[Index, RankedPart]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """All that an answer reads."""
+class LiveSet(SubscriptionSet):
+    """A mutable set of subscriptions; `Engine` adds the queries.
 
-    edit: int
-    columns: Columns
-    count: int
-    dead: int
-    parts: tuple[Part, ...]
-
-    def live(self) -> I64:
-        """Return the rows that live, in order of arrival."""
-        rows = np.flatnonzero(self.columns.died[: self.count] > self.edit)
-        return rows[np.argsort(self.columns.arrival[rows], kind="stable")]
-
-    @property
-    def indexed(self) -> int:
-        """Rows before this one are in parts; the others are recent."""
-        return self.parts[-1].end if self.parts else 0
-
-
-class Subscription(NamedTuple):
-    """A subscription of a live set, for a person to read."""
-
-    id: Id
-    filter: str
-    """A text that means the same as the one that was given."""
-    score: float
-    weights: dict[str, float]
-    """By attribute; one that isn't there is 1."""
-
-
-class LiveSet:
-    """Subscriptions that come and go; what answers events about them builds on it (`Engine`)."""
+    index        structure that matches: `auto`, or a name from `rangecast.match.choose.INDEXES`
+    rank_index   structure that ranks: `auto`, or a name from `rangecast.rank.choose.INDEXES`
+    """
 
     def __init__(self, space: Space, *, index: str = "auto", rank_index: str = "auto"):
+        super().__init__(space)
         check_index(index)
         check_rank_index(rank_index)
-        self.space = as_space(space)
         self.index = index
         self.rank_index = rank_index
+        self.rebuild_count = 0
+        """How many rebuilds in the background have ended well."""
         self._edits = threading.RLock()
-        self._store = RowStore(len(space))
-        self._row_of: dict[Id, int] = {}
-        self._arrivals = 0
         self._rebuilding: threading.Thread | None = None
         self._rebuilt_to = 0
         self._failure: Exception | None = None
-        self.rebuilds = 0
-        self._state = State(0, self._store.columns, 0, 0, ())
-
-    def __len__(self) -> int:
-        return len(self._row_of)
-
-    def __contains__(self, subscription: Id) -> bool:
-        return subscription in self._row_of
+        self._view: View = LiveView(no_rows(), count=0, dead=0, edit=0, arrivals=0)
+        outlive_forks(self)
 
     def __iter__(self) -> Iterator[Id]:
         """Go through the ids, in order of arrival, of the set as it is at the beginning."""
-        state = self._state
-        found: list[Id] = state.columns.ids[state.live()].tolist()
+        view = self._view
+        found: list[Id] = view.rows.ids[view.live()].tolist()
         return iter(found)
 
     def __getitem__(self, subscription: Id) -> Subscription:
         """Return what a subscription wants, its score and its weights."""
         with self._edits:
-            row, columns = self._row(subscription), self._store.columns
+            row, rows = self._members.row(subscription), self._view.rows
         weights = {}
-        if columns.weights is not None:
-            given = zip(self.space.names, columns.weights[row].tolist(), strict=True)
+        if rows.weights is not None:
+            given = zip(self.space.names, rows.weights[row].tolist(), strict=True)
             weights = {name: weight for name, weight in given if weight != 1}
-        text = text_of(self.space, terms_of(columns, row))
-        return Subscription(subscription, text, float(columns.scores[row]), weights)
+        text = text_of(self.space, terms_of(rows, row))
+        return Subscription(as_id(subscription), text, float(rows.scores[row]), weights)
 
-    def __repr__(self) -> str:
-        count = len(self)
-        noun = "subscription" if count == 1 else "subscriptions"
-        return f"<{type(self).__name__}: {count:,} {noun} over {self.space}>"
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies are independent sets with the same subscriptions and options."""
+        boxes = self.boxes()
+        return _restored, (type(self), self.space, self.index, self.rank_index, boxes)
+
+    def boxes(self) -> Boxes:
+        """Return the live subscriptions, in order of arrival."""
+        view = self._view
+        return boxes_of(view.rows, view.live(), self.space)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the rows and of all structures, the ids not counted."""
+        view = self._view
+        parts = sum(p.index.memory + p.set_rows.nbytes for p in view.parts)
+        ranking = sum(r.structure.memory for p in view.parts for r in list(p.rankings.values()))
+        return view.rows.memory + parts + ranking
 
     # ---- edits
 
@@ -159,15 +130,40 @@ class LiveSet:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Add a subscription; its id must be new. A weight not given is 1."""
-        boxes = self._checked(subscription, filter).boxes
-        score, given = score_of(score), weights_of(self.space, weights, None)
+        terms = as_filter(filter, self.space).boxes
+        number, given = score_of(score), weights_of(self.space, weights, None)
         with self._edits:
-            if subscription in self._row_of:
-                raise UsageError(f"subscription {subscription!r} is there already; use replace")
-            row = self._store.append_one(subscription, boxes, score, given, self._arrivals)
-            self._row_of[subscription] = row
-            self._arrivals += 1
-            self._publish([])
+            new, view = self._members.new(subscription), self._view
+            row = new, terms, number, given, view.arrivals
+            self._publish([new], append_one(view.rows, view.count, *row), arrivals=1)
+
+    def subscribe_many(self, subscriptions: Any) -> int:
+        """Add all of these as one edit; return how many.
+
+        They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
+        columns, with the columns of a file (docs/SPACE.md); or `Boxes`.
+        """
+        boxes = as_boxes(subscriptions, self.space)
+        with self._edits:
+            ids, view = self._members.new_many(boxes.ids), self._view
+            arrival = np.arange(view.arrivals, view.arrivals + boxes.rows)
+            rows = append(view.rows, view.count, boxes, arrival)
+            self._publish(ids, rows, arrivals=len(ids))
+        return len(ids)
+
+    def unsubscribe(self, subscription: Id) -> None:
+        """Remove a subscription."""
+        with self._edits:
+            row = self._members.row(subscription)
+            self._publish([as_id(subscription)], None, [row])
+
+    def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
+        """Remove all of these as one edit; return how many. An id given twice counts once."""
+        given = list(subscriptions)
+        with self._edits:
+            rows = list(dict.fromkeys(map(self._members.row, given)))
+            self._publish(self._view.rows.ids[rows].tolist() if rows else [], None, rows)
+        return len(rows)
 
     def replace(
         self,
@@ -177,11 +173,11 @@ class LiveSet:
         score: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Put a new filter in place of a subscription's old one; it keeps its place in ties.
+        """Replace a subscription's filter; it keeps its place in ties.
 
         Its score and its weights stay, except for what is given.
         """
-        self._change(subscription, self._checked(subscription, filter), score, weights)
+        self._change(subscription, as_filter(filter, self.space), score, weights)
 
     def rescore(
         self,
@@ -202,110 +198,77 @@ class LiveSet:
     ) -> None:
         """Put another row in place of a subscription's; what is `None` stays."""
         with self._edits:
-            old, columns = self._row(subscription), self._store.columns
-            boxes = terms_of(columns, old) if filter is None else filter.boxes
-            number = float(columns.scores[old]) if score is None else score_of(score)
-            before = None if columns.weights is None else columns.weights[old]
-            given = weights_of(self.space, weights, before)
-            arrival = int(columns.arrival[old])
-            row = self._store.append_one(subscription, boxes, number, given, arrival)
-            self._row_of[subscription] = row
-            self._publish([old])
-
-    def unsubscribe(self, subscription: Id) -> None:
-        """Remove a subscription."""
-        with self._edits:
-            row = self._row(subscription)
-            del self._row_of[subscription]
-            self._publish([row])
-
-    def subscribe_many(self, subscriptions: Any) -> int:
-        """Add all of these as one edit; return how many.
-
-        They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
-        columns, with the columns of a file (`model.subscriptions`); or `Boxes`.
-        """
-        boxes = self._many(subscriptions)
-        with self._edits:
-            ids = boxes.ids.to_pylist()
-            twice = next((i for i in ids if i in self._row_of), None)
-            if twice is None and len(set(ids)) < len(ids):
-                seen: set[Id] = set()
-                twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            if twice is not None:
-                raise UsageError(f"subscription {twice!r} is there already; nothing was added")
-            first = self._store.count
-            arrival = np.arange(self._arrivals, self._arrivals + boxes.rows)
-            self._store.append(boxes, arrival)
-            self._row_of.update(zip(ids, range(first, first + boxes.rows), strict=True))
-            self._arrivals += boxes.rows
-            self._publish([])
-        return boxes.rows
-
-    def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
-        """Remove all of these, as one edit; return how many."""
-        with self._edits:
-            ids = list(dict.fromkeys(subscriptions))
-            rows = [self._row(one) for one in ids]
-            for one in ids:
-                del self._row_of[one]
-            self._publish(rows)
-        return len(ids)
-
-    def _checked(self, subscription: Id, given: str | Filter) -> Filter:
-        """Return a filter of this space; refuse what can't be an id."""
-        one = given if isinstance(given, Filter) else Filter.parse(given, self.space)
-        if one.space is not self.space and one.space != self.space:
-            raise UsageError(f"the filter is of another space, {one.space}; use {self.space}")
-        if isinstance(subscription, bool) or not isinstance(subscription, str | int):
-            raise UsageError(f"an id is an integer or a text; given: {subscription!r}")
-        if isinstance(subscription, int) and not INT64_MIN <= subscription <= INT64_MAX:
-            raise UsageError(f"an integer id has at most 64 bits; given: {subscription}")
-        return one
-
-    def _many(self, given: Any) -> Boxes:
-        if isinstance(given, str | Path):
-            return read_subscriptions(given, self.space)
-        boxes = given if isinstance(given, Boxes) else encode_subscriptions(given, self.space)
-        if boxes.dimensions != len(self.space):
-            raise UsageError(
-                f"boxes of {boxes.dimensions} attributes don't fit a space of {len(self.space)}"
+            old, view = self._members.row(subscription), self._view
+            rows = view.rows
+            row = (
+                as_id(subscription),
+                terms_of(rows, old) if filter is None else filter.boxes,
+                float(rows.scores[old]) if score is None else score_of(score),
+                weights_of(
+                    self.space, weights, None if rows.weights is None else rows.weights[old]
+                ),
+                int(rows.arrival[old]),
             )
-        return boxes
+            self._publish([row[0]], append_one(rows, view.count, *row), [old])
 
-    def _row(self, subscription: Id) -> int:
+    def _publish(
+        self,
+        ids: list[Id],
+        added: RowArrays | None,
+        removed: Sequence[int] = (),
+        arrivals: int = 0,
+    ) -> None:
+        """Make one edit take effect, all of it, or raise and leave the set as it was.
+
+        added     the arrays with a new row for each id, behind the last one that counts
+        removed   the old row of each id
+        """
+        old, members, kind = self._view, self._members, self._members.kind
+        rows = old.rows if added is None else added
+        count = old.count + (0 if added is None else len(ids))
+        dead, edit = np.array(removed, np.int64), old.edit + 1
+        parts = self._grown(old.parts, rows, count, old.edit)
+        view: View = LiveView(
+            rows, count, old.dead + len(dead), edit, old.arrivals + arrivals, parts
+        )
         try:
-            return self._row_of[subscription]
-        except KeyError:
-            hint = near(str(subscription), [str(one) for one in self._row_of])
-            raise UsageError(f"no subscription {subscription!r}: {hint}") from None
-
-    def _publish(self, removed: Sequence[int]) -> None:
-        """Mark rows as removed, then publish: the one point at which an edit takes effect."""
-        old = self._state
-        store = self._store
-        if removed:
-            store.mark_dead(removed, old.edit + 1)
-        parts = self._grown(old.parts, old.edit + 1)
-        dead = old.dead + len(removed)
-        self._state = State(old.edit + 1, store.columns, store.count, dead, parts)
-        self._rebuild_if_due()
+            if added is None:
+                members.forget(ids)
+            else:
+                members.bind_many(ids, range(old.count, count))
+            if len(dead):
+                mark_dead(rows, dead, edit)
+            self._view = view
+        except BaseException:
+            self._view, members.kind = old, kind
+            if len(dead):
+                rows.died[dead] = NEVER
+                members.bind_many(ids, removed)
+            else:
+                members.forget(ids)
+            raise
+        try:
+            self._rebuild_if_due()
+        except Exception as error:  # the edit is done; the set is only slower
+            self._failure = error
 
     # ---- keeping fast
 
-    def _grown(self, parts: tuple[Part, ...], edit: int) -> tuple[Part, ...]:
+    def _grown(
+        self, parts: tuple[Part, ...], rows: RowArrays, count: int, edit: int
+    ) -> tuple[Part, ...]:
         """Return the parts with recent rows, and small parts, made into larger ones."""
         indexed = parts[-1].end if parts else 0
-        if self._store.count - indexed <= RECENT:
+        if count - indexed <= RECENT:
             return parts
-        parts = (*parts, self._part(indexed, self._store.count, edit))
+        parts = (*parts, self._part(rows, indexed, count, edit))
         while len(parts) > FAN:
             last = parts[-FAN:]
             start, end = last[0].start, last[-1].end
-            uneven = len(last[0].names) > FAN * len(last[-1].names)
+            uneven = len(last[0].set_rows) > FAN * len(last[-1].set_rows)
             if end - start > SMALL or uneven or start < self._barrier:
                 break
-            parts = (*parts[:-FAN], self._part(start, end, edit))
+            parts = (*parts[:-FAN], self._part(rows, start, end, edit))
         return parts
 
     @property
@@ -313,88 +276,95 @@ class LiveSet:
         """Rows before this one are being rebuilt: no part may reach across it."""
         return self._rebuilt_to if self._rebuilding is not None else 0
 
-    def _part(self, start: int, end: int, edit: int) -> Part:
-        columns = self._store.columns
-        rows = start + np.flatnonzero(columns.died[start:end] > edit)
-        boxes = boxes_of_rows(columns, rows, len(self.space))
+    def _part(self, rows: RowArrays, start: int, end: int, edit: int) -> Part:
+        live = start + np.flatnonzero(rows.died[start:end] > edit)
         # A part beside the first will soon be joined with others: too short a life for a choice.
         index = "slabs" if start and self.index == "auto" else self.index
-        return Part(build(boxes, index), rows.astype(np.int32), start, end)
+        structure = build(boxes_of(rows, live, self.space), index)
+        return IndexPart(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:
-        state = self._state
-        base = state.parts[0].end if state.parts else 0
-        loose = (state.indexed - base) + state.dead
-        if self._rebuilding is None and loose > max(4 * RECENT, len(self) // 4):
-            if state.indexed < state.count:
-                part = self._part(state.indexed, state.count, state.edit)
-                state = self._state = replace(state, parts=(*state.parts, part))
-            self._rebuilt_to = state.count
-            self._rebuilding = threading.Thread(
-                target=self._rebuild, args=(state,), name="rangecast-rebuild", daemon=True
-            )
-            self._rebuilding.start()
-
-    def _rebuild(self, begun: State) -> None:
-        """Build all that lives anew, carry over the edits made meanwhile, and take its place."""
+        """Start a rebuild if too much of the set is new or dead."""
+        view = self._view
+        base = view.parts[0].end if view.parts else 0
+        loose = (view.indexed - base) + view.dead
+        if self._rebuilding is not None or loose <= max(4 * RECENT, len(self) // 4):
+            return
+        if view.indexed < view.count:
+            part = self._part(view.rows, view.indexed, view.count, view.edit)
+            view = replace(view, parts=(*view.parts, part))
+        thread = threading.Thread(
+            target=self._rebuild, args=(view,), name="rangecast-rebuild", daemon=True
+        )
+        self._view, self._rebuilt_to, self._rebuilding = view, view.count, thread
         try:
-            live = np.flatnonzero(begun.columns.died[: begun.count] > begun.edit)
-            boxes = boxes_of_rows(begun.columns, live, len(self.space))
-            store = RowStore(len(self.space))
-            store.append(boxes, begun.columns.arrival[live])
-            names = np.arange(len(live), dtype=np.int32)
-            base = Part(build(boxes, self.index), names, 0, len(live))
+            thread.start()
+        except BaseException:
+            self._rebuilding = None
+            raise
+
+    def _rebuild(self, begun: View) -> None:
+        """Build all that lives again, carry over the edits made meanwhile, and take its place."""
+        try:
+            live = np.flatnonzero(begun.rows.died[: begun.count] > begun.edit)
+            boxes = boxes_of(begun.rows, live, self.space)
+            rows = append(no_rows(), 0, boxes, begun.rows.arrival[live])
+            own = np.arange(len(live), dtype=np.int32)
+            base: Part = IndexPart(build(boxes, self.index), own, 0, len(live))
             for relaxed in {kind for part in begun.parts for kind in tuple(part.rankings)}:
                 base.rankings[relaxed] = ranked_part(
-                    store.columns, names, len(self.space), self.rank_index, relaxed=relaxed
+                    rows, own, self.space, self.rank_index, relaxed=relaxed
                 )
-            row_of: dict[Id, int] = {}
-            ids = begun.columns.ids[live].tolist()
-            for first in range(0, len(ids), _DICT_PIECE):  # in pieces: others may run between
+            members = Members(kind=self._members.kind)
+            ids = begun.rows.ids[live].tolist()
+            for first in range(0, len(ids), _DICT_PIECE):
                 piece = ids[first : first + _DICT_PIECE]
-                row_of.update(zip(piece, range(first, first + len(piece)), strict=True))
+                members.bind_many(piece, range(first, first + len(piece)))
             with self._edits:
-                self._take_over(begun, live, store, base, row_of)
+                if self._rebuilding is threading.current_thread():
+                    self._take_over(begun, live, rows, base, members)
         except Exception as error:
             with self._edits:
-                self._failure = error
-                self._rebuilding = None
+                if self._rebuilding is threading.current_thread():
+                    self._failure, self._rebuilding = error, None
 
     def _take_over(
-        self, begun: State, live: I64, store: RowStore, base: Part, row_of: dict[Id, int]
+        self, begun: View, live: I64, rows: RowArrays, base: Part, members: Members
     ) -> None:
-        now = self._state
+        """Put what was rebuilt in the place of the view, with the edits made since it was begun."""
+        now = self._view
         tail = np.arange(begun.count, now.count)
         if len(tail):
-            boxes = boxes_of_rows(now.columns, tail, len(self.space))
-            store.append(boxes, now.columns.arrival[tail])
-        died = now.columns.died
-        since = np.concatenate([died[live], died[tail]])
-        removed = np.flatnonzero(since <= now.edit)
-        store.mark_dead(removed, since[removed])
-        for row in np.flatnonzero(died[live] <= now.edit).tolist():
-            row_of.pop(store.columns.ids[row], None)
+            boxes = boxes_of(now.rows, tail, self.space)
+            rows = append(rows, len(live), boxes, now.rows.arrival[tail])
+        died = now.rows.died[np.concatenate([live, tail])]
+        dead = np.flatnonzero(died <= now.edit)
+        mark_dead(rows, dead, died[dead])
+        members.forget(rows.ids[dead[dead < len(live)]].tolist())
+        added = len(live) + np.flatnonzero(died[len(live) :] > now.edit)
+        members.bind_many(rows.ids[added].tolist(), added.tolist())
         shift = len(live) - begun.count
-        for row in tail[died[tail] > now.edit].tolist():
-            row_of[now.columns.ids[row]] = row + shift
         later = [
-            Part(
-                p.index,
-                p.names + np.int32(shift),
-                p.start + shift,
-                p.end + shift,
-                {relaxed: one.shifted(shift) for relaxed, one in list(p.rankings.items())},
+            IndexPart(
+                part.index,
+                part.set_rows + np.int32(shift),
+                part.start + shift,
+                part.end + shift,
+                {relaxed: one.shifted(shift) for relaxed, one in list(part.rankings.items())},
             )
-            for p in now.parts
-            if p.start >= begun.count
+            for part in now.parts
+            if part.start >= begun.count
         ]
-        self._store, self._row_of, self._rebuilding = store, row_of, None
-        self.rebuilds += 1
-        parts = (base, *later)
-        self._state = State(now.edit, store.columns, store.count, len(removed), parts)
+        count = len(live) + len(tail)
+        self._view = LiveView(rows, count, len(dead), now.edit, now.arrivals, (base, *later))
+        self._members, self._rebuilding = members, None
+        self.rebuild_count += 1
 
-    def wait(self) -> None:
-        """Wait until no rebuild is under way; raise what made the last one fail."""
+    def _forked(self) -> None:
+        self._rebuilding = None
+
+    def wait_for_rebuild(self) -> None:
+        """Wait until no rebuild is under way; raise the error that ended the last one, if any."""
         thread = self._rebuilding
         if thread is not None:
             thread.join()
@@ -402,10 +372,10 @@ class LiveSet:
         if failure is not None:
             raise failure
 
-    @property
-    def memory(self) -> int:
-        """Bytes of the columns and of all structures."""
-        state = self._state
-        parts = sum(p.index.memory + p.names.nbytes for p in state.parts)
-        ranking = sum(r.structure.memory for p in state.parts for r in list(p.rankings.values()))
-        return self._store.memory + parts + ranking
+
+def _restored(
+    kind: type[LiveSet], space: Space, index: str, rank_index: str, boxes: Boxes
+) -> LiveSet:
+    made = kind(space, index=index, rank_index=rank_index)
+    made.subscribe_many(boxes)
+    return made

@@ -1,6 +1,6 @@
 """What every matching structure must do, whatever its kind: the same as the oracle.
 
-A structure is a class that is built from `Boxes` and has `match(points) -> Matches`.
+A structure is a class that is built from `Boxes` and has `match(points) -> MatchRows`.
 `MATCHERS` lists them; adding one there is all it takes to be judged.
 """
 
@@ -17,13 +17,13 @@ from rangecast.match.cells.index import Cells
 from rangecast.match.choose import INDEXES
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
-from rangecast.match.result import Matches
+from rangecast.match.result import MatchRows
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 
 
 class Matcher(Protocol):
-    def match(self, points: np.ndarray) -> Matches: ...
+    def match(self, points: np.ndarray) -> MatchRows: ...
 
 
 def in_little_memory(boxes: Boxes) -> Matcher:
@@ -57,7 +57,7 @@ def by_hand(boxes: Boxes, points: np.ndarray) -> list[set[int]]:
     return answer
 
 
-def as_sets(matches: Matches) -> list[set[int]]:
+def as_sets(matches: MatchRows) -> list[set[int]]:
     """Rows by event; an id that was reported twice is an error of its own."""
     answer = []
     for event in range(len(matches.offsets) - 1):

@@ -54,7 +54,7 @@ EVENT = {"price": 5, "sector": "tech"}
 def test_an_answer_to_many_events_is_in_order_of_arrival_after_a_replacement(engine):
     engine.replace("a", "price < 11")
     assert engine.match(EVENT) == ["a", "b", "c"]
-    assert engine.match_many([EVENT]).of(0) == ["a", "b", "c"]
+    assert engine.match_many([EVENT])[0] == ["a", "b", "c"]
     assert sorted(engine.match_many([EVENT]).table()["subscription"].to_pylist()) == ["a", "b", "c"]
 
 
@@ -67,8 +67,8 @@ def test_an_answer_to_many_events_is_in_order_of_arrival_on_every_index(index):
     live.replace(9, "x < 5")
     answers = live.match_many({"x": [0.5, 0.9], "y": [0.6, 0.2]})
     for event in range(2):
-        assert answers.of(event) == sorted(answers.of(event))
-        assert 9 in answers.of(event)
+        assert answers[event] == sorted(answers[event])
+        assert 9 in answers[event]
 
 
 # ---- what stays
@@ -198,13 +198,13 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
     extra = EVENT | {"title": "x", "id": 1}
     asked = {
         "match": lambda **more: engine.match(extra, **more),
-        "match_many": lambda **more: engine.match_many([extra], **more).of(0),
+        "match_many": lambda **more: engine.match_many([extra], **more)[0],
         "best": lambda **more: engine.best(extra, **more),
-        "best_many": lambda **more: engine.best_many([extra], **more).of(0),
-        "spans": lambda **more: engine.best(extra, how="overlap", **more),
-        "best_uncertain": lambda **more: engine.best_uncertain(extra, chances={}, **more),
-        "best_adjusted": lambda **more: engine.best_adjusted(
-            extra, factor=lambda ids: np.ones(len(ids)), **more
+        "best_many": lambda **more: engine.best_many([extra], **more)[0],
+        "spans": lambda **more: engine.best(extra, span="overlap", **more),
+        "best_uncertain": lambda **more: engine.best(extra, chances={}, **more),
+        "best_adjusted": lambda **more: engine.best(
+            extra, factor=lambda _, ids: np.ones(len(ids)), **more
         ),
     }
     ranked = [("a", 2.0), ("b", 0.0), ("c", 0.0)]
@@ -227,16 +227,16 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         (lambda e: e.best(EVENT, k=0), "given: 0\n.*k=1"),
         (lambda e: e.best(EVENT, k=None), "given: None"),
         (lambda e: e.best_many([EVENT], k="5"), "k is a whole number"),
-        (lambda e: e.best_many([EVENT], k="5", budget=2), "k is a whole number"),
-        (lambda e: e.best_many([EVENT], budget="5/s"), "budget is a whole number.*\n.*'5/s'"),
-        (lambda e: e.best_many([EVENT], budget=0), "budget is a whole number, at least 1"),
-        (lambda e: e.best_many([EVENT], clock="at"), "budget=None\n  to do: give both"),
-        (lambda e: e.best_many([EVENT], budget=1, clock="price"), "'price', a number"),
+        (lambda e: e.best_many([EVENT], k="5", limit=2), "k is a whole number"),
+        (lambda e: e.best_many([EVENT], limit="5/s"), "limit is a whole number.*\n.*'5/s'"),
+        (lambda e: e.best_many([EVENT], limit=0), "limit is a whole number, at least 1"),
+        (lambda e: e.best_many([EVENT], clock="at"), "limit=None\n  to do: give both"),
+        (lambda e: e.best_many([EVENT], limit=1, clock="price"), "'price', a number"),
         (lambda e: e.match_many([EVENT], threads="2"), "threads is a whole number"),
         (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  to do.*match_many"),
         (lambda e: e.match("price"), "an event is a dict.*\n  given: str 'price'"),
         (lambda e: e.best([EVENT]), "an event is a dict"),
-        (lambda e: e.best([EVENT], how="overlap"), "an event is a dict"),
+        (lambda e: e.best([EVENT], span="overlap"), "an event is a dict"),
         (lambda e: e.match_many(EVENT), "given: int 5 for 'price'\n.*put the dict into a list"),
         (lambda e: e.match_many([[1]]), "a list with list"),
         (lambda e: e.best_many(5), "events are an Arrow table.*\n  given: int 5"),
@@ -248,7 +248,7 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         (lambda e: e.subscribe("d", "true", weights={"price": -1}), "given: -1 for 'price'"),
         (lambda e: e.rescore("a", weights={"price": "x"}), "given: 'x' for 'price'"),
         (lambda e: e.replace("a", "true", weights={"price": np.nan}), "given: nan for 'price'"),
-        (lambda e: e.best({"price": (5, 2)}, how="overlap"), r"given: \(5, 2\) for 'price'"),
+        (lambda e: e.best({"price": (5, 2)}, span="overlap"), r"given: 5 to 2 for 'price'"),
         (
             lambda e: Boxes.of([[0.0]] * 2, [[1.0]] * 2, ids=["u", "v"], weights=[[1], [-2]]),
             "attribute 0 of subscription v: -2.0",
@@ -277,4 +277,4 @@ def test_an_empty_text_is_told_from_a_missing_value():
             ask = live.match if isinstance(event, dict) else live.match_many
             with pytest.raises(Exception, match="an empty text; a missing value is null"):
                 ask(event)
-    assert live.match_many(pa.table({"kind": [None], "name": [""]})).of(0) == ["all"]
+    assert live.match_many(pa.table({"kind": [None], "name": [""]}))[0] == ["all"]

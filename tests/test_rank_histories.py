@@ -106,13 +106,13 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def wait(self):
-        self.engine.wait()
+        self.engine.wait_for_rebuild()
 
     @rule(events=points(D, max_events=4), k=st.integers(1, 5), relaxed=st.booleans())
     def rank(self, events, k, relaxed):
         best = self.engine.best_points(events, k, relaxed=relaxed)
         if not self.model:
-            assert not any(best.of(event) for event in range(len(events)))
+            assert not any(best)
             return
         names = list(self.model)
         lo, hi, scores, weights = zip(*self.model.values(), strict=True)
@@ -126,7 +126,7 @@ class History(RuleBasedStateMachine):
         for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
             rows, scores = right.rows.tolist(), right.scores.tolist()
             expected = [(names[row], score) for row, score in zip(rows, scores, strict=True)]
-            assert best.of(event) == expected
+            assert best[event] == expected
 
     @invariant()
     def size(self):
@@ -172,7 +172,7 @@ def test_rankings_name_events_and_subscriptions():
     engine.subscribe("b", "a0 < 3", score=2)
     found = engine.best_many([{"id": "x", "a0": 2}, {"id": "y", "a0": 4}, {"id": "z"}], 3)
     assert len(found) == 3
-    assert found.of(0) == [("b", 2.0), ("a", 1.0)]
+    assert found[0] == [("b", 2.0), ("a", 1.0)]
     assert found.table().to_pylist() == [
         {"event": "x", "rank": 1, "subscription": "b", "score": 2.0},
         {"event": "x", "rank": 2, "subscription": "a", "score": 1.0},

@@ -1,28 +1,36 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.errors import UsageError
+from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
-from rangecast.model.rowstore import RowStore
+from rangecast.model.rowstore import NEVER, append, append_one, boxes_of, no_rows
+from rangecast.model.space import Space
 from tests import strategies
 
 THREE = st.just(3)
+SPACE = Space([Number(f"a{j}") for j in range(3)])
+
+
+def written(parts):
+    """The arrays after some sets of boxes, and how many rows they have."""
+    rows, count = no_rows(), 0
+    for part in parts:
+        rows = append(rows, count, part, np.arange(count, count + part.rows))
+        count += part.rows
+    return rows, count
 
 
 @given(st.lists(strategies.boxes(dimensions=THREE, max_rows=8), max_size=6), st.randoms())
 def test_rows_come_back_as_they_were_added(parts, random):
     parts = [part for part in parts if str(part.ids.type) == "int64"]
-    store = RowStore(3)
-    for part in parts:
-        store.append(part)
-    rows = list(range(store.count))
-    random.shuffle(rows)
-    some = store.boxes_of(np.array(rows, np.int64))
+    rows, count = written(parts)
+    order = list(range(count))
+    random.shuffle(order)
+    some = boxes_of(rows, np.array(order, np.int64), SPACE)
     everything = [(part, row) for part in parts for row in range(part.rows)]
     assert some.rows == len(everything)
-    for place, row in enumerate(rows):
+    for place, row in enumerate(order):
         part, within = everything[row]
         np.testing.assert_array_equal(some.lo[some.owner == place], part.lo[part.owner == within])
         np.testing.assert_array_equal(some.hi[some.owner == place], part.hi[part.owner == within])
@@ -33,41 +41,44 @@ def test_rows_come_back_as_they_were_added(parts, random):
 
 
 @given(strategies.boxes(dimensions=THREE, max_rows=8))
-def test_one_row_at_a_time_gives_the_same_columns(some):
-    together, apart = RowStore(3), RowStore(3)
-    together.append(Boxes.of(some.lo, some.hi, owner=some.owner, ids=some.ids, scores=some.scores))
-    mentioned = some.mentions
+def test_one_row_at_a_time_gives_the_same_arrays(some):
+    plain = Boxes.of(some.lo, some.hi, owner=some.owner, ids=some.ids, scores=some.scores)
+    together, count = written([plain])
+    apart = no_rows()
     for row in range(some.rows):
         terms = [
-            tuple((int(j), some.lo[b, j], some.hi[b, j]) for j in np.flatnonzero(mentioned[b]))
+            tuple((int(j), some.lo[b, j], some.hi[b, j]) for j in np.flatnonzero(some.mentions[b]))
             for b in np.flatnonzero(some.owner == row)
         ]
-        assert apart.append_one(some.ids[row].as_py(), terms, some.scores[row], None, row) == row
-    assert (apart.count, apart.boxes, apart.terms) == (
-        together.count,
-        together.boxes,
-        together.terms,
-    )
-    everything = np.arange(some.rows)
-    one, other = apart.boxes_of(everything), together.boxes_of(everything)
+        one = some.ids[row].as_py(), terms, some.scores[row], None, row
+        apart = append_one(apart, row, *one)
+    everything = np.arange(count)
+    one, other = boxes_of(apart, everything, SPACE), boxes_of(together, everything, SPACE)
     for name in ("lo", "hi", "owner", "scores"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert one.ids.equals(other.ids)
-    np.testing.assert_array_equal(apart.columns.arrival[: some.rows], everything)
+    for rows in (apart, together):
+        np.testing.assert_array_equal(rows.arrival[:count], everything)
+        assert (rows.died[:count] == NEVER).all()
 
 
-def test_ids_of_a_set_are_of_one_kind():
-    store = RowStore(1)
-    store.append(Boxes.of([[0.0]], [[1.0]], ids=["a"]))
-    with pytest.raises(UsageError, match="the ids of this set are texts"):
-        store.append(Boxes.of([[0.0]], [[1.0]], ids=[5]))
-    assert store.count == 1
+@given(st.lists(strategies.boxes(dimensions=THREE, max_rows=8), min_size=2, max_size=4))
+def test_rows_that_were_never_counted_are_as_good_as_not_written(parts):
+    parts = [Boxes.of(p.lo, p.hi, owner=p.owner, scores=p.scores) for p in parts]
+    rows, count = written(parts[:1])
+    for part in parts[1:]:
+        append(rows, count, part, np.arange(part.rows))  # an edit that failed afterwards
+        rows = append(rows, count, part, np.arange(part.rows))
+        count += part.rows
+    found = boxes_of(rows, np.arange(count), SPACE)
+    for name in ("lo", "hi", "scores"):
+        right = np.concatenate([getattr(part, name) for part in parts])
+        np.testing.assert_array_equal(getattr(found, name), right)
 
 
 def test_only_what_is_mentioned_is_kept():
-    store = RowStore(100)
     lo, hi = np.full((1000, 100), -np.inf), np.full((1000, 100), np.inf)
     lo[:, 7], hi[:, 7] = 1, 2
-    store.append(Boxes.of(lo, hi))
-    assert store.terms == 1000
-    assert store.memory < 100 * 1000
+    rows = append(no_rows(), 0, Boxes.of(lo, hi), np.arange(1000))
+    assert rows.bounds.first_term[1000] == 1000
+    assert rows.memory < 100 * 1000

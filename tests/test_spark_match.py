@@ -158,7 +158,7 @@ def local(subscriptions=SUBSCRIPTIONS):
     engine.subscribe_many(pa.table(subscriptions).sort_by("id"))
     events = pa.table(EVENTS).drop(["desk"])
     answers = engine.match_many(events)
-    return {one: set(answers.of(place)) for place, one in enumerate(EVENTS["id"])}
+    return {one: set(answers[place]) for place, one in enumerate(EVENTS["id"])}
 
 
 @pytest.mark.parametrize("plan", ["auto", "broadcast", "partitioned"])

@@ -234,7 +234,7 @@ def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_
     versions = Versions(tmp_path / "v")
     versions.publish(boxes(2), SPACE)
     wrong = [
-        ({"id": "s0", "op": "subscribe", "filter": "true"}, "'s0' is there already"),
+        ({"id": "s0", "op": "subscribe", "filter": "true"}, "'s0' already exists"),
         ({"id": "s9", "op": "replace", "filter": "true"}, "no subscription 's9'"),
         ({"id": "s9", "op": "unsubscribe"}, "no subscription 's9'"),
         ({"id": "s9", "op": "drop"}, "an op is subscribe, replace, unsubscribe; given: 'drop'"),

@@ -24,7 +24,7 @@ from rangecast.match.cells.index import Cells
 from rangecast.match.cells.plan import MOST_AXES, weigh
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
-from rangecast.match.result import Matches
+from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
@@ -36,10 +36,10 @@ class Index(Protocol):
 
     name: str
 
-    def match(self, points: F64) -> Matches:
+    def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
 
-    def stream(self, points: F64) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of bounded size."""
 
     def match_one(self, point: F64) -> I32:

@@ -5,8 +5,7 @@ The kernel is short and keeps the GIL: giving it up beside a busy thread costs f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.choose import Index
 from rangecast.match.recent import match_recent
-from rangecast.match.result import Matches, Work, single
-from rangecast.model.rowstore import Columns
+from rangecast.match.result import MatchRows, Work, single
+from rangecast.model.liveview import IndexPart, LiveView
 
 _CHUNK = 32
 """Rows that are looked at together."""
@@ -24,6 +23,9 @@ _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
 _ROWS = 1 << 20
 """Matches that are found before they are sifted, about."""
+
+View = LiveView[Index, Any]
+Part = IndexPart[Index, Any]
 
 
 @jit
@@ -35,7 +37,7 @@ def _is_gone(gone: Any, died: I64, edit: int, row: int) -> bool:
 def _merge(
     offsets: I64,
     rows: I32,
-    names: I32,
+    set_rows: I32,
     gone: U32,
     died: I64,
     edit: int,
@@ -46,12 +48,12 @@ def _merge(
 ) -> None:
     """Write the live rows of each event, then the other rows of that event.
 
-    `names` are the set's own numbers, none if the rows are that already. `gone` has a bit for
-    every row that was ever removed: it is small enough to stay in the cache, and the few rows that
-    it marks are looked up in `died`. Most chunks of rows have none: they are copied whole.
+    `set_rows` are the set's own rows, none if the given ones are that already. `gone` has a bit
+    for every row that was ever removed: it is small enough to stay in the cache, and the few rows
+    that it marks are looked up in `died`. Most chunks of rows have none: they are copied whole.
     """
     at = 0
-    renumber = len(names) > 0
+    renumber = len(set_rows) > 0
     marks, given, written = pointer(gone, 0), pointer(rows, 0), pointer(out, 0)
     for event in range(len(offsets) - 1):
         out_offsets[event] = at
@@ -64,7 +66,7 @@ def _merge(
                     some |= marks[given[i] >> 5] >> np.uint32(given[i] & 31)
             if some & np.uint32(1):
                 for i in range(place, until):
-                    row = names[given[i]] if renumber else given[i]
+                    row = set_rows[given[i]] if renumber else given[i]
                     if not _is_gone(marks, died, edit, row):
                         written[at] = row
                         at += 1
@@ -79,35 +81,7 @@ def _merge(
     out_offsets[len(offsets) - 1] = at
 
 
-class LivePart(Protocol):
-    """What a part of a live set shows to be matched."""
-
-    @property
-    def index(self) -> Index:
-        """Its structure."""
-
-    @property
-    def names(self) -> I32:
-        """The set's row of each of its rows."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its rows are the set's first, in the same order."""
-
-
-class Live(NamedTuple):
-    """A live set at one edit."""
-
-    parts: Sequence[LivePart]
-    recent: tuple[int, int]
-    """Rows in no part: the first, and the one after the last."""
-    columns: Columns
-    edit: int
-    dead: int
-    """How many rows don't live any more."""
-
-
-def match_live(live: Live, points: F64) -> Matches:
+def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that hold each event, (events, d).
 
     They are found some events at a time, so that what a part finds is still in the cache when it
@@ -115,10 +89,10 @@ def match_live(live: Live, points: F64) -> Matches:
     counting the work.
     """
     one = len(points) == 1
-    if not live.parts:
-        return _match_others(live, points, one)
-    base = live.parts[0]
-    if base.is_whole and len(live.parts) == 1 and not live.dead and not _has_recent(live):
+    if not view.parts:
+        return _match_others(view, points, one)
+    base = view.parts[0]
+    if base.is_whole and len(view.parts) == 1 and not view.dead and not _has_recent(view):
         return _matches(base, points, one)
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)
@@ -126,7 +100,7 @@ def match_live(live: Live, points: F64) -> Matches:
     first, at, take = 0, 0, _FIRST
     while first < len(points):
         last = min(first + take, len(points))
-        others = _match_others(live, points[first:last], one)
+        others = _match_others(view, points[first:last], one)
         found = _matches(base, points[first:last], one)
         end = at + len(found.rows) + len(others.rows)
         if end > len(rows):
@@ -134,54 +108,54 @@ def match_live(live: Live, points: F64) -> Matches:
             rows, so_far = np.empty(room, np.int32), rows
             rows[:at] = so_far[:at]
         mine = offsets[first : last + 1]
-        _merge_into(found, base, live, others, mine, rows[at:])
+        _merge_into(found, base, view, others, mine, rows[at:])
         mine += at
         at = int(mine[-1])
         work = work.plus(found.work).plus(others.work)
         first, take = last, max(_LEAST, _ROWS * last // max(1, at))
-    return Matches(offsets, rows[:at], work)
+    return MatchRows(offsets, rows[:at], work)
 
 
-def _has_recent(live: Live) -> bool:
-    return live.recent[0] < live.recent[1]
+def _has_recent(view: View) -> bool:
+    return view.indexed < view.count
 
 
-def _matches(part: LivePart, points: F64, one: bool) -> Matches:
+def _matches(part: Part, points: F64, one: bool) -> MatchRows:
     return single(part.index.match_one(points[0])) if one else part.index.match(points)
 
 
-def _none(events: int) -> Matches:
-    return Matches(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
+def _none(events: int) -> MatchRows:
+    return MatchRows(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
 
 
-def _match_others(live: Live, points: F64, one: bool) -> Matches:
+def _match_others(view: View, points: F64, one: bool) -> MatchRows:
     """Return the live rows of all but the first part, which is by far the largest."""
     found = _none(len(points))
-    if _has_recent(live):
-        found = match_recent(live.columns, live.edit, *live.recent, points, one=one)
-    for part in reversed(live.parts[1:]):
-        found = _sifted(_matches(part, points, one), part, live, found)
+    if _has_recent(view):
+        found = match_recent(view.rows, view.edit, view.indexed, view.count, points, one=one)
+    for part in reversed(view.parts[1:]):
+        found = _sifted(_matches(part, points, one), part, view, found)
     return found
 
 
-def _sifted(matches: Matches, part: LivePart, live: Live, others: Matches) -> Matches:
+def _sifted(matches: MatchRows, part: Part, view: View, others: MatchRows) -> MatchRows:
     """Return a part's live matches in the set's own rows, and the others."""
     offsets = np.empty_like(matches.offsets)
     out = np.empty(len(matches.rows) + len(others.rows), np.int32)
-    _merge_into(matches, part, live, others, offsets, out)
-    return Matches(offsets, out[: offsets[-1]], matches.work.plus(others.work))
+    _merge_into(matches, part, view, others, offsets, out)
+    return MatchRows(offsets, out[: offsets[-1]], matches.work.plus(others.work))
 
 
 def _merge_into(
-    matches: Matches,
-    part: LivePart,
-    live: Live,
-    others: Matches,
+    matches: MatchRows,
+    part: Part,
+    view: View,
+    others: MatchRows,
     offsets: I64,
     out: I32,
 ) -> None:
     """Write the same into `offsets` and `out`."""
-    names = part.names[:0] if part.is_whole else part.names
-    gone, died = live.columns.gone, live.columns.died
-    given = matches.offsets, matches.rows, names, gone, died, live.edit
+    set_rows = part.set_rows[:0] if part.is_whole else part.set_rows
+    gone, died = view.rows.gone, view.rows.died
+    given = matches.offsets, matches.rows, set_rows, gone, died, view.edit
     _merge(*given, others.offsets, others.rows, offsets, out)

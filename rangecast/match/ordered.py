@@ -14,7 +14,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
 from rangecast.match.choose import Index
-from rangecast.match.result import Matches
+from rangecast.match.result import MatchRows
 
 _BLOCK = 1024
 """Events that a thread takes at a time: all their matches are in memory at once."""
@@ -27,7 +27,7 @@ def _sort(offsets: I64, rows: I32) -> None:
         rows[offsets[event] : offsets[event + 1]].sort()
 
 
-def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[int, Matches]]:
+def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[int, MatchRows]]:
     """Yield (first event, matches) in pieces of whole events; rows ascend within an event.
 
     A piece is of bounded size, unless one event alone has more matches.
@@ -38,7 +38,7 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
             yield first, matches
         return
 
-    def answer(first: int) -> tuple[int, Matches]:
+    def answer(first: int) -> tuple[int, MatchRows]:
         matches = index.match(points[first : first + _BLOCK])
         _sort(matches.offsets, matches.rows)
         return first, matches
@@ -49,7 +49,7 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
             yield from pool.map(answer, starts[wave : wave + 2 * threads])
 
 
-def _whole_events(pieces: Iterator[tuple[int, Matches]]) -> Iterator[tuple[int, Matches]]:
+def _whole_events(pieces: Iterator[tuple[int, MatchRows]]) -> Iterator[tuple[int, MatchRows]]:
     """Yield pieces none of whose events goes on in the next one."""
     begun: list[I32] = []
     piece = next(pieces, None)
@@ -67,7 +67,7 @@ def _whole_events(pieces: Iterator[tuple[int, Matches]]) -> Iterator[tuple[int, 
                 offsets = np.concatenate([[0], offsets[1:] + earlier])
                 rows = np.concatenate([*begun, rows])
                 begun = []
-            yield first, Matches(offsets, rows, matches.work)
+            yield first, MatchRows(offsets, rows, matches.work)
         if goes_on:
             begun.append(matches.of(whole))
         piece = following

@@ -9,7 +9,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle
-from rangecast.match.result import BUFFER, Matches, Step, collect, stream
+from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import as_points
 
 
@@ -28,11 +28,11 @@ class Packed:
         """Bytes of all arrays held."""
         return self.bundle.memory
 
-    def match(self, points: F64) -> Matches:
+    def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
         return collect(self._step(points), len(points))
 
-    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(self._step(points), len(points), buffer)
 

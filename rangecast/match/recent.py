@@ -1,6 +1,6 @@
 """The newest rows of a live set, too few to index: each compared with the event, compiled.
 
-Works on the sparse bounds of `model.rows` between two rows; a box costs as many comparisons as
+Works on the sparse bounds of `model.rowstore` between two rows; a box costs as many comparisons as
 it mentions attributes, and stops at the first that fails. Work: rows tested. For a single event the
 GIL is kept: it is done sooner than a busy thread would give it back.
 """
@@ -11,8 +11,8 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U16
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.result import Matches, collect, single
-from rangecast.model.rowstore import Bounds, Columns
+from rangecast.match.result import MatchRows, collect, single
+from rangecast.model.rowstore import Bounds, RowArrays
 
 
 @jit
@@ -89,18 +89,18 @@ def _scan_one(
 
 
 def match_recent(
-    columns: Columns, edit: int, start: int, end: int, points: F64, *, one: bool
-) -> Matches:
+    rows: RowArrays, edit: int, start: int, end: int, points: F64, *, one: bool
+) -> MatchRows:
     """Return which of the rows from `start` to before `end` live at an edit and hold each point.
 
-    one   there is one event: no work is counted
+    one   there is one event; no work is counted
     """
-    bounds, died = columns.bounds, columns.died
+    bounds, died = rows.bounds, rows.died
     if one:
-        rows = np.empty(end - start, np.int32)
-        return single(rows[: _scan_one(*bounds, died, edit, start, end, points[0], rows)])
+        found = np.empty(end - start, np.int32)
+        return single(found[: _scan_one(*bounds, died, edit, start, end, points[0], found)])
 
-    def step(event: int, cursor: int, rows: I32, counts: I64) -> tuple[int, int, int, int, int]:
-        return _scan(bounds, died, edit, start, end, points, event, cursor, rows, counts)
+    def step(event: int, cursor: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
+        return _scan(bounds, died, edit, start, end, points, event, cursor, found, counts)
 
     return collect(step, len(points), len(points))

@@ -31,7 +31,7 @@ class Work(NamedTuple):
         return Work(self.visited + other.visited, self.tested + other.tested)
 
 
-class Matches(NamedTuple):
+class MatchRows(NamedTuple):
     """Rows by event: those of event `i` are `rows[offsets[i]:offsets[i + 1]]`, in any order."""
 
     offsets: I64
@@ -57,7 +57,7 @@ returns where to go on (`len(counts)` when done), how many rows it wrote, and th
 """
 
 
-def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
     """Yield (first event, matches) in pieces of at most `buffer` rows.
 
     An event whose rows don't fit goes on in the next piece, which then starts with it again.
@@ -70,15 +70,15 @@ def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int,
         event, cursor, filled, visited, tested = step(event, cursor, rows, counts)
         end = min(event + 1, events) if cursor else event
         offsets = np.concatenate([[0], np.cumsum(counts[start:end])]).astype(np.int64)
-        yield start, Matches(offsets, rows[:filled], Work(visited, tested))
+        yield start, MatchRows(offsets, rows[:filled], Work(visited, tested))
 
 
-def single(rows: I32) -> Matches:
+def single(rows: I32) -> MatchRows:
     """Return the matches of one event."""
-    return Matches(np.array([0, len(rows)]), rows)
+    return MatchRows(np.array([0, len(rows)]), rows)
 
 
-def collect(step: Step, events: int, expected: int = 0) -> Matches:
+def collect(step: Step, events: int, expected: int = 0) -> MatchRows:
     """Return all matches at once; `expected` rows (a guess) are held without growing."""
     rows = np.empty(max(expected, 1024), np.int32)
     counts = np.zeros(events, np.int64)
@@ -92,4 +92,4 @@ def collect(step: Step, events: int, expected: int = 0) -> Matches:
             rows, so_far = np.empty(2 * len(rows), np.int32), rows
             rows[:filled] = so_far[:filled]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Matches(offsets, rows[:filled], work)
+    return MatchRows(offsets, rows[:filled], work)

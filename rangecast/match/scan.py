@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32
-from rangecast.match.result import Matches, Work
+from rangecast.match.result import MatchRows, Work
 from rangecast.model.boxes import Boxes
 
 _BLOCK_BYTES = 1 << 22
@@ -26,7 +26,7 @@ class Scan:
         self.boxes = boxes
         self.box_offsets = boxes.box_offsets
 
-    def stream(self, points: F64) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) block by block; rows ascend within an event."""
         lo, hi = self.boxes.lo, self.boxes.hi
         block = max(1, _BLOCK_BYTES // max(1, len(lo)))
@@ -43,7 +43,7 @@ class Scan:
             offsets = np.searchsorted(event, np.arange(len(some) + 1))
             yield (
                 start,
-                Matches(offsets.astype(np.int64), row.astype(np.int32), Work(tested=held_pairs)),
+                MatchRows(offsets.astype(np.int64), row.astype(np.int32), Work(tested=held_pairs)),
             )
 
     def match_one(self, point: F64) -> I32:
@@ -55,12 +55,12 @@ class Scan:
         """Bytes of the boxes: there is nothing else."""
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
-    def match(self, points: F64) -> Matches:
+    def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
         blocks = [block for _, block in self.stream(points)]
         if not blocks:
-            return Matches(np.zeros(1, np.int64), np.zeros(0, np.int32))
+            return MatchRows(np.zeros(1, np.int64), np.zeros(0, np.int32))
         counts = np.concatenate([np.diff(block.offsets) for block in blocks])
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         work = Work(tested=len(points) * len(self.boxes.lo))
-        return Matches(offsets, np.concatenate([block.rows for block in blocks]), work)
+        return MatchRows(offsets, np.concatenate([block.rows for block in blocks]), work)

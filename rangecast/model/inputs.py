@@ -46,7 +46,7 @@ def as_filter(given: Any, space: Space) -> Filter:
     if isinstance(given, Filter):
         if given.space is space:
             return given
-        _check_equal(given.space, space, "the filter")
+        _check_equal(given.space, space, "the filter is")
         if _stranger(given.space, space, *given.arrays()) is None:
             return Filter(space, given.boxes)
         return Filter.parse(str(given), space, max_boxes=max(MAX_BOXES, _SPLIT * len(given.boxes)))
@@ -75,7 +75,7 @@ def as_boxes(given: Any, space: Space) -> Boxes:
                 f"boxes of {given.dimensions} attributes don't fit a space of {len(space)}"
             )
     elif given.space is not space:
-        _check_equal(given.space, space, "the boxes")
+        _check_equal(given.space, space, "the boxes are")
         name = _stranger(given.space, space, given.lo, given.hi)
         if name is not None:
             raise UsageError(
@@ -88,7 +88,7 @@ def as_boxes(given: Any, space: Space) -> Boxes:
 def _check_equal(other: Space, space: Space, noun: str) -> None:
     if other != space:
         raise UsageError(
-            f"{noun} belong to another space\n  given: {other}\n  expected: {space}\n"
+            f"{noun} of another space\n  given: {other}\n  expected: {space}\n"
             "  to do: make them with this space"
         )
 

@@ -57,11 +57,13 @@ def _check_text(given: str, noun: str) -> None:
 class Members:
     """The ids of a set by row. Iteration is in the order in which they were bound."""
 
-    def __init__(self, noun: str = "subscription"):
+    def __init__(self, noun: str = "subscription", kind: type | None = None):
         self.noun = noun
+        self.kind = kind
+        """Of all ids: `int` or `str`; `None` before the first one."""
         self._column: pa.Array | None = None
         """Ids whose rows are their places, as long as nobody asked for one of them."""
-        self._kind: type | None = None
+        self._rows = {}
 
     @classmethod
     def of(cls, ids: Any, noun: str = "subscription") -> Members:
@@ -77,13 +79,15 @@ class Members:
             raise UsageError(f"duplicate id {twice.as_py()!r}; nothing was added")
         if len(column):
             members._column = column
-            members._kind = int if pa.types.is_integer(column.type) else str
+            del members._rows  # made of the column when it is needed
+            members.kind = int if pa.types.is_integer(column.type) else str
         return members
 
     @cached_property
     def _rows(self) -> dict[Id, int]:
         column, self._column = self._column, None
-        return {} if column is None else {one: row for row, one in enumerate(column.to_pylist())}
+        assert column is not None
+        return {one: row for row, one in enumerate(column.to_pylist())}
 
     def __len__(self) -> int:
         return len(self._rows) if self._column is None else len(self._column)
@@ -113,14 +117,19 @@ class Members:
             raise UsageError(f"{self.noun} {new!r} already exists; {remedy}")
         return new
 
-    def new_many(self, given: Iterable[Any]) -> list[Id]:
-        """Return the ids of new members; refuse all of them if one can't be."""
-        ids = [as_id(one, self.noun) for one in given]
-        if ids:
-            kind = type(ids[0])
-            other = next((one for one in ids if type(one) is not kind), None)
+    def new_many(self, given: Iterable[Any] | pa.Array) -> list[Id]:
+        """Return the ids of new members; refuse all of them if one can't be.
+
+        An Arrow array, as `Boxes` have it, holds nothing but ids of one kind.
+        """
+        if isinstance(given, pa.Array):
+            ids: list[Id] = given.to_pylist()
+        else:
+            ids = [as_id(one, self.noun) for one in given]
+            other = next((one for one in ids if type(one) is not type(ids[0])), None)
             if other is not None:
                 raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
+        if ids:
             self.check_kind(ids[0])
         known = next((one for one in ids if one in self._rows), None)
         if known is not None:
@@ -128,9 +137,9 @@ class Members:
         _check_distinct(ids, "added")
         return ids
 
-    def known_many(self, given: Iterable[Any]) -> tuple[list[Id], list[int]]:
+    def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
         """Return members and their rows, each once; refuse all of them if one is unknown."""
-        ids = list(given)
+        ids = given.to_pylist() if isinstance(given, pa.Array) else list(given)
         rows = [self.row(one) for one in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
@@ -144,13 +153,13 @@ class Members:
 
     def bind(self, new: Id, row: int) -> None:
         """Give a checked id its row; a member gets another one."""
-        self._kind = type(new)
+        self.kind = type(new)
         self._rows[new] = row
 
     def bind_many(self, ids: list[Id], rows: Iterable[int]) -> None:
         """Give checked ids their rows."""
         if ids:
-            self._kind = type(ids[0])
+            self.kind = type(ids[0])
             self._rows.update(zip(ids, rows, strict=True))
 
     def release(self, given: Any) -> int:
@@ -162,14 +171,18 @@ class Members:
     def release_many(self, given: Iterable[Any]) -> list[int]:
         """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
         rows = {one: self.row(one) for one in given}
-        for one in rows:
-            del self._rows[one]
+        self.forget(rows)
         return list(rows.values())
+
+    def forget(self, ids: Iterable[Id]) -> None:
+        """Forget ids, members or not."""
+        for one in ids:
+            self._rows.pop(one, None)
 
     def check_kind(self, new: Id) -> None:
         """Refuse an id that is of another kind than the members."""
-        if self._kind is not None and type(new) is not self._kind:
-            had = "integers" if self._kind is int else "texts"
+        if self.kind is not None and type(new) is not self.kind:
+            had = "integers" if self.kind is int else "texts"
             raise UsageError(_one_kind(f"{new!r}, and this set's are {had}"))
 
 

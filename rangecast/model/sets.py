@@ -12,7 +12,8 @@ several subscriptions all are taken or none.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from rangecast.model.inputs import as_space
@@ -26,6 +27,14 @@ class Subscription(NamedTuple):
     id: Id
     filter: str
     """A text that means the same as the filter that was given, as far as the set keeps it."""
+    score: float = 0.0
+    weights: Mapping[str, float] = MappingProxyType({})
+    """By attribute; one that isn't there is 1."""
+
+    def __repr__(self) -> str:
+        score = f", score={self.score!r}" if self.score else ""
+        weights = f", weights={dict(self.weights)!r}" if self.weights else ""
+        return f"Subscription(id={self.id!r}, filter={self.filter!r}{score}{weights})"
 
 
 class SubscriptionSet:

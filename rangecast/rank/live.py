@@ -1,4 +1,4 @@
-"""Ranking of a live set: its parts, its newest rows, and what the caller gets.
+"""Ranking of a live set: its parts and its newest rows.
 
 A part of a live set (see `liveset`) gets a ranking structure when it is first ranked. Within it
 rows go by arrival, as ties do; a replacement has the arrival of what it replaced. The newest rows,
@@ -7,27 +7,24 @@ too few to index, are compared one by one. Dead rows take no place: every kernel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, U16, AnyArray
+from rangecast.kernels.arrays import F64, I32, I64, U16
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import frozen
-from rangecast.model.events import values_of
-from rangecast.model.rowstore import Columns, boxes_of
+from rangecast.model.liveview import LiveView
+from rangecast.model.rowstore import RowArrays, boxes_of
+from rangecast.model.space import Space
 from rangecast.rank.choose import Index, build
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
-from rangecast.rank.slabs.index import How, Slabs
+from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.rank.top import insert
 
-Id = str | int
 _PIECE = 512
 """Events that are compared with recent rows at a time."""
 
@@ -38,62 +35,50 @@ class Query(NamedTuple):
     lo: F64
     hi: F64
     k: int
-    how: How | None
+    span: Span | None
     """`None`: points."""
     relaxed: bool
 
     @classmethod
     def of(
-        cls, spans: tuple[F64, ...], dimensions: int, k: int, how: How | None, *, relaxed: bool
+        cls, spans: tuple[F64, ...], dimensions: int, k: int, span: Span | None, *, relaxed: bool
     ) -> Query:
         """Check what was given."""
-        if how not in (None, "overlap", "contain"):
-            raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
-        if how is not None and relaxed:
+        if span not in (None, "overlap", "contain"):
+            raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
+        if span is not None and relaxed:
             raise UsageError("events with spans are ranked exactly; give relaxed=False")
         lo = checked(spans[0], dimensions, k)
         hi = lo if spans[1] is spans[0] else checked(spans[1], dimensions, k)
         if not (lo <= hi).all():
             raise UsageError("a span begins where it ends or before, and no value is NaN")
-        return cls(lo, hi, k, how, relaxed)
-
-
-def split_spans(event: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the beginnings and the ends of an event whose values may be pairs."""
-    pairs = {
-        name: value if isinstance(value, tuple | list) else (value, value)
-        for name, value in values_of(event)
-    }
-    for name, pair in pairs.items():
-        if len(pair) != 2:
-            raise UsageError(f"a span is a pair, (first, last); given for {name!r}: {pair!r}")
-    firsts, lasts = ({name: pair[end] for name, pair in pairs.items()} for end in (0, 1))
-    return firsts, lasts
+        return cls(lo, hi, k, span, relaxed)
 
 
 class RankedPart(NamedTuple):
     """A ranking structure over some rows of a live set."""
 
     structure: Index
-    names: I32
+    set_rows: I32
     """The set's row of each of its own rows, which go by arrival; none: the same. Read-only."""
     rows: int
 
     def shifted(self, shift: int) -> RankedPart:
         """Return it for a set whose rows have other numbers."""
-        names = self.names if len(self.names) else np.arange(self.rows, dtype=np.int32)
-        return self._replace(names=frozen(names + np.int32(shift), np.int32))
+        set_rows = self.set_rows if len(self.set_rows) else np.arange(self.rows, dtype=np.int32)
+        return self._replace(set_rows=frozen(set_rows + np.int32(shift), np.int32))
 
 
 def ranked_part(
-    columns: Columns, rows: I32, dimensions: int, index: str, *, relaxed: bool
+    rows: RowArrays, part_rows: I32, space: Space, index: str, *, relaxed: bool
 ) -> RankedPart:
     """Build the ranking structure of some rows."""
-    names = frozen(rows[np.argsort(columns.arrival[rows], kind="stable")], np.int32)
-    boxes = boxes_of(columns, names.astype(np.int64), dimensions)
-    same = np.array_equal(names, np.arange(len(names)))
+    order = np.argsort(rows.arrival[part_rows], kind="stable")
+    set_rows = frozen(part_rows[order], np.int32)
+    boxes = boxes_of(rows, set_rows.astype(np.int64), space)
+    same = np.array_equal(set_rows, np.arange(len(set_rows)))
     structure = build(boxes, index, relaxed=relaxed)
-    return RankedPart(structure, names[:0] if same else names, len(names))
+    return RankedPart(structure, set_rows[:0] if same else set_rows, len(set_rows))
 
 
 @jit_single
@@ -151,19 +136,20 @@ def _compare(
         counts[event] = filled
 
 
-def _best_recent(columns: Columns, edit: int, start: int, end: int, query: Query) -> PartBest:
-    """Return the k best among the rows from `start` to before `end`."""
-    order = start + np.argsort(columns.arrival[start:end], kind="stable")
+def _best_recent(view: LiveView[Any, RankedPart], query: Query) -> PartBest:
+    """Return the k best among the rows that are in no part."""
+    rows, start = view.rows, view.indexed
+    order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
     places, scores, counts = new_best(len(query.lo), min(query.k, len(order)))
     counters = new_counters(levels=0)
     if not query.relaxed:
-        worth = columns.scores[:, None]
-    elif columns.weights is None:
-        worth = np.empty((len(columns.scores), 0))
+        worth = rows.scores[:, None]
+    elif rows.weights is None:
+        worth = np.empty((len(rows.scores), 0))
     else:
-        worth = columns.weights
-    above, below = (query.lo, query.hi) if query.how == "contain" else (query.hi, query.lo)
-    live = *columns.bounds, order, columns.died, edit, query.relaxed, worth
+        worth = rows.weights
+    above, below = (query.lo, query.hi) if query.span == "contain" else (query.hi, query.lo)
+    live = *rows.bounds, order, rows.died, view.edit, query.relaxed, worth
     for first in range(0, len(above), _PIECE):  # between pieces other threads may run
         some = slice(first, first + _PIECE)
         out = places[some], scores[some], counts[some], counters
@@ -173,76 +159,27 @@ def _best_recent(columns: Columns, edit: int, start: int, end: int, query: Query
 
 def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest:
     """Return the k best of a part at an edit; `died` is empty if all rows of the set live."""
-    liveness = Liveness(part.names, died, edit)
-    if query.how is None:
-        return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.names)
+    liveness = Liveness(part.set_rows, died, edit)
+    if query.span is None:
+        return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.set_rows)
     assert isinstance(part.structure, Slabs)  # a set with another index takes no spans
-    found = part.structure.best_spans(query.lo, query.hi, query.k, query.how, liveness=liveness)
-    return PartBest(found, part.names)
+    found = part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
+    return PartBest(found, part.set_rows)
 
 
-class LivePart(Protocol):
-    """What a part of a live set shows to be ranked."""
+def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: Space) -> Best:
+    """Return the k best of a live set. A part that is asked for the first time gets its structure.
 
-    @property
-    def names(self) -> I32:
-        """The set's row of each of its rows."""
-
-    @property
-    def rankings(self) -> dict[bool, RankedPart]:
-        """Its ranking structures, relaxed or not: made here when they are first asked."""
-
-
-def best_live(
-    parts: Sequence[LivePart],
-    recent: tuple[int, int],
-    columns: Columns,
-    edit: int,
-    dead: int,
-    query: Query,
-    index: str,
-) -> Best:
-    """Return the k best of a live set at an edit; `recent` rows are in no part.
-
-    dead   how many rows don't live: if none, nobody need ask
+    index   of such a structure
     """
-    relaxed, d = query.relaxed, query.lo.shape[1]
-    died = columns.died[: len(columns.died) if dead else 0].view()
+    rows, relaxed = view.rows, query.relaxed
+    died = rows.died[: len(rows.died) if view.dead else 0].view()  # if all live, nobody need ask
     died.flags.writeable = False
     found = []
-    for part in parts:
+    for part in view.parts:
         if relaxed not in part.rankings:
-            part.rankings[relaxed] = ranked_part(columns, part.names, d, index, relaxed=relaxed)
-        found.append(_best_part(part.rankings[relaxed], died, edit, query))
-    if recent[0] < recent[1] or not found:
-        found.append(_best_recent(columns, edit, *recent, query))
-    return merged(found, columns.arrival, query.k)
-
-
-@dataclass(frozen=True, slots=True)
-class Rankings:
-    """The best subscriptions of events, best first."""
-
-    best: Best
-    event_ids: pa.Array | None
-    """Of the batch; `None`: its events are numbered from 0."""
-    _ids: AnyArray
-
-    def __len__(self) -> int:
-        return len(self.best.counts)
-
-    def of(self, event: int) -> list[tuple[Id, float]]:
-        """Return the best subscriptions of an event and their scores, by its place in the batch."""
-        rows, scores = self.best.of(event)
-        return list(zip(self._ids[rows].tolist(), scores.tolist(), strict=True))
-
-    def table(self) -> pa.Table:
-        """Return all of them, with columns event, rank, subscription and score."""
-        event, rank, rows, scores = self.best.pairs()
-        events = pa.array(event)
-        if self.event_ids is not None:
-            events = self.event_ids.take(events)
-        kind = pa.int64() if self._ids.dtype == np.int64 else pa.large_string()
-        columns = {"event": events, "rank": pa.array(rank)}
-        columns["subscription"] = pa.array(self._ids[rows], kind)
-        return pa.table(columns | {"score": pa.array(scores)})
+            part.rankings[relaxed] = ranked_part(rows, part.set_rows, space, index, relaxed=relaxed)
+        found.append(_best_part(part.rankings[relaxed], died, view.edit, query))
+    if view.indexed < view.count or not found:
+        found.append(_best_recent(view, query))
+    return merged(found, rows.arrival, query.k)

@@ -56,7 +56,7 @@ class Edits:
                 return None
             engine = self._engine(base)
             refused = list(_applied(engine, files))
-            engine.wait()
+            engine.wait_for_rebuild()
             names = [path.name for path in files]
             boxes, space = engine.boxes(), engine.space
             version = self.versions.publish(boxes, space, edits=names, refused=refused, after=base)

@@ -56,7 +56,7 @@ from rangecast.match.cells.plan import (
     cut,
     plans,
 )
-from rangecast.match.result import BUFFER, Matches, Step, collect, stream
+from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points, frozen
 
 
@@ -349,12 +349,12 @@ class Cells:
         """Bytes of all arrays, boxes included."""
         return self._grid.memory + self._filed.memory
 
-    def match(self, points: F64) -> Matches:
+    def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
         step, most = self._step(points)
         return collect(step, len(points), most + 1)
 
-    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(self._step(points)[0], len(points), buffer)
 

@@ -36,7 +36,7 @@ from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
-from rangecast.match.result import BUFFER, Matches, collect, stream
+from rangecast.match.result import BUFFER, MatchRows, collect, stream
 from rangecast.match.slabs.lanes import (
     count_by_event,
     room_for,
@@ -73,12 +73,12 @@ class Slabs:
         """Bytes of all arrays held; the boxes are among them."""
         return self.layout.memory
 
-    def match(self, points: F64) -> Matches:
+    def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
         batch = _Batch(self, points)
         return collect(batch, len(points), batch.guess())
 
-    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(_Batch(self, points), len(points), buffer)
 

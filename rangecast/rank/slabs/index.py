@@ -31,7 +31,7 @@ from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
-How = Literal["overlap", "contain"]
+Span = Literal["overlap", "contain"]
 
 
 class Slabs:
@@ -60,19 +60,19 @@ class Slabs:
         search(self.layout.table, events, *liveness, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
-    def best_spans(self, lo: F64, hi: F64, k: int, how: How, *, liveness: Liveness = ALL) -> Best:
+    def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of events that are spans, (events, d) from lo to hi, both included.
 
-        how    `overlap`: a subscription must meet the span; `contain`: hold all of it.
+        span   `overlap`: a subscription must meet the span; `contain`: hold all of it.
         """
         if self.relaxed:
             raise UsageError("events that are spans are ranked exactly; give relaxed=False")
-        if how not in ("overlap", "contain"):
-            raise UsageError(f"how is 'overlap' or 'contain'; given: {how!r}")
+        if span not in ("overlap", "contain"):
+            raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
         first, last = checked(lo, self.dimensions, k), checked(hi, self.dimensions, k)
         if first.shape != last.shape or not (first <= last).all():
             raise UsageError("a span begins where it ends or before; some given don't")
-        above, below = (last, first) if how == "overlap" else (first, last)
+        above, below = (last, first) if span == "overlap" else (first, last)
         return self._exact(above, below, k, liveness, is_span=True)
 
     def _exact(self, above: F64, below: F64, k: int, liveness: Liveness, *, is_span: bool) -> Best:

@@ -53,7 +53,7 @@ from rangecast.match.papers.vcr.frame import (
 )
 from rangecast.match.papers.vcr.idlists import Lists, NewLists, claim, copy, put, slot_of
 from rangecast.match.papers.vcr.rectangles import choose_sides, cut, lap_of
-from rangecast.match.result import BUFFER, Matches, Step, collect, stream
+from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points
 
 _DIRECT_BYTES = 1 << 26
@@ -353,12 +353,12 @@ class Vcr:
         """Bytes of all arrays, boxes included."""
         return self._frame.memory + self._lists.memory + self._held.memory
 
-    def match(self, points: F64) -> Matches:
+    def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
         expected = int(1.2 * self._expected * len(points))
         return collect(self._step(points), len(points), expected)
 
-    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, Matches]]:
+    def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(self._step(points), len(points), buffer)
 

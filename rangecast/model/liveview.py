@@ -1,0 +1,62 @@
+"""A live set at one edit: all that an answer reads, and nothing of it ever changes.
+
+The newest rows are in no part and are compared one by one. The types of the structures that match
+and that rank are the verbs' own, so they are parameters here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from rangecast.kernels.arrays import I32, I64
+from rangecast.model.rowstore import RowArrays
+
+MatchIndex = TypeVar("MatchIndex")
+RankPart = TypeVar("RankPart")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPart(Generic[MatchIndex, RankPart]):
+    """A static structure over the rows `start` to before `end` that lived when it was built."""
+
+    index: MatchIndex
+    set_rows: I32
+    """The set's row of each of its own rows."""
+    start: int
+    end: int
+    rankings: dict[bool, RankPart] = field(default_factory=dict)
+    """Structures that rank its rows, by whether they are relaxed. Readers build them on first use,
+    without a lock; so take a copy before you iterate over them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its rows have the set's own numbers: nothing to renumber."""
+        return self.start == 0 and self.end == len(self.set_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView(Generic[MatchIndex, RankPart]):
+    """The rows of a live set that are visible at one edit, and the structures over them."""
+
+    rows: RowArrays
+    count: int
+    """How many rows there are, dead ones included."""
+    dead: int
+    edit: int
+    """Number of the last edit: row r lives iff edit < died[r]."""
+    arrivals: int
+    """How many subscriptions ever arrived."""
+    parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
+
+    @property
+    def indexed(self) -> int:
+        """Rows before this one are in parts; from here to `count` they are recent."""
+        return self.parts[-1].end if self.parts else 0
+
+    def live(self) -> I64:
+        """Return the rows that live, in order of arrival."""
+        rows = np.flatnonzero(self.rows.died[: self.count] > self.edit)
+        return rows[np.argsort(self.rows.arrival[rows], kind="stable")]

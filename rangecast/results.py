@@ -1,0 +1,91 @@
+"""What a live set answers to many events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I32, I64
+from rangecast.match.result import MatchRows
+from rangecast.model.members import Id
+from rangecast.model.results import Results
+from rangecast.model.rowstore import RowArrays
+from rangecast.rank.result import Best
+
+
+@dataclass(frozen=True, eq=False)
+class Matches(Results[list[Id]]):
+    """The subscriptions that match each event, in order of arrival."""
+
+    matches: MatchRows
+    """The same as rows of the set."""
+    event_ids: pa.Array | None
+    """Of the batch; `None`: its events are numbered from 0."""
+    _rows: RowArrays
+
+    def __len__(self) -> int:
+        return len(self.matches.offsets) - 1
+
+    def _item(self, place: int) -> list[Id]:
+        return by_arrival(self._rows, self.matches.of(place))
+
+    def table(self) -> pa.Table:
+        """Return all pairs, with the columns event and subscription.
+
+        Events are in order; the subscriptions of one event are in any order, which saves sorting
+        them.
+        """
+        return pa.table(
+            {
+                "event": _events(self.event_ids, self.matches.events),
+                "subscription": _subscriptions(self._rows, self.matches.rows),
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Rankings(Results[list[tuple[Id, float]]]):
+    """The best subscriptions of each event and their scores, best first."""
+
+    best: Best
+    """The same as rows of the set."""
+    event_ids: pa.Array | None
+    """Of the batch; `None`: its events are numbered from 0."""
+    _rows: RowArrays
+
+    def __len__(self) -> int:
+        return len(self.best.counts)
+
+    def _item(self, place: int) -> list[tuple[Id, float]]:
+        rows, scores = self.best.of(place)
+        return list(zip(self._rows.ids[rows].tolist(), scores.tolist(), strict=True))
+
+    def table(self) -> pa.Table:
+        """Return all of them, with the columns event, rank, subscription and score."""
+        event, rank, rows, scores = self.best.pairs()
+        return pa.table(
+            {
+                "event": _events(self.event_ids, event),
+                "rank": pa.array(rank),
+                "subscription": _subscriptions(self._rows, rows),
+                "score": pa.array(scores),
+            }
+        )
+
+
+def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
+    """Return the ids of some rows, in order of arrival."""
+    order = np.argsort(rows.arrival[found], kind="stable")
+    ids: list[Id] = rows.ids[found[order]].tolist()
+    return ids
+
+
+def _events(ids: pa.Array | None, places: I64) -> pa.Array:
+    return pa.array(places) if ids is None else ids.take(pa.array(places))
+
+
+def _subscriptions(rows: RowArrays, found: I32) -> pa.Array:
+    kind = pa.int64() if rows.ids.dtype == np.int64 else pa.large_string()
+    return pa.array(rows.ids[found], kind)
