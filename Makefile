@@ -11,7 +11,7 @@ SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format api bench lock clean
+.PHONY: help setup run test check format api bench lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -30,9 +30,9 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup  ## the main job: the market example on Spark, proved right; look at out/report.html
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
-test: setup  ## all tests; then the conformance suite with numba's bounds check on
+test: setup  ## all tests; then the conformance of all verbs with the bounds check on
 	$(BIN)/python -m pytest -n auto --dist loadgroup
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto tests/test_conformance.py
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto -m conformance
 
 check: setup  ## ruff, mypy and import-linter
 	$(BIN)/ruff check .
