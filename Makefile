@@ -3,15 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+# make lower-bounds: its virtual environment, and the tests that need no extra
+OLDEST := .venv-oldest
+SHORT := $(addprefix tests/test_,package.py space.py filters.py snapshot.py columns.py kernel_cache.py conformance.py)
 # make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format api bench lock clean
+.PHONY: help setup run test check format api bench lock lower-bounds clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 setup: $(STAMP)  ## make .venv with every extra, from requirements.lock
 
@@ -27,9 +30,9 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup  ## the main job: the market example on Spark, proved right; look at out/report.html
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
-test: setup  ## all tests; then the conformance suite with numba's bounds check on
+test: setup  ## all tests; then the conformance of all verbs with the bounds check on
 	$(BIN)/python -m pytest -n auto --dist loadgroup
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto tests/test_conformance.py
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto -m conformance
 
 check: setup  ## ruff, mypy and import-linter
 	$(BIN)/ruff check .
@@ -51,5 +54,12 @@ lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[spark,java,report,bench,dev]'
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
 
+lower-bounds:  ## a short part of the suite with the oldest dependencies that pyproject.toml allows
+	rm -rf $(OLDEST)
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		$$($(PYTHON) tests/lower_bounds.py) $$(grep -E '^(pytest|hypothesis)==' requirements.lock)
+	PYTHONPATH=. $(OLDEST)/bin/python -m pytest $(SHORT)
+
 clean:  ## remove .venv and everything generated
-	rm -rf $(VENV) out .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) out .hypothesis .mypy_cache .ruff_cache .import_linter_cache

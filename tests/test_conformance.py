@@ -7,6 +7,7 @@ from tests import adversarial, strategies
 from tests.conformance import MATCHERS, as_sets, by_hand, check_matcher
 
 CASES = adversarial.cases()
+pytestmark = pytest.mark.conformance
 
 
 @given(strategies.boxes_and_points())

@@ -85,6 +85,7 @@ def play(
     check_state(graph, right)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("k", GRAPHS)
 @pytest.mark.parametrize("index", INDEXES)
 def test_a_long_trace_gives_what_the_definition_gives(index, k):
@@ -101,6 +102,7 @@ def test_a_long_trace_gives_what_the_definition_gives(index, k):
         play(CoverSet(space, index=index, k=k), Boxes.of(lo, hi, owner=owner), commands, 9, filters)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("index", INDEXES)
 @settings(max_examples=25)
 @given(data=st.data())
@@ -114,6 +116,7 @@ def test_any_boxes_in_any_order(index, data):
     play(CoverSet(space_of(boxes.dimensions), index=index, k=k), boxes, commands)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("name", [name for name in cases() if "none" not in name])
 def test_adversarial_sets_come_and_go(index, name):

@@ -100,6 +100,7 @@ def check_nodes(table):
     assert (leaves, steps) == (tree.state[0, LEAVES], table.steps)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("gap", [0, 3, 40])
 @pytest.mark.parametrize(("most", "longest"), [(8, 4), (60, 200), (3, PLACES)])
 def test_a_long_history_leaves_exactly_what_is_live(gap, most, longest):
@@ -179,6 +180,7 @@ def cells_for(kind, space, bits, boxes, points, names):
     return Cells.bounds(space, bits, boxes, names)
 
 
+@pytest.mark.conformance
 @settings(max_examples=150)
 @given(
     histories(),
@@ -243,6 +245,7 @@ def test_without_bounds_a_table_holds_exactly_the_cells_of_its_boxes(case, bits)
     assert table.ranges().cells == cells
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", adversarial.cases())
 def test_adversarial_sets(name):
     boxes, points = adversarial.cases()[name]

@@ -39,6 +39,7 @@ def received(board_messages, lo, hi):
     return [m for m in board_messages if m.reaches(lo, hi)]
 
 
+@pytest.mark.conformance
 @given(st.data(), st.integers(1, 4), st.sampled_from(EXACT))
 def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
     objects, interests = data.draw(boards())
@@ -119,6 +120,7 @@ def needed(before, after, names, k, lo, hi):
     return [name for _, name in sorted(worse, reverse=True)], others
 
 
+@pytest.mark.conformance
 @given(st.data(), st.integers(1, 4), st.sampled_from([*EXACT, ("dense", 0.5), ("sparse", 0.5)]))
 def test_a_batch_sends_what_is_needed_in_order(data, k, how):
     objects, interests = data.draw(boards())
@@ -208,6 +210,7 @@ def test_an_exposed_object_goes_only_to_interests_that_hold_it():
     assert [m.object for m in received(messages, 3, 7)] == ["i"]
 
 
+@pytest.mark.conformance
 def test_a_small_outbox_gives_the_same_messages():
     rng = np.random.default_rng(5)
     objects = [(i, float(x), float(y)) for i, (x, y) in enumerate(rng.random((60, 2)))]
@@ -225,6 +228,7 @@ def test_a_small_outbox_gives_the_same_messages():
         assert found[0] == found[1]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("shape", ["all equal", "one place", "nested", "falling"])
 def test_hostile_shapes(shape):
     n = 40

@@ -37,6 +37,7 @@ def check_line(objects, live, x, key, k, lo, hi):
     assert found_key == min(above, default=None)
 
 
+@pytest.mark.conformance
 @given(st.data())
 def test_the_line_answers_as_a_sort_does(data):
     n = data.draw(st.integers(0, 100))
@@ -86,6 +87,7 @@ def around(points):
     return min(ls), max(ls), min(rs), max(rs)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("grid", [1, 4, 1000])
 @pytest.mark.parametrize("order", ["random", "ascending"])
 def test_the_tree_snaps_as_a_scan_does(grid, order):

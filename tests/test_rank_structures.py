@@ -70,6 +70,7 @@ def many(n, d, free=0.1, several=False, seed=0):
     return scored(Boxes.of(lo, hi, owner=owner), seed), points
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("name", RANKERS)
 @settings(max_examples=20)
@@ -82,6 +83,7 @@ def test_every_structure_ranks_as_the_oracle_does(name, relaxed, case, k):
     assert answers(pickle.loads(pickle.dumps(index)).best(points, k)) == expected
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("name", RANKERS)
 def test_every_structure_on_adversarial_cases(name, relaxed):
@@ -113,6 +115,7 @@ def test_every_structure_on_large_sets(name, relaxed, case):
         assert answers(index.best(points, k)) == oracle(boxes, points, k, relaxed)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("name", INDEXES)
 def test_dead_rows_take_no_place(name, relaxed):
@@ -133,6 +136,7 @@ def as_many(points, times=700):
     return np.random.default_rng(1).integers(0, len(points), times if len(points) else 0)
 
 
+@pytest.mark.conformance
 @settings(max_examples=60)
 @given(case=strategies.boxes_and_points(), k=st.integers(1, 12))
 def test_slabs_rank_many_events_together_as_each_by_itself(case, k):
@@ -142,6 +146,7 @@ def test_slabs_rank_many_events_together_as_each_by_itself(case, k):
     assert answers(Slabs(boxes).best(points[again], k)) == [expected[e] for e in again]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("case", CASES)
 def test_slabs_rank_many_events_together_on_adversarial_cases(case):
     boxes, points = CASES[case]
@@ -151,6 +156,7 @@ def test_slabs_rank_many_events_together_on_adversarial_cases(case):
         assert answers(Slabs(boxes).best(points[again], k)) == [expected[e] for e in again]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("n", "d", "several", "dead"),
     [

@@ -1,0 +1,115 @@
+"""Bundles of arrays: the same in a kernel as outside, and checked through pointers on request."""
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pytest
+
+from rangecast.kernels.arrays import F64, I32, grown, offsets_of
+from rangecast.kernels.bits import at_least
+from rangecast.kernels.bundle import Bundle, edited, opened, pointer, pointers
+from rangecast.kernels.jit import jit
+
+
+class Fixed(NamedTuple):
+    values: F64
+    grid: Annotated[I32, 2]
+    size: int
+
+
+@edited
+class Room(NamedTuple):
+    values: F64
+
+
+@jit
+def read(table):
+    layout = opened(table, Fixed)
+    flat = pointers(layout)
+    total = 0.0
+    for value in layout.values:
+        total += value
+    return total, layout.grid[1, 2], layout.grid.shape[1], flat.grid[5], layout.size
+
+
+@jit
+def write(table, at):
+    opened(table, Room).values[at] = 7.0
+
+
+def fixed():
+    return Bundle(Fixed(np.arange(4.0), np.arange(6, dtype=np.int32).reshape(2, 3), 42))
+
+
+def test_a_kernel_sees_the_arrays_under_their_names():
+    for bundle in (fixed(), pickle.loads(pickle.dumps(fixed()))):
+        assert read(bundle.table) == (6.0, 5, 3, 5, 42)
+        assert not bundle.arrays.values.flags.writeable
+        assert bundle.memory == 4 * 8 + 6 * 4
+    assert len(read.signatures) == 1
+
+
+def test_only_an_edited_layout_is_written():
+    room = Bundle(Room(np.zeros(3)))
+    write(room.table, 1)
+    assert room.arrays.values.tolist() == [0.0, 7.0, 0.0]
+    larger = room.grown(values=5)
+    write(larger.table, 4)
+    assert (len(room.arrays.values), larger.arrays.values[:5].tolist()) == (3, [0, 7, 0, 0, 7])
+    assert larger.grown(values=5) is larger
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros(3, np.float32), np.zeros((3, 1)), np.zeros(6)[::2]], ids=str
+)
+def test_an_array_of_another_kind_is_refused(values):
+    with pytest.raises(TypeError, match=r"Room\.values takes a contiguous array of float64"):
+        Bundle(Room(values))
+
+
+CHECKED = """
+import numpy as np
+from tests.test_bundle import at, sixty_four
+values, codes = np.zeros(10), np.zeros(100, np.uint8)
+assert at(values, 2, 7) == 0 and sixty_four(codes, 36) == ~np.uint64(0)
+for ask, array, *given in (
+    (at, values, 0, 10), (at, values, 0, -1), (at, values, 2, 8), (at, values, 11, 0),
+    (sixty_four, codes, 37), (sixty_four, codes, -1),
+):
+    try:
+        ask(array, *given)
+    except IndexError:
+        continue
+    raise SystemExit(f"not noticed: {ask.__name__}{given}")
+"""
+
+
+@jit
+def at(values, first, index):
+    return pointer(values, first)[index]
+
+
+@jit
+def sixty_four(codes, begin):
+    return at_least(pointer(codes, 0), begin, np.uint8(0))
+
+
+def test_with_the_bounds_check_on_pointers_are_checked():
+    run = subprocess.run(
+        [sys.executable, "-c", CHECKED],
+        env=os.environ | {"NUMBA_BOUNDSCHECK": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_small_mechanisms():
+    assert offsets_of([2, 0, 3]).tolist() == [0, 2, 2, 5]
+    assert offsets_of([]).tolist() == [0]
+    larger = grown(np.array([1, 2]), 3, fill=-1)
+    assert (larger[:3].tolist(), len(larger)) == ([1, 2, -1], 64)
