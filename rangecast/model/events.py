@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near, shown
+from rangecast.errors import FileError, UsageError, ValueRefusedError, near, shown
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import Boolean, Integer
 from rangecast.model.badrows import BadRows
@@ -117,7 +117,12 @@ def encode_event(
     for name, value in values_of(event):
         axis = space.axes.get(name)
         if axis is not None:
-            point[axis] = coordinate(space.attributes[axis], value, nan=nan)
+            try:
+                point[axis] = coordinate(space.attributes[axis], value, nan=nan)
+            except ValueRefusedError as error:
+                if str(error).startswith(repr(name)):
+                    raise
+                raise ValueRefusedError(f"{name!r}: {error}") from None
         elif name != "id" and not ignore_unknown:
             raise UsageError(_unknown(space, name))
     return point
