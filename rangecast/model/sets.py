@@ -36,6 +36,9 @@ class Subscription(NamedTuple):
         weights = f", weights={dict(self.weights)!r}" if self.weights else ""
         return f"Subscription(id={self.id!r}, filter={self.filter!r}{score}{weights})"
 
+    def __reduce__(self) -> tuple[type[Subscription], tuple[Id, str, float, dict[str, float]]]:
+        return Subscription, (*self[:3], dict(self.weights))  # a mapping proxy can't be pickled
+
 
 class SubscriptionSet:
     """What the sets have in common: ids, their order, and copies that share nothing."""
