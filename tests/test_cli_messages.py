@@ -15,9 +15,9 @@ from rangecast.cli.run import Run
 from rangecast.errors import BadRow, BadRowError, SpaceError
 from rangecast.kernels.jit import noticing
 from rangecast.model.badrows import BadRows, KeptRows
-from rangecast.model.files import TableWriter
 from rangecast.model.line_numbers import line_of
 from rangecast.model.space import Space
+from rangecast.model.table_writer import TableWriter
 
 SPACE = """
 [[attribute]]

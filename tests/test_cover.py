@@ -17,6 +17,7 @@ from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.papers.kdtree import KdTree
 from rangecast.model.filters.filter import boxes_of
+from rangecast.model.sets import Subscription
 from tests.adversarial import cases
 from tests.cover_oracle import Neighbourhood, cover_matrix
 from tests.strategies import boxes as some_boxes
@@ -278,7 +279,7 @@ def test_a_neighbour_hears_of_what_is_exposed_before_the_filter_that_covered_it_
     assert graph.replace("wide", "a0 < 2") == (["inner", "wide"], [])
     assert graph.replace("wide", "a0 < 2") == ([], [])
     assert graph.replace("inner", "a0 < 1") == ([], ["inner"])
-    assert graph["inner"] == ("inner", "a0 < 1")
+    assert graph["inner"] == Subscription("inner", "a0 < 1")
     assert list(graph) == ["wide", "inner"]
     assert graph.update_many(
         [

@@ -19,8 +19,9 @@ from rangecast.model import files
 from rangecast.model.attributes import Boolean, Category, Integer, Number, String, Timestamp
 from rangecast.model.badrows import BadRows
 from rangecast.model.events import EventFile, encode_events
-from rangecast.model.files import read_tables, write_table
+from rangecast.model.files import read_tables
 from rangecast.model.space import Space
+from rangecast.model.table_writer import write_table
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 ROWS = [

@@ -15,7 +15,7 @@ import pytest
 from rangecast.cli.spark import told
 from rangecast.errors import FileError
 from rangecast.model.durable import write_whole
-from rangecast.model.files import TableWriter
+from rangecast.model.table_writer import TableWriter
 
 COMMAND = [sys.executable, "-m", "rangecast"]
 MATCH = ("match", "events.csv", "subs.csv", "--space", "space.toml", "--index", "scan", "-q")

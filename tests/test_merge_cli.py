@@ -10,9 +10,9 @@ from rangecast.merge import Ranges, Summary
 from rangecast.merge.measure import share_of
 from rangecast.merge.trade import Setting
 from rangecast.model.events import encode_events
-from rangecast.model.files import write_table
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
+from rangecast.model.table_writer import write_table
 from rangecast.workloads import generate
 
 

@@ -10,9 +10,9 @@ from rangecast.errors import BadRowError, FileError
 from rangecast.model import files
 from rangecast.model.attributes import Category, Integer, Number, String
 from rangecast.model.badrows import BadRows
-from rangecast.model.files import write_table
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.table_writer import write_table
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 INF, MAX = np.inf, np.finfo(np.float64).max

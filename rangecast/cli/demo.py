@@ -168,8 +168,8 @@ class _Demo:
 
     def generate(self, session: SparkSession) -> tuple[Space, Boxes, Boxes]:
         """Write the data: quotes on Spark, the searches and those that follow them here."""
-        from rangecast.model.files import write_table
         from rangecast.model.subscriptions import encode_subscriptions
+        from rangecast.model.table_writer import write_table
         from rangecast.spark.generate import market_events
         from rangecast.workloads import generate
 

@@ -93,7 +93,7 @@ def _write(
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.errors import FileError
-    from rangecast.model.files import write_table
+    from rangecast.model.table_writer import write_table
 
     with Run.started(as_json=as_json, quiet=quiet) as run:
         with run.task("generating"):

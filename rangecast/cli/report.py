@@ -55,7 +55,8 @@ def report(
     from rangecast.cli.run import Run
     from rangecast.cli.stdin import is_pipe
     from rangecast.model.durable import write_whole
-    from rangecast.model.files import read_tables, unwritable
+    from rangecast.model.files import read_tables
+    from rangecast.model.table_writer import unwritable
     from rangecast.report.facts import MatchReport
     from rangecast.report.match import match_page
     from rangecast.report.tally import tally

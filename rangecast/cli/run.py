@@ -39,9 +39,10 @@ from rangecast.errors import BadRow, BadRowError, FileError, RangecastError, Usa
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import EventFile, Events
-from rangecast.model.files import TableWriter, format_of, write_table
+from rangecast.model.files import format_of
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
+from rangecast.model.table_writer import TableWriter, write_table
 from rangecast.report.plots import need_matplotlib
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from rangecast.errors import BadRow, BadRowError
-from rangecast.model.files import TableWriter
 from rangecast.model.line_numbers import line_of
+from rangecast.model.table_writer import TableWriter
 
 SCHEMA = pa.schema(
     [
