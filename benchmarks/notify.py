@@ -16,9 +16,9 @@ import pyarrow as pa
 from benchmarks.frame import Report
 from benchmarks.harness import DisagreementError, expected, race, timed
 from benchmarks.notify_peers import Told, unicast
+from rangecast.model.members import Members
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
-from rangecast.notify.subscriber import Lists
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
@@ -62,6 +62,13 @@ def index_of(data: dict[str, pa.Table]) -> Interests:
     return Interests(table["x_lo"].to_numpy(), table["x_hi"].to_numpy())
 
 
+def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> Board:
+    """Return a board over an index that others use too: nobody changes it meanwhile."""
+    board = Board(k, objects=objects, **options)
+    board._watch(index, Members.of(np.arange(index.rows), "interest"))
+    return board
+
+
 def changes_of(data: dict[str, pa.Table]) -> Changes:
     """Return the updates as rows."""
     columns = (data["updates"][name].to_pylist() for name in ("id", "y"))
@@ -71,14 +78,14 @@ def changes_of(data: dict[str, pa.Table]) -> Changes:
 def play(make: Callable[[], Board], changes: Changes) -> Callable[[], tuple[Board, int]]:
     """Make a new board; return what plays the changes and counts the messages."""
     board = make()
-    return lambda: (board, len(board.run(changes)))
+    return lambda: (board, len(board.update_many(changes)))
 
 
 def alone(
     data: dict[str, pa.Table], index: Interests, few: Changes, by_staircase: bool
 ) -> Callable[[], Told]:
     """Make new objects; return what writes to each affected interest alone."""
-    objects = Board(K, data["objects"]).objects
+    objects = Board(K, objects=data["objects"]).line
     slots = np.array([name for name, _ in few], np.int32)
     ys = np.array([y for _, y in few])
     return lambda: unicast(objects, index, slots, ys, K, by_staircase=by_staircase)[0]
@@ -106,7 +113,7 @@ def beside_unicast(data: dict[str, pa.Table], runs: int) -> tuple[Table, dict[st
         sent = one.answer.sent / len(few)
         rows.append([name, rates[name], "", slowest / one.least, "", sent, calls])
     makes = {
-        name: partial(Board, K, data["objects"], index, **option)
+        name: partial(board_over, K, data["objects"], index, **option)
         for name, option in OPTIONS.items()
     }
     shared = race({name: partial(play, make, few) for name, make in makes.items()}, rounds=runs + 1)
@@ -138,7 +145,7 @@ def growth(sizes: list[tuple[int, int]], most: float, what: str, updates: int, r
         raced = race(
             {
                 name: partial(
-                    play, partial(Board, K, data["objects"], index, algorithm=name), changes
+                    play, partial(board_over, K, data["objects"], index, algorithm=name), changes
                 )
                 for name in ("dense", "sparse")
             },
@@ -159,7 +166,7 @@ def growth(sizes: list[tuple[int, int]], most: float, what: str, updates: int, r
 
 def edits(data: dict[str, pa.Table], quick: bool) -> Table:
     """Time single calls, changes of the sets, and batches."""
-    board = Board(K, data["objects"], index_of(data))
+    board = Board(K, objects=data["objects"], interests=data["interests"])
     changes = changes_of(data)
     count = 50 if quick else 2_000
     rng = np.random.default_rng(3)
@@ -171,20 +178,20 @@ def edits(data: dict[str, pa.Table], quick: bool) -> Table:
         rows.append([name, 1e6 * spent, 1 / spent])
 
     board.update(*changes[0])
-    board.apply(changes[:2])
+    board.update_batch(changes[:2])
     repeat("Board.update, one call each", lambda i: board.update(*changes[i]))
     names = [-1 - i for i in range(count)]
-    board.interests.remove(board.interests.add(0.1, 0.2))
-    repeat("interest put in", lambda i: board.interests.add(*ends[i]))
-    repeat("interest taken out", lambda i: board.interests.remove(i))
+    board.tree.remove(board.tree.add(0.1, 0.2))
+    repeat("interest put in", lambda i: board.tree.add(*ends[i]))
+    repeat("interest taken out", lambda i: board.tree.remove(i))
     places = rng.random((count, 2)).tolist()
-    repeat("object inserted, with its messages", lambda i: board.insert(names[i], *places[i]))
+    repeat("object put, with its messages", lambda i: board.put(names[i], *places[i]))
     repeat("object moved, with its messages", lambda i: board.move(names[i], places[i][1]))
-    repeat("object deleted, with its messages", lambda i: board.delete(names[i]))
+    repeat("object removed, with its messages", lambda i: board.remove(names[i]))
     batch = changes[:1_000]
-    board.apply(batch)
+    board.update_batch(batch)
     count = 2 if quick else 8
-    repeat(f"Board.apply, batches of {len(batch):,}", lambda _: board.apply(batch), len(batch))
+    repeat(f"Board.update_batch of {len(batch):,}", lambda _: board.update_batch(batch), len(batch))
     return Table("Single calls and edits", ["", "us", "per second"], rows)
 
 
@@ -193,12 +200,12 @@ def checked(quick: bool) -> int:
     data = tables(1_000, 2_000 if quick else 20_000, 200 if quick else 3_000)
     wrong = 0
     for option in ({}, {"algorithm": "dense"}, {"epsilon": 1.0}, {"sketch": 500}):
-        board = Board(K, data["objects"], index_of(data), **option)
-        lists = Lists.now(board.objects, board.interests, K)
+        board = Board(K, objects=data["objects"], interests=data["interests"], **option)
+        lists = board.lists()
         changes = changes_of(data)
-        lists.deliver(board.run(changes[: len(changes) // 2]))
-        lists.deliver(board.apply(changes[len(changes) // 2 :]))
-        wrong += len(lists.wrong(board.objects))
+        lists.deliver(board.update_many(changes[: len(changes) // 2]))
+        lists.deliver(board.update_batch(changes[len(changes) // 2 :]))
+        wrong += len(board.wrong(lists))
     return wrong
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.frame import Report
+from benchmarks.notify import board_over
 from benchmarks.notify_peers import BYTES as LETTER_BYTES
 from benchmarks.notify_peers import coalesced, relaxed, unicast
-from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
-from rangecast.notify.messages import BYTES, Messages
+from rangecast.notify.messages import BYTES
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
@@ -128,16 +128,17 @@ def painted(
     data: dict[str, pa.Table], k: int, algorithm: str, epsilon: float | None = None
 ) -> Painted:
     """Paint all updates one by one and count."""
-    board = Board(k, data["objects"], interests(data), algorithm=algorithm, epsilon=epsilon)
+    how = {"algorithm": algorithm, "epsilon": epsilon}
+    board = board_over(k, data["objects"], interests(data), **how)
     ids, ys = data["updates"]["id"].to_numpy(), data["updates"]["y"].to_numpy()
     sent = np.zeros(len(ids), np.int64)
     received = np.zeros(len(ids), np.int64)
     for first in range(0, len(ids), 2_000):
         some = slice(first, first + 2_000)
-        messages = board.run(zip(ids[some].tolist(), ys[some].tolist(), strict=True))
+        messages = board.update_many(zip(ids[some].tolist(), ys[some].tolist(), strict=True))
         sent += np.bincount(messages.seq, minlength=len(ids))
         own = messages.slot == ids[messages.seq]
-        reached = board.interests.reached(messages.tile[own])
+        reached = board.tree.reached(messages.tile[own])
         received += np.bincount(messages.seq[own], reached, len(ids)).astype(np.int64)
     n = len(ids)
     return Painted(
@@ -180,17 +181,17 @@ def received(made: Workloads, k: int, epsilon: float | None) -> float:
 
 def relax(data: dict[str, pa.Table]) -> float:
     """Return how many interests CN-Relax reaches per update."""
-    board = Board(1, data["objects"], interests(data))
+    board = board_over(1, data["objects"], interests(data))
     slots = data["updates"]["id"].to_numpy().astype(np.int32)
-    return relaxed(board.objects, board.interests, slots).received / len(slots)
+    return relaxed(board.line, board.tree, slots).received / len(slots)
 
 
 def asked(data: dict[str, pa.Table], k: int) -> float:
     """Return how often Unicast calls min_y per update."""
-    board = Board(k, data["objects"], interests(data))
+    board = board_over(k, data["objects"], interests(data))
     some = data["updates"].slice(0, UNICAST_UPDATES)
     slots, ys = some["id"].to_numpy().astype(np.int32), some["y"].to_numpy()
-    told, _ = unicast(board.objects, board.interests, slots, ys, k)
+    told, _ = unicast(board.line, board.tree, slots, ys, k)
     return told.min_y / len(slots)
 
 
@@ -407,14 +408,15 @@ def batches(report: Report, made: Workloads) -> None:
             ("Coalesce", few_ids, few_ys),
             ("Paint-Batch", ids, ys),
         ):
-            board = Board(k, data["objects"], interests(data))
+            board = board_over(k, data["objects"], interests(data))
             sent = received = 0
             for first in range(0, len(who), len(who) if name == "Paint-Batch" else 2_000):
                 end = len(who) if name == "Paint-Batch" else first + 2_000
                 some = zip(who[first:end].tolist(), what[first:end].tolist(), strict=True)
-                messages: Messages = (board.apply if name == "Paint-Batch" else board.run)(some)
+                is_batch = name == "Paint-Batch"
+                messages = board.update_batch(some) if is_batch else board.update_many(some)
                 sent += len(messages)
-                received += int(board.interests.reached(messages.tile).sum())
+                received += int(board.tree.reached(messages.tile).sum())
             results.setdefault(name, []).append((sent, received, board.work.min_y))
     report.text(f"## Figure 16: {len(ids):,} updates as one batch, over Paint-Sparse")
     titles = ("16(a) messages sent", "16(b) messages received", "16(c) calls of min_y")

@@ -131,7 +131,7 @@ OBJECTS = {
 
 def board(interests: Any = None, **options: Any) -> Board:
     """Return the board of all pictures, k = 3."""
-    return Board(3, OBJECTS, interests, **options)
+    return Board(3, objects=OBJECTS, interests=interests, **options)
 
 
 def raised(some: Board) -> list[Message]:

@@ -13,7 +13,7 @@ from rangecast.notify.board import Board
 from rangecast.notify.given import groups_of
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox
-from rangecast.notify.subscriber import Entry, Interest, Lists
+from rangecast.notify.subscriber import Entry, Interest
 from tests.notify_model import Model, boards, changes, fewest_rectangles
 
 EXACT = [("dense", None), ("sparse", None), ("sparse", 3)]
@@ -28,7 +28,8 @@ def make(k, objects, interests, wanted=None, **options):
     if wanted is not None:
         columns["k"] = wanted
     names, xs, ys = zip(*objects, strict=True) if objects else ((), (), ())
-    return Board(k, {"id": names, "x": xs, "y": ys}, columns, **options)
+    objects = {"id": names, "x": xs, "y": ys}
+    return Board(k, objects=objects, interests=columns, **options)
 
 
 def shown(entries):
@@ -46,11 +47,11 @@ def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
     algorithm, sketch = how
     board = make(k, objects, interests, algorithm=algorithm, sketch=sketch)
     model = Model(objects)
-    held = [board.interest(i) for i in range(len(interests))]
+    held = [board[i] for i in range(len(interests))]
     for number, change in enumerate(data.draw(changes(objects))):
         before = [model.best(lo, hi, k) for lo, hi in interests]
         moved = len(change) == 3 and change[0] in model.objects
-        messages = list(board.run([change]))
+        messages = list(board.update_many([change]))
         model.change(*change)
         assert [(m.seq, m.position) for m in messages] == [
             (number, p) for p in range(len(messages))
@@ -79,12 +80,12 @@ def test_approximate_ones_never_miss_and_stay_near(data, k, epsilon):
     algorithm = data.draw(st.sampled_from(["dense", "sparse"]))
     board = make(k, objects, interests, algorithm=algorithm, epsilon=epsilon)
     model = Model(objects)
-    held = [board.interest(i) for i in range(len(interests))]
+    held = [board[i] for i in range(len(interests))]
     for change in data.draw(changes(objects)):
         name = change[0]
         old = Model()
         old.objects = dict(model.objects)
-        messages = list(board.run([change]))
+        messages = list(board.update_many([change]))
         model.change(*change)
         for place, (lo, hi) in enumerate(interests):
             for message in received(messages, lo, hi):
@@ -135,14 +136,14 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
         sketch=None if epsilon else extra,
     )
     model = Model(objects)
-    held = [board.interest(i) for i in range(len(interests))]
+    held = [board[i] for i in range(len(interests))]
     for batch in data.draw(st.lists(st.just(None), min_size=1, max_size=4)):
         there = [(name, o[3], o[0]) for name, o in model.objects.items()]
         batch = data.draw(changes(there, most=8))
         before = Model()
         before.objects = dict(model.objects)
         one_by_one = data.draw(st.integers(0, 3)) == 0
-        messages = list(board.run(batch) if one_by_one else board.apply(batch))
+        messages = list(board.update_many(batch) if one_by_one else board.update_batch(batch))
         places = {name: {o[3]} for name, o in before.objects.items()}
         for change in batch:
             model.change(*change)
@@ -165,7 +166,7 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
                 assert told[: len(worse)] == worse
                 assert sorted(told[len(worse) :]) == sorted(others)
                 assert all(m.y == model.objects[m.object][0] for m in mine if m.y < math.inf)
-    assert not len(Lists.now(board.objects, board.interests, k).wrong(board.objects))
+    assert not len(board.wrong(board.lists()))
 
 
 @settings(max_examples=80)
@@ -181,7 +182,7 @@ def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, eve
     sent = {}
     for algorithm in ("dense", "sparse"):
         board = make(k, objects, interests, algorithm=algorithm)
-        sent[algorithm] = list(board.run([change]))
+        sent[algorithm] = list(board.update_many([change]))
     for name in {m.object for m in sent["dense"]} | {m.object for m in sent["sparse"]}:
         counts = {a: sum(m.object == name for m in found) for a, found in sent.items()}
         heard = [m for m in sent["sparse"] if m.object == name]
@@ -195,7 +196,7 @@ def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, eve
 def test_equal_right_ends_are_one_rectangle():
     """Reading notes: k = 3, better objects at 5, 3, 1 in the west and none in the east."""
     board = make(3, [("a", 5, 0), ("b", 3, 0), ("c", 1, 0)], [], algorithm="dense")
-    (message,) = board.insert("i", 7, 1)
+    (message,) = board.put("i", 7, 1)
     assert (message.left_outer, message.left_inner) == (1, 7)
     assert (message.right_inner, message.right_outer) == (7, math.inf)
 
@@ -222,9 +223,10 @@ def test_a_small_outbox_gives_the_same_messages():
         found = []
         for room in (4096, 16 + 2 * 3):
             board = make(3, objects, interests, algorithm=algorithm)
-            board._out = Outbox.of(room)
-            board._out_arrays = tuple(board._out)
-            found.append(([*board.run(steps[:40])], [*board.apply(steps[40:])], board.work))
+            board._painter._out = Outbox.of(room)
+            found.append(
+                ([*board.update_many(steps[:40])], [*board.update_batch(steps[40:])], board.work)
+            )
         assert found[0] == found[1]
 
 
@@ -240,22 +242,22 @@ def test_hostile_shapes(shape):
     objects = list(zip(range(n), x, y, strict=True))
     for algorithm in ("dense", "sparse"):
         board = make(4, objects, interests, algorithm=algorithm)
-        lists = Lists.now(board.objects, board.interests, 4)
+        lists = board.lists()
         for name in (0, n // 2, n - 1):
             for value in (0.0, 2.0, 1.0, 50.0, 1.0):
                 lists.deliver(board.update(name, value))
-                assert not len(lists.wrong(board.objects))
-        lists.deliver(board.apply([(name, 60.0 - name) for name in range(0, n, 3)]))
-        lists.deliver(board.apply([(name, None) for name in range(0, n, 2)]))
-        assert not len(lists.wrong(board.objects))
+                assert not len(board.wrong(lists))
+        lists.deliver(board.update_batch([(name, 60.0 - name) for name in range(0, n, 3)]))
+        lists.deliver(board.update_batch([(name, None) for name in range(0, n, 2)]))
+        assert not len(board.wrong(lists))
 
 
 def test_different_k_are_cut_at_the_subscriber():
     objects = [(i, float(i), float(10 - i)) for i in range(10)]
     board = make(4, objects, [(0, 9), (0, 9), (2, 5)], wanted=[1, None, 2])
-    held = [board.interest(i) for i in range(3)]
+    held = [board[i] for i in range(3)]
     for change in [(9, 20.0), (8, 30.0), (7, None), (3, 0.0)]:
-        for message in board.run([change]):
+        for message in board.update_many([change]):
             for interest in held:
                 interest.receive(message)
     assert [len(i.best) for i in held] == [1, 4, 2]
@@ -266,7 +268,7 @@ def test_different_k_are_cut_at_the_subscriber():
 
 def test_a_message_is_applied_once_and_only_where_it_goes():
     board = make(2, [("a", 1.0, 1.0), ("b", 2.0, 2.0)], [(0, 1), (0, 2)])
-    near, wide = board.interest(0), board.interest(1)
+    near, wide = board[0], board[1]
     (message,) = board.update("b", 0.0)
     assert not near.receive(message)
     assert wide.receive(message)
@@ -278,13 +280,22 @@ def test_a_message_is_applied_once_and_only_where_it_goes():
 
 def test_interests_come_and_go():
     board = make(2, [(i, float(i), float(i)) for i in range(9)], [(0, 3)], sketch=2)
-    held = {i: board.subscribe(f"s{i}", i % 5, 5 + i % 4, 1 + i % 2) for i in range(12)}
-    held[99] = board.subscribe("all")
+    held = {i: board.subscribe(10 + i, i % 5, 5 + i % 4, k=1 + i % 2) for i in range(12)}
+    held[99] = board.subscribe(99)
     for i in (2, 5):
-        board.unsubscribe(f"s{i}")
+        board.unsubscribe(10 + i)
         del held[i]
+    held[7] = board.replace(17, 1, 8)
+    assert (held[7].lo, held[7].hi, held[7].k) == (1, 8, 2)
+    assert board.replace_many([{"id": 18, "x_lo": None, "x_hi": 3, "k": 1}]) == 1
+    assert board.subscribe_many({"id": [50, 51], "x_lo": [0, 4], "x_hi": [5, None]}) == 2
+    assert board.unsubscribe_many([50, 50]) == 1
+    held |= {8: board[18], 51: board[51]}
+    assert (held[8].hi, held[8].k) == (3, 1)
+    assert list(board)[:3] == [0, 10, 11]
+    assert list(board).index(17) < list(board).index(18) < list(board).index(99)
     for change in [(0, 7.5), (8, 0.5), (4, None), (3, 9.0, 0.5), (20, 0.1, 6.5)]:
-        for message in board.run([change]):
+        for message in board.update_many([change]):
             for interest in held.values():
                 interest.receive(message)
     for interest in held.values():
@@ -300,12 +311,12 @@ def test_unicast_tells_the_same_lists(by_staircase):
     board = make(3, objects, interests, algorithm="dense")
     twin = make(3, objects, interests)
     told, letters = unicast(
-        twin.objects, twin.interests, slots, ys, 3, by_staircase=by_staircase, room=100_000
+        twin.line, twin.tree, slots, ys, 3, by_staircase=by_staircase, room=100_000
     )
     sent = list(zip(letters.event, letters.row, letters.slot, letters.y, strict=True))
     painted = [
         (m.seq, row, m.object, m.y)
-        for m in board.run(zip(slots.tolist(), ys.tolist(), strict=True))
+        for m in board.update_many(zip(slots.tolist(), ys.tolist(), strict=True))
         for row, (lo, hi) in enumerate(interests)
         if m.reaches(lo, hi)
     ]
@@ -315,47 +326,117 @@ def test_unicast_tells_the_same_lists(by_staircase):
     assert told.received <= told.looked_at
 
 
-def test_refusals():
-    with pytest.raises(UsageError, match="k is a whole number"):
-        Board(0)
-    with pytest.raises(UsageError, match="did you mean 'sparse'"):
-        Board(1, algorithm="sparce")
-    with pytest.raises(UsageError, match="epsilon is above 0"):
-        Board(1, epsilon=0)
-    with pytest.raises(UsageError, match="a sketch is of"):
-        Board(1, algorithm="dense", sketch=4)
-    with pytest.raises(UsageError, match="missing: 'y'"):
-        Board(1, {"id": [1], "x": [1]})
-    with pytest.raises(UsageError, match="finite number; given: nan"):
-        Board(1, {"id": [1], "x": [math.nan], "y": [1]})
-    with pytest.raises(UsageError, match="id of its own"):
-        Board(1, {"id": [1, 1], "x": [1, 2], "y": [1, 2]})
-    with pytest.raises(UsageError, match="x_lo above x_hi"):
-        make(1, [], [(2, 1)])
-    with pytest.raises(UsageError, match="board's 1"):
-        make(1, [], [(1, 2)], wanted=[2])
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: Board(0), "k is a whole number"),
+        (lambda: Board(True), "k is a whole number"),
+        (lambda: Board(1, algorithm="sparce"), "did you mean 'sparse'"),
+        (lambda: Board(1, epsilon=0), "epsilon is above 0"),
+        (lambda: Board(1, algorithm="dense", sketch=4), "a sketch is of"),
+        (lambda: Board(1, objects={"id": [1], "x": [1]}), "missing: 'y'"),
+        (lambda: Board(1, objects={"id": [1], "x": [math.nan], "y": [1]}), "finite number"),
+        (lambda: Board(1, objects={"id": [1, 1], "x": [1, 2], "y": [1, 2]}), "duplicate id 1"),
+        (lambda: Board(1, objects={"id": [None], "x": [1], "y": [1]}), "none is missing"),
+        (lambda: Board(1, objects={"id": [True], "x": [1], "y": [1]}), "integers of 64 bits"),
+        (lambda: Board(1, objects={"id": [1.5], "x": [1], "y": [1]}), "integers of 64 bits"),
+        (lambda: Board(1, interests=[{"id": 1, "x_lo": 0}]), "missing: 'x_hi'"),
+        (lambda: Board(1, interests=5), "interests are an Arrow table"),
+        (lambda: make(1, [], [(2, 1)]), "x_lo above x_hi"),
+        (lambda: make(1, [], [(1, 2)], wanted=[2]), "from 1 to 1"),
+    ],
+)
+def test_a_board_that_makes_no_sense_is_refused(call, says):
+    with pytest.raises(UsageError, match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda b: b.update_many([(1, 5.0), (2, 1.0)]), "give x and y to put it there"),
+        (lambda b: b.update_many([(1, 5.0), (1, 5.0, 6.0, 7.0)]), "a pair"),
+        (lambda b: b.update_many([(1, 5.0), 2]), "a pair"),
+        (lambda b: b.update_many("ab"), "pairs"),
+        (lambda b: b.update_many([(1, 5.0), (2, 1.0, 1.0), ("a", 1.0, 1.0)]), "2 and 'a'"),
+        (lambda b: b.update_batch([(1, 5.0), ("a", 1.0, 1.0)]), "are integers"),
+        (lambda b: b.update_batch([(1, 5.0), (None, 1.0, 1.0)]), "the id of an object"),
+        (lambda b: b.put(1, 0.0, 0.0), "already exists; use update"),
+        (lambda b: b.put(None, 0.0, 0.0), "is an integer or a text"),
+        (lambda b: b.put(True, 0.0, 0.0), "is an integer or a text"),
+        (lambda b: b.put(1.5, 0.0, 0.0), "is an integer or a text"),
+        (lambda b: b.update(7, 0.0), "no object 7"),
+        (lambda b: b.update(True, 0.0), "no object True"),
+        (lambda b: b.remove(7), "no object 7"),
+        (lambda b: b.move(7, 1.0), "no object 7"),
+        (lambda b: b.update(1, math.inf), "y is a finite number"),
+        (lambda b: b.update(1, 10**400), "y is a finite number; given: int 1000"),
+        (lambda b: b.update(1, "5"), "y is a number"),
+        (lambda b: b.best(0, 1, 0), "k is a whole number"),
+        (lambda b: b.subscribe(9, 2, 1), "is empty"),
+        (lambda b: b.subscribe(9, 10**400), "lo is a finite number"),
+        (lambda b: b.subscribe(9, k=2), "from 1 to 1"),
+        (lambda b: b.replace(0, 2, 1), "is empty"),
+    ],
+)
+def test_what_a_board_refuses_changes_nothing(call, says):
     board = make(1, [(1, 0.0, 0.0)], [(0, 1)])
-    with pytest.raises(UsageError, match="give x and y to insert"):
-        board.run([(1, 5.0), (2, 1.0)])
-    assert board.objects.of(0)[1] == 0.0  # nothing was done
-    with pytest.raises(UsageError, match="there already"):
-        board.insert(1, 0.0, 0.0)
-    with pytest.raises(UsageError, match="no object 7"):
-        board.update(7, 0.0)
-    with pytest.raises(UsageError, match="no interest 'x'"):
-        board.unsubscribe("x")
-    with pytest.raises(UsageError, match="y is a finite number"):
-        board.update(1, math.inf)
+    board.update_batch([(1, 0.0)])
+    with pytest.raises(UsageError, match=says):
+        call(board)
+    assert board.objects[1] == (1, 0.0, 0.0)
+    assert list(board.objects) == [1]
+    assert list(board) == [0]
+    assert board.seq == 1
 
 
 def test_a_board_goes_on_from_its_table():
     board = make(2, [(i, float(i % 3), 1.0) for i in range(6)], [(0, 9)])
-    board.run([(2, None), (9, 1.0, 2.0), (0, 1.0, 5.0)])
-    again = Board(2, board.table())
+    board.update_many([(2, None), (9, 1.0, 2.0), (0, 1.0, 5.0)])
+    again = Board(2, objects=board.table())
     assert again.best(0, 9, 6) == board.best(0, 9, 6)
     assert [e.object for e in again.best(0, 9, 6)] == [0, 1, 3, 4, 5, 9]
     with pytest.raises(UsageError, match="each one once"):
-        Board(1, {"id": [1, 2], "x": [0, 0], "y": [0, 0], "arrival": [3, 3]})
+        Board(1, objects={"id": [1, 2], "x": [0, 0], "y": [0, 0], "arrival": [3, 3]})
+
+
+@given(st.data(), st.integers(1, 3), st.sampled_from(EXACT))
+def test_highest_first_is_lowest_first_with_the_sign_turned(data, k, how):
+    """In lists, messages, objects and tables; by single changes, by many, and in batches."""
+    objects, interests = data.draw(boards())
+    algorithm, sketch = how
+    options = {"algorithm": algorithm, "sketch": sketch}
+    low = make(k, [(n, x, -y) for n, x, y in objects], interests, **options)
+    high = make(k, objects, interests, descending=True, **options)
+    held = [high[i] for i in range(len(interests))]
+    for batch in range(3):
+        there = [(one.id, one.x, one.y) for one in high.objects.values()]
+        some = data.draw(changes(there, most=5))
+        turned = [(n, None if y is None else -y, *x) for n, y, *x in some]
+        call = "update_batch" if batch == 1 else "update_many"
+        messages = getattr(high, call)(some)
+        mirrored = [m._replace(y=0.0 - m.y) for m in getattr(low, call)(turned)]
+        assert list(messages) == mirrored
+        assert messages.table().to_pylist() == [m._asdict() for m in mirrored]
+        for message in messages:
+            for one in held:
+                one.receive(message)
+        for (lo, hi), one in zip(interests, held, strict=True):
+            assert one.best == high.best(lo, hi)
+            assert [e._replace(y=0.0 - e.y) for e in one.best] == low.best(lo, hi)
+    assert not len(high.wrong(high.lists()))
+
+
+def test_messages_are_read_as_a_sequence():
+    board = make(2, [(i, float(i), float(i)) for i in range(5)], [(0, 4), (1, 3)])
+    messages = board.update_many({"id": [0, 1], "y": [9.0, 8.0]})
+    assert messages[0] == next(iter(messages))
+    assert messages[-1] == list(messages)[-1]
+    assert messages.to_pandas()["object"].tolist() == [m.object for m in messages]
+    with pytest.raises(IndexError):
+        messages[len(messages)]
+    assert list(board.update_many([])) == []
+    assert board.update_many([]).table().num_rows == 0
 
 
 def test_memory_of_an_interest():
@@ -366,6 +447,14 @@ def test_memory_of_an_interest():
 def test_what_the_package_offers():
     from rangecast import notify
 
-    assert notify.__all__ == ["Board", "Change", "Interest", "Message", "Messages"]
+    assert notify.__all__ == [
+        "Board",
+        "Change",
+        "Entry",
+        "Interest",
+        "Message",
+        "Messages",
+        "Object",
+    ]
     assert notify.Board is Board
     assert all(hasattr(notify, name) for name in dir(notify))

@@ -116,6 +116,32 @@ def test_the_tree_snaps_as_a_scan_does(grid, order):
     assert {row: interests.of(row) for row in live} == live
 
 
+@pytest.mark.parametrize(("before", "gone", "more"), [(0, 0, 300), (40, 30, 500), (300, 10, 50)])
+def test_many_are_put_in_as_one_by_one(before, gone, more):
+    rng = np.random.default_rng(before)
+    pairs = np.sort(rng.integers(0, 50, (before + more, 2)), axis=1).astype(float)
+    interests = Interests(pairs[:before, 0], pairs[:before, 1])
+    live = {row: tuple(pair) for row, pair in enumerate(pairs[:before].tolist())}
+    for row in range(gone):
+        interests.remove(row)
+        del live[row]
+    rows = interests.add_many(pairs[before:, 0], pairs[before:, 1])
+    assert not set(rows.tolist()) & set(live)
+    live |= dict(zip(rows.tolist(), map(tuple, pairs[before:].tolist()), strict=True))
+    assert interests.count == len(live)
+    assert interests.rows == max(live) + 1
+    assert {row: interests.of(row) for row in live} == live
+    found = zip(*(column.tolist() for column in interests.columns()), strict=True)
+    assert {row: (lo, hi) for row, lo, hi in found} == live
+    for _ in range(30):
+        (l0, l1), (r0, r1) = np.sort(rng.integers(0, 51, (2, 2)), axis=1).tolist()
+        held = [row for row, p in live.items() if l0 <= p[0] <= l1 and r0 <= p[1] <= r1]
+        assert sorted(interests.within(l0, l1, r0, r1).tolist()) == sorted(held)
+    for row in list(live):
+        interests.remove(row)
+    assert interests.count == 0
+
+
 def test_a_sketch_covers_all_with_few_rectangles():
     pairs = np.sort(np.random.default_rng(1).random((5000, 2)), axis=1)
     interests = Interests(pairs[:, 0], pairs[:, 1])
@@ -135,8 +161,8 @@ PAPER = {1: 1.12, 2: 1.73, 5: 3.57, 10: 6.60, 15: 9.63, 20: 12.63}
 def test_table_three_comes_out(k):
     """Calls of min_y per update of Paint-Dense: a count, the same on every machine."""
     tables = topk(1, interests=0, updates=20_000).tables
-    board = Board(k, tables["objects"], algorithm="dense")
+    board = Board(k, objects=tables["objects"], algorithm="dense")
     changes = zip(*(tables["updates"][c].to_pylist() for c in ("id", "y")), strict=True)
-    board.run(changes)
+    board.update_many(changes)
     assert board.work.first_k == 2 * 20_000
     assert board.work.min_y / 20_000 == pytest.approx(PAPER[k], rel=0.02)

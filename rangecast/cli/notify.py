@@ -23,8 +23,8 @@ def notify(
     updates: Annotated[
         Path,
         typer.Argument(
-            help="Updates in order: id, y and optionally x. Without a y the object is deleted; "
-            "with an x, a new id is inserted and a known one moved. - is stdin."
+            help="Updates in order: id, y and optionally x. Without a y the object is removed; "
+            "with an x, a new id is put there and a known one moved. - is stdin."
         ),
     ],
     interests: Annotated[
@@ -65,6 +65,9 @@ def notify(
         int | None,
         typer.Option("--sketch", min=1, help="Approximate the interests by this many rectangles."),
     ] = None,
+    descending: Annotated[
+        bool, typer.Option("--descending", help="The highest y ranks first; else the lowest.")
+    ] = False,
     check: Annotated[
         bool,
         typer.Option(
@@ -93,7 +96,6 @@ def notify(
     from rangecast.errors import UsageError
     from rangecast.notify import tables
     from rangecast.notify.board import Board
-    from rangecast.notify.subscriber import Lists
 
     if batch_size is not None and algorithm != Algorithm.BATCH:
         raise UsageError(
@@ -118,11 +120,19 @@ def notify(
             )
         paints = "dense" if algorithm == Algorithm.DENSE else "sparse"
         most = max(k, largest)
-        board = Board(most, things, wanted, algorithm=paints, epsilon=epsilon, sketch=sketch)
-        lists = Lists.now(board.objects, board.interests, board.k) if check else None
+        board = Board(
+            most,
+            objects=things,
+            interests=wanted,
+            algorithm=paints,
+            epsilon=epsilon,
+            sketch=sketch,
+            descending=descending,
+        )
+        lists = board.lists() if check else None
         schema = tables.message_schema(kind)
         given = tables.read_updates(
-            updates, kind, board.has, run.bad, ignore_unknown=ignore_unknown
+            updates, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
         )
         count = batches = 0
         with run.writer(schema) as writer, run.task("painting updates") as advance:
@@ -133,13 +143,14 @@ def notify(
                     writer.write(tables.message_rows(messages, schema, seq))
                 count, batches = count + painted, batches + (size is not None)
                 advance(painted)
-        wrong = 0 if lists is None else len(lists.wrong(board.objects))
+        wrong = 0 if lists is None else len(board.wrong(lists))
         facts = {
             "updates": count,
-            "objects": board.objects.count,
-            "interests": board.interests.count,
+            "objects": len(board.objects),
+            "interests": len(board),
             "k": board.k,
             "algorithm": algorithm,
+            "descending": descending,
             "messages": writer.rows,
             "batches": batches,
             "checked": check,
@@ -147,8 +158,8 @@ def notify(
             "calls": board.work._asdict(),
         }
         text = (
-            f"{counted(count, 'update')} of {counted(board.objects.count, 'object')} for "
-            f"{counted(board.interests.count, 'interest')}: {counted(writer.rows, 'message')}"
+            f"{counted(count, 'update')} of {counted(len(board.objects), 'object')} for "
+            f"{counted(len(board), 'interest')}: {counted(writer.rows, 'message')}"
         )
         right = ["all lists equal a recomputation"] if check and not wrong else []
         run.done(text, count, facts, right)
@@ -172,10 +183,10 @@ def _painted(
     if size is None:
         for rows, changes in given:
             first = board.seq
-            messages = board.run(changes)
+            messages = board.update_many(changes)
             yield len(changes), messages, rows[messages.seq - first]
         return
     waiting = chain.from_iterable(changes for _, changes in given)
     while batch := list(islice(waiting, size)):
-        messages = board.apply(batch)
+        messages = board.update_batch(batch)
         yield len(batch), messages, messages.seq

@@ -164,7 +164,7 @@ def id_array(ids: Any) -> pa.Array:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-        if pa.types.is_null(kind) and not len(array):
+        if not len(array) and not _is_text(kind):  # nothing has no type of its own
             return pa.array([], pa.int64())
         given = f"; given: {array.null_count} missing" if array.null_count else f"; given: {kind}"
         if not array.null_count and pa.types.is_integer(kind):

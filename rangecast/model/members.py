@@ -36,12 +36,10 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
         if INT64_MIN <= number <= INT64_MAX:
             return number
         raise UsageError(
-            f"the id of a {noun} is an integer of at most 64 bits, or a text\n"
+            f"the id of {_a(noun)} is an integer of at most 64 bits, or a text\n"
             f"  given: {shown(number)}\n  to do: give it as a text"
         )
-    raise UsageError(
-        f"the id of a {noun} is an integer or a text; given: {type(given).__name__} {shown(given)}"
-    )
+    raise UsageError(f"the id of {_a(noun)} is an integer or a text; given: {shown(given)}")
 
 
 def _check_text(given: str, noun: str) -> None:
@@ -49,9 +47,13 @@ def _check_text(given: str, noun: str) -> None:
         given.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the id of a {noun} is a text that UTF-8 can carry; given: {given!r}, which has a "
+            f"the id of {_a(noun)} is a text that UTF-8 can carry; given: {given!r}, which has a "
             "lone surrogate\n  to do: remove or replace that character"
         ) from None
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 class Members:
@@ -124,13 +126,11 @@ class Members:
         """
         if isinstance(given, pa.Array):
             ids: list[Id] = given.to_pylist()
+            if ids:
+                self.check_kind(ids[0])
         else:
             ids = [as_id(one, self.noun) for one in given]
-            other = next((one for one in ids if type(one) is not type(ids[0])), None)
-            if other is not None:
-                raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
-        if ids:
-            self.check_kind(ids[0])
+            self.check_kinds(ids)
         known = next((one for one in ids if one in self._rows), None)
         if known is not None:
             raise UsageError(f"{self.noun} {known!r} already exists; nothing was added")
@@ -148,8 +148,11 @@ class Members:
         """Return the row of a member."""
         if given in self:
             return self._rows[given]
-        hint = near(str(given), [str(one) for one in islice(self._rows, _HINTED)])
-        raise UsageError(f"no {self.noun} {given!r}: {hint}")
+        raise UsageError(f"no {self.noun} {given!r}: {self.hint(given)}")
+
+    def hint(self, given: Any) -> str:
+        """Return which members may be meant by an id that isn't one."""
+        return near(str(given), [str(one) for one in islice(self._rows, _HINTED)])
 
     def bind(self, new: Id, row: int) -> None:
         """Give a checked id its row; a member gets another one."""
@@ -178,6 +181,14 @@ class Members:
         """Forget ids, members or not."""
         for one in ids:
             self._rows.pop(one, None)
+
+    def check_kinds(self, ids: list[Id]) -> None:
+        """Refuse ids of which not all are of one kind, that of the members."""
+        if ids:
+            other = next((one for one in ids if type(one) is not type(ids[0])), None)
+            if other is not None:
+                raise UsageError(_one_kind(f"{ids[0]!r} and {other!r}"))
+            self.check_kind(ids[0])
 
     def check_kind(self, new: Id) -> None:
         """Refuse an id that is of another kind than the members."""

@@ -40,22 +40,28 @@ class Subscription(NamedTuple):
         return Subscription, (*self[:3], dict(self.weights))  # a mapping proxy can't be pickled
 
 
-class SubscriptionSet:
-    """What the sets have in common: ids, their order, and copies that share nothing."""
+class MemberSet:
+    """Ids, and their order."""
 
-    def __init__(self, space: Space, noun: str = "subscription"):
-        self.space = as_space(space)
-        self._members = Members(noun)
+    _members: Members
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __contains__(self, subscription: object) -> bool:
-        return subscription in self._members
+    def __contains__(self, one: object) -> bool:
+        return one in self._members
 
     def __iter__(self) -> Iterator[Id]:
         """Go through the ids in order of arrival; one that was replaced keeps its place."""
         return iter(self._members)
+
+
+class SubscriptionSet(MemberSet):
+    """What the sets over a space have in common, with copies that share nothing."""
+
+    def __init__(self, space: Space, noun: str = "subscription"):
+        self.space = as_space(space)
+        self._members = Members(noun)
 
     def __repr__(self) -> str:
         count, noun = len(self), self._members.noun

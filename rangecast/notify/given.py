@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.tables import shown, table_of
 
 MAX = float(np.finfo(np.float64).max)
 
 
 class Change(NamedTuple):
-    """One row of updates: y None deletes; x on a new object inserts it, on a known one moves it."""
+    """One change: y None removes an object; an x puts a new one there, or moves a known one."""
 
     id: Any
     y: float | None
@@ -24,32 +25,46 @@ class Change(NamedTuple):
 
 
 def columns(
-    given: Any, names: Sequence[str], what: str, optional: Iterable[str] = ()
+    given: Any, names: Sequence[str], noun: str, optional: Sequence[str] = ()
 ) -> dict[str, pa.Array]:
-    """Return the columns of an Arrow table or a dict of columns."""
+    """Return the columns of a table, a DataFrame, a list of dicts or a dict of columns.
+
+    Optional ones need not be there.
+    """
     if given is None:
-        return {name: pa.array([], pa.float64()) for name in names}
-    table = given if isinstance(given, Mapping) else {n: given[n] for n in given.column_names}
-    missing = [name for name in names if name not in table]
-    unknown = [name for name in table if name not in (*names, *optional)]
+        return {name: pa.array([]) for name in names}
+    table = table_of(given, noun)
+    missing = [name for name in names if name not in table.column_names]
+    unknown = [name for name in table.column_names if name not in (*names, *optional)]
     if missing or unknown:
-        raise UsageError(
-            f"{what} have the columns {', '.join(names)}; "
-            + (f"missing: {missing[0]!r}" if missing else f"unknown: {unknown[0]!r}")
-        )
-    found = {name: _array(column, name) for name, column in table.items()}
-    if len({len(column) for column in found.values()}) > 1:
-        raise UsageError(f"the columns of {what} are not equally long")
-    return found
+        wrong = f"missing: {missing[0]!r}"
+        if not missing:
+            wrong = f"unknown: {unknown[0]!r}; {near(unknown[0], [*names, *optional])}"
+        raise UsageError(f"{noun} have the columns {', '.join(names)}; {wrong}")
+    return {name: table[name].combine_chunks() for name in table.column_names}
 
 
-def _array(column: Any, name: str) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks()
-    try:
-        return column if isinstance(column, pa.Array) else pa.array(column)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise UsageError(f"column {name!r} has values of different types: {error}") from None
+def changes_of(given: Any) -> list[Change]:
+    """Return changes: pairs (id, y), triples (id, y, x), or rows with these columns."""
+    is_table = isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")
+    rows: Any = given
+    if not is_table:
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise UsageError(
+                f"changes are pairs (id, y) or triples (id, y, x); given: {shown(given)}"
+            )
+        rows = list(given)
+        is_table = bool(rows) and isinstance(rows[0], Mapping)
+    if is_table:
+        table = columns(rows, ("id", "y"), "changes", ["x"])
+        rows = zip(*(table[n].to_pylist() for n in ("id", "y", "x") if n in table), strict=True)
+    return [_change(row) for row in rows]
+
+
+def _change(row: Any) -> Change:
+    if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) not in (2, 3):
+        raise UsageError(f"a change is a pair (id, y) or a triple (id, y, x); given: {shown(row)}")
+    return Change(*row)
 
 
 def numbers(column: pa.Array, what: str, missing: float | None = None) -> F64:
@@ -86,18 +101,21 @@ def arrivals(column: pa.Array | None) -> I64 | None:
 def number(value: Any, what: str) -> float:
     """Return one finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise UsageError(f"{what} is a number; given: {value!r}")
-    if not math.isfinite(value):
-        raise UsageError(f"{what} is a finite number; given: {value!r}")
-    return float(value) + 0.0
+        raise UsageError(f"{what} is a number; given: {shown(value)}")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise UsageError(f"{what} is a finite number; given: {shown(value)}")
+    return found + 0.0
 
 
-def distinct(ids: Sequence[Any], what: str) -> dict[Any, int]:
-    """Return the place of each id; refuse one that stands twice."""
-    places = {name: place for place, name in enumerate(ids)}
-    if len(places) < len(ids) or None in places:
-        raise UsageError(f"each of the {what} needs an id of its own")
-    return places
+def whole_k(given: Any, most: int, of: str) -> int:
+    """Return how many objects a list has, from 1 to `most`."""
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= most:
+        raise UsageError(f"{of} is a whole number from 1 to {most}; given: {shown(given)}")
+    return int(given)
 
 
 def groups_of(epsilon: float | None, k: int) -> int:

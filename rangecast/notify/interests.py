@@ -138,6 +138,31 @@ class Interests:
             self._rebuild(int(self._path[above]), above)
         return row
 
+    def add_many(self, lo: F64, hi: F64) -> I32:
+        """Put in interests and return their rows; many beside few are built at once."""
+        if len(lo) <= self.count:
+            pairs = zip(lo.tolist(), hi.tolist(), strict=True)
+            return np.array([self.add(*pair) for pair in pairs], np.int32)
+        rows, left, right = self.columns()
+        reused = self._free[max(0, len(self._free) - len(lo)) :]
+        first = self.rows
+        fresh = np.arange(first, first + len(lo) - len(reused))
+        new = np.concatenate([np.array(reused, np.int32), fresh]).astype(np.int32)
+        self._free = self._free[: len(self._free) - len(reused)]
+        self.count += len(lo)
+        left, right = np.append(left, lo), np.append(right, hi)
+        self._lay_out(left, left, right, right, np.append(rows, new), self.rows)
+        return new
+
+    def columns(self) -> tuple[I32, F64, F64]:
+        """Return row, lo and hi of all interests, in any order."""
+        tree, row, nodes = self.entries()
+        leaves = np.flatnonzero(tree.child[:nodes] < 0)
+        sizes = tree.size[leaves]
+        first = np.repeat(LEAF * ~tree.child[leaves].astype(np.int64), sizes)
+        entry = first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return row[entry], tree.low_l[entry], tree.low_r[entry]
+
     def _rebuild(self, node: int, depth: int) -> None:
         n = int(self.tree.size[node])
         a, b, c, d = (np.empty(n) for _ in range(4))

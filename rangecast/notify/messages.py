@@ -2,20 +2,23 @@
 
 An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r < right_outer.
 Messages are applied in the order of (seq, position): the number of the update, or of the batch, and
-the place within it. A value of inf tells that the object is gone.
+the place within it. An infinite value says that the object is gone: inf where the lowest value
+ranks first, -inf where the highest does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
+from rangecast.model.results import Results
 
 BYTES = 24
 """Of a message on the wire, as paper 001 counts them."""
@@ -34,6 +37,11 @@ class Message(NamedTuple):
     left_outer: float
     right_outer: float
     arrival: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the object is gone."""
+        return math.isinf(self.y)
 
     def reaches(self, lo: float, hi: float) -> bool:
         """Whether it goes to the interest [lo, hi]."""
@@ -104,8 +112,8 @@ def post(
 
 
 @dataclass(frozen=True, eq=False)
-class Messages:
-    """Messages in the order in which they are sent, one array a column."""
+class Messages(Results[Message]):
+    """Messages in the order in which they are sent, one array per column."""
 
     seq: I64
     position: I64
@@ -117,37 +125,50 @@ class Messages:
     y: F64
     tile: F64
     """left_outer, left_inner, right_inner, right_outer"""
+    descending: bool = False
+    """Whether the highest value ranks first."""
 
     @classmethod
     def joined(cls, parts: list[Messages]) -> Messages:
         """Return messages that were sent one part after the other."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            np.concatenate([part.seq for part in parts]),
-            np.concatenate([part.position for part in parts]),
-            np.concatenate([part.objects for part in parts]),
-            np.concatenate([part.slot for part in parts]),
-            np.concatenate([part.arrival for part in parts]),
-            np.concatenate([part.x for part in parts]),
-            np.concatenate([part.y for part in parts]),
-            np.concatenate([part.tile for part in parts]),
-        )
+        columns = [field.name for field in fields(cls) if field.name != "descending"]
+        joined = {name: np.concatenate([getattr(one, name) for one in parts]) for name in columns}
+        return cls(**joined, descending=parts[0].descending)
 
     def __len__(self) -> int:
         return len(self.seq)
 
-    def __iter__(self) -> Iterator[Message]:
-        for i, (left_outer, left_inner, right_inner, right_outer) in enumerate(self.tile.tolist()):
-            yield Message(
-                int(self.seq[i]),
-                int(self.position[i]),
-                self.objects[i],
-                float(self.x[i]),
-                float(self.y[i]),
-                left_inner,
-                right_inner,
-                left_outer,
-                right_outer,
-                int(self.arrival[i]),
-            )
+    def _item(self, place: int) -> Message:
+        left_outer, left_inner, right_inner, right_outer = self.tile[place].tolist()
+        return Message(
+            int(self.seq[place]),
+            int(self.position[place]),
+            self.objects[place],
+            float(self.x[place]),
+            float(self.y[place]),
+            left_inner,
+            right_inner,
+            left_outer,
+            right_outer,
+            int(self.arrival[place]),
+        )
+
+    def table(self) -> pa.Table:
+        """Return all messages, with the columns of `Message`."""
+        left_outer, left_inner, right_inner, right_outer = self.tile.T
+        return pa.table(
+            {
+                "seq": self.seq,
+                "position": self.position,
+                "object": self.objects.tolist(),
+                "x": self.x,
+                "y": self.y,
+                "left_inner": left_inner,
+                "right_inner": right_inner,
+                "left_outer": left_outer,
+                "right_outer": right_outer,
+                "arrival": self.arrival,
+            }
+        )

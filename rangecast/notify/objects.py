@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.model.members import Id, Members, as_id
 from rangecast.notify.line import BLOCK, NOBODY, Line, best_of, change, enter, fill, leave
 
 
@@ -27,7 +29,7 @@ def _empty(blocks: int, slots: int) -> Line:
 
 
 class Objects:
-    """The objects of a board, by slot: a small number that is given anew after an object left."""
+    """The objects of a board, by slot: a small number that is used again after an object left."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class Objects:
         self.count = len(xs)
         self._free: list[int] = []
         came = np.arange(self.count) if arrival is None else np.asarray(arrival, np.int64)
-        self._arrivals = int(came.max(initial=-1)) + 1
+        self.arrivals = int(came.max(initial=-1)) + 1
         self._lay_out(np.arange(self.count), xs, ys, came, self.count)
 
     def _lay_out(self, slot: Any, x: F64, y: F64, arrival: I64, slots: int) -> None:
@@ -60,7 +62,7 @@ class Objects:
     def add(self, x: float, y: float, arrival: int | None = None) -> int:
         """Let an object enter and return its slot; it comes last unless an arrival is given."""
         if arrival is None:
-            arrival, self._arrivals = self._arrivals, self._arrivals + 1
+            arrival, self.arrivals = self.arrivals, self.arrivals + 1
         slot = self._free.pop() if self._free else self.count
         if slot >= len(self.line.place):
             more = np.full(2 * len(self.line.place), -1, np.int64)
@@ -82,7 +84,7 @@ class Objects:
     def copy(self) -> Objects:
         """Return the same objects in the same slots."""
         twin = Objects()
-        twin.count, twin._arrivals, twin._free = self.count, self._arrivals, [*self._free]
+        twin.count, twin.arrivals, twin._free = self.count, self.arrivals, [*self._free]
         twin.line = Line(*(array.copy() for array in self.arrays))
         twin.arrays = tuple(twin.line)
         return twin
@@ -118,3 +120,33 @@ class Objects:
     def memory(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.line)
+
+
+class Object(NamedTuple):
+    """An object of a board."""
+
+    id: Id
+    x: float
+    y: float
+
+
+class BoardObjects(Mapping[Id, Object]):
+    """The objects of a board by id, in order of arrival."""
+
+    def __init__(self, members: Members, objects: Objects, *, descending: bool):
+        self._members = members
+        self._objects = objects
+        self._descending = descending
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self._members)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._members
+
+    def __getitem__(self, one: Id) -> Object:
+        x, y, _ = self._objects.of(self._members.row(one))
+        return Object(as_id(one), x, 0.0 - y if self._descending else y)

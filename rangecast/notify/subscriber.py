@@ -1,7 +1,7 @@
 """The subscriber's side: a list that is kept up to date by applying messages, in their order.
 
-A message about an object that is in the list gives it its new value, or takes it out if that is
-inf; one about another object puts it in, and the worst falls out if the list is too long. A list
+A message about an object that is in the list gives it its new value, or takes it out if it is
+gone; one about another object puts it in, and the worst falls out if the list is too long. A list
 keeps as many objects as the board serves, the largest k of all interests, and shows its own k.
 
 `Interest` is one list, in plain Python. `Lists` are those of all interests at once, to check or to
@@ -28,7 +28,7 @@ from rangecast.notify.tree import LEAF, STACK, Tree, rows_within
 
 
 class Entry(NamedTuple):
-    """An object of a list; entries are ordered as they rank."""
+    """An object of a list. Of equal values the one that arrived first ranks first."""
 
     y: float
     arrival: int
@@ -48,10 +48,13 @@ class Interest:
         keeps: int | None = None,
         entries: Iterable[Entry] = (),
         seq: int = -1,
+        descending: bool = False,
     ):
         self.lo, self.hi, self.k = lo, hi, k
         self.keeps = max(k, keeps or k)
-        self.entries = sorted(entries)[: self.keeps]
+        self.descending = descending
+        """Whether the highest value ranks first."""
+        self.entries = sorted(entries, key=self._rank)[: self.keeps]
         self._applied = (seq, -1 if seq < 0 else 1 << 62)
 
     def receive(self, message: Message) -> bool:
@@ -65,8 +68,9 @@ class Interest:
         self._applied = number
         shown = self.best
         self.entries = [e for e in self.entries if e.object != message.object]
-        if message.y < np.inf:
-            insort(self.entries, Entry(message.y, message.arrival, message.object, message.x))
+        if not message.is_gone:
+            entry = Entry(message.y, message.arrival, message.object, message.x)
+            insort(self.entries, entry, key=self._rank)
             del self.entries[self.keeps :]
         return self.best != shown
 
@@ -74,6 +78,9 @@ class Interest:
     def best(self) -> list[Entry]:
         """The k best objects, the best first."""
         return self.entries[: self.k]
+
+    def _rank(self, entry: Entry) -> tuple[float, int]:
+        return -entry.y if self.descending else entry.y, entry.arrival
 
 
 @jit
@@ -160,10 +167,11 @@ class Lists:
 
     def deliver(self, messages: Messages) -> None:
         """Apply messages, in order, to all lists that they reach."""
-        self.apply(messages.arrival, messages.y, messages.tile)
+        ys = -messages.y if messages.descending else messages.y
+        self.apply(messages.arrival, ys + 0.0, messages.tile)
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
-        """Apply messages of which only these columns are known."""
+        """Apply messages of which only these columns are known; the lowest y ranks first."""
         tree, row, _ = self._interests.entries()
         found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
         _deliver(

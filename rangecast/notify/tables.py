@@ -1,7 +1,7 @@
 """Objects, updates, interests and messages in files.
 
     objects      id, x, y
-    updates      id, y[, x]   in order: no y deletes, an x on a new id inserts, on a known one moves
+    updates      id, y[, x]   in order: no y removes, an x puts a new id there, moves a known one
     interests    id, x_lo, x_hi[, k]   no bound where null
     messages     seq, position, object, x, y, left_inner, right_inner, left_outer, right_outer
 
@@ -155,14 +155,5 @@ def message_schema(kind: pa.DataType) -> pa.Schema:
 
 def message_rows(messages: Messages, schema: pa.Schema, seq: I64) -> pa.RecordBatch:
     """Return messages as rows, under these numbers."""
-    left_outer, left_inner, right_inner, right_outer = messages.tile.T
-    columns = [
-        pa.array(seq),
-        pa.array(messages.position),
-        pa.array(messages.objects, schema.field("object").type),
-        *map(
-            pa.array,
-            (messages.x, messages.y, left_inner, right_inner, left_outer, right_outer),
-        ),
-    ]
-    return pa.record_batch(columns, schema=schema)
+    table = messages.table().set_column(0, "seq", pa.array(seq)).select(schema.names).cast(schema)
+    return pa.record_batch([column.combine_chunks() for column in table.columns], schema=schema)

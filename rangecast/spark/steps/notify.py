@@ -43,7 +43,6 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.durable import sync_tree
 from rangecast.notify.board import Board
 from rangecast.notify.given import MAX
-from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Messages
 from rangecast.notify.objects import Objects
 from rangecast.notify.tables import message_rows, message_schema
@@ -82,11 +81,16 @@ class KeptLists:
         k: int = 10,
         algorithm: str = "sparse",
         epsilon: float | None = None,
+        descending: bool = False,
     ):
         self._session = session
         self.folder = Path(folder).absolute()
         self._k = k
-        self._how: dict[str, Any] = {"algorithm": algorithm, "epsilon": epsilon}
+        self._how: dict[str, Any] = {
+            "algorithm": algorithm,
+            "epsilon": epsilon,
+            "descending": descending,
+        }
         self._board: Board | None = None
         settings = {"k": k, **self._how}
         state = committed_state(self.folder)
@@ -103,7 +107,7 @@ class KeptLists:
         need(interests, ("id", "x_lo", "x_hi"), "interests")
         k = self._k
         table = objects.select("id", "x", "y").orderBy("id").toArrow()
-        board = Board(k, table, **self._how)
+        board = Board(k, objects=table, **self._how)
         wanted = F.col("k") if "k" in interests.columns else F.lit(k)
         kind = "string" if isinstance(interests.schema["id"].dataType, StringType) else "bigint"
         ranges = interests.select(
@@ -120,7 +124,7 @@ class KeptLists:
         writer.parquet(f"file://{self.folder / INTERESTS}")
         empty = State(_START, settings, kind, [], buckets_of(self.folder), Work())
         sync_tree(self.folder / INTERESTS)
-        looker = _looker(board.table())
+        looker = _looker(board.line)
         state = self._changed(empty, range(len(empty.buckets)), looker)
         self._commit(state, board.table(), table["id"])
 
@@ -140,12 +144,12 @@ class KeptLists:
         self._board = None  # until the batch is committed the folder alone is right
         columns = [name for name in ("id", "y", "x") if name in updates.columns]
         rows = updates.orderBy("seq").select(*columns).toArrow()
-        messages = board.apply(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+        messages = board.update_batch(rows)
         self._send(messages, batch, rows.schema.field("id").type)
         reached = [
             number for number, one in enumerate(state.buckets) if one.may_hear(messages.tile)
         ]
-        teller = _teller(messages.arrival, messages.y, messages.tile)
+        teller = _teller(messages.arrival, self._signed(messages.y), messages.tile)
         state = self._changed(state._replace(batch=batch), reached, teller)
         self._commit(state, board.table(), rows["id"])
         self._board = board
@@ -173,7 +177,12 @@ class KeptLists:
             for name in ("x_lo", "x_hi")
         )
         objects = read_objects(self.folder, state.objects)
-        return Board(self._k, objects, Interests(lo, hi), **self._how)
+        interests = {"id": np.arange(len(lo)), "x_lo": lo, "x_hi": hi}
+        return Board(self._k, objects=objects, interests=interests, **self._how)
+
+    def _signed(self, ys: Any) -> Any:
+        """Return values of messages as lists hold them, the lowest first; and back."""
+        return 0.0 - ys if self._how["descending"] else ys
 
     def _send(self, messages: Messages, batch: int, kind: pa.DataType) -> None:
         """Write the messages of a batch, over those of an attempt that wasn't committed."""
@@ -241,17 +250,17 @@ class KeptLists:
         entries = self._on_buckets(state, range(len(state.buckets)), _entries, schema)
         objects = self._session.createDataFrame(read_objects(self.folder, state.objects))
         named = objects.select(F.col("id").alias("object"), "x", "arrival")
-        return entries.join(named, "arrival").select("interest", "rank", "object", "x", "y")
+        found = entries.withColumn("y", self._signed(F.col("y"))).join(named, "arrival")
+        return found.select("interest", "rank", "object", "x", "y")
 
 
 Change = Callable[[OpenBucket], I32]
 """Changes lists of a bucket, in a worker; returns which."""
 
 
-def _looker(objects: pa.Table) -> Change:
+def _looker(objects: Objects) -> Change:
     """Return what makes the first lists of a bucket."""
-    xs, ys = objects["x"].to_numpy(), objects["y"].to_numpy()
-    arrivals = objects["arrival"].to_numpy()
+    _, xs, ys, arrivals = objects.columns()
     return lambda bucket: bucket.look(Objects(xs, ys, arrivals))
 
 

@@ -1,0 +1,137 @@
+"""Calls the kernels that write messages: one change after the other, or a batch.
+
+Owns what they need beside objects and interests: working memory, and an outbox of bounded size,
+which is emptied whenever it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32
+from rangecast.notify.batch import BETTER, ROOM, SAME, WORSE, change_all, paint_batch, sweep_all
+from rangecast.notify.dense import EVENT, paint_dense
+from rangecast.notify.interests import Interests
+from rangecast.notify.messages import Outbox, Work
+from rangecast.notify.objects import Objects
+from rangecast.notify.sparse import paint_sparse
+from rangecast.notify.staircase import Desk
+from rangecast.notify.tree import Front
+
+_BUFFER = 1 << 12
+
+
+class Painter:
+    """Writes messages for lists of k, whose tiles are joined into at most so many `groups`."""
+
+    def __init__(self, k: int, groups: int, *, uses_interests: bool):
+        self._k = k
+        self._groups = groups
+        self._uses_interests = uses_interests
+        self._desk = tuple(Desk.of(k))
+        self._front = tuple(Front.empty())
+        self._out = Outbox.of(max(_BUFFER, 4 * k + 2 * ROOM))
+        self._course, self._level = np.zeros(4, np.int64), np.zeros(5)
+        self._work = np.zeros(4, np.int64)
+        self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
+
+    @property
+    def work(self) -> Work:
+        """Calls of each kind so far."""
+        return Work(*self._work.tolist())
+
+    def paint(
+        self, objects: Objects, interests: Interests, slots: Sequence[int], ys: Sequence[float]
+    ) -> Outbox:
+        """Change values of objects one after the other; return the messages of all changes."""
+        if len(slots) == 1:
+            self._one_slot[0], self._one_y[0] = slots[0], ys[0]
+            which, values = self._one_slot, self._one_y
+        else:
+            which, values = np.array(slots, np.int32), np.array(ys, np.float64)
+
+        def paint() -> int:
+            common = (which, values, self._k, self._groups, self._desk)
+            rest = (tuple(self._out), self._course, self._level, self._work)
+            if self._uses_interests:
+                known = interests.arrays
+                return paint_sparse(objects.arrays, known, *common, self._front, *rest)
+            return paint_dense(objects.arrays, *common, *rest)
+
+        return self._drained(paint, len(which))
+
+    def paint_batch(
+        self,
+        objects: Objects,
+        before: Objects,
+        interests: Interests,
+        slots: I32,
+        olds: F64,
+        ys: F64,
+    ) -> Outbox:
+        """Change values of objects from `olds` at once; return what that comes to, as one change.
+
+        `before` are the objects before the batch; they stay as they are.
+        """
+        arrivals = np.array([objects.of(slot)[2] for slot in slots.tolist()], np.int64)
+        worse, better = np.flatnonzero(ys > olds), np.flatnonzero(ys < olds)
+        worse = worse[np.lexsort((arrivals[worse], ys[worse]))[::-1]]
+        change_all(objects.arrays, slots[better], ys[better])
+        marks = np.zeros(len(objects.line.place), np.int8)
+        marks[slots[worse]] = marks[slots[better]] = 1
+        found = np.zeros(len(marks), np.int32)
+        exposed = sweep_all(
+            objects.arrays,
+            interests.arrays,
+            slots[worse],
+            ys[worse],
+            self._k,
+            self._uses_interests,
+            self._desk,
+            self._front,
+            self._level,
+            marks,
+            found,
+            self._work,
+        )
+        order = np.concatenate([slots[worse], found[:exposed], slots[better]])
+        sizes = [len(worse), exposed, len(better)]
+        kinds = np.repeat(np.array([WORSE, SAME, BETTER], np.int8), sizes)
+
+        def paint() -> int:
+            return paint_batch(
+                objects.arrays,
+                before.arrays,
+                interests.arrays,
+                order,
+                kinds,
+                self._k,
+                self._groups,
+                self._uses_interests,
+                0,
+                self._desk,
+                self._front,
+                tuple(self._out),
+                self._course,
+                self._level,
+                self._work,
+            )
+
+        return self._drained(paint, len(order))
+
+    def _drained(self, paint: Callable[[], int], end: int) -> Outbox:
+        """Call a kernel until it is done, and take its messages out of the outbox each time."""
+        self._course[:] = 0
+        pieces: list[list[Any]] = []
+        while self._course[EVENT] < end:
+            n = paint()
+            if n:
+                pieces.append([column[:n].copy() for column in self._out])
+        if not pieces:
+            pieces.append([column[:0].copy() for column in self._out])
+        if len(pieces) == 1:
+            return Outbox(*pieces[0])
+        return Outbox(*map(np.concatenate, zip(*pieces, strict=True)))
