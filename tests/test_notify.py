@@ -370,7 +370,7 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
         (lambda b: b.remove(7), "no object 7"),
         (lambda b: b.move(7, 1.0), "no object 7"),
         (lambda b: b.update(1, math.inf), "y is a finite number"),
-        (lambda b: b.update(1, 10**400), "y is a finite number; given: int 1000"),
+        (lambda b: b.update(1, 10**400), "y is a finite number; given: 1000"),
         (lambda b: b.update(1, "5"), "y is a number"),
         (lambda b: b.best(0, 1, 0), "k is a whole number"),
         (lambda b: b.subscribe(9, 2, 1), "is empty"),

@@ -39,7 +39,10 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
             f"the id of {_a(noun)} is an integer of at most 64 bits, or a text\n"
             f"  given: {shown(number)}\n  to do: give it as a text"
         )
-    raise UsageError(f"the id of {_a(noun)} is an integer or a text; given: {shown(given)}")
+    raise UsageError(
+        f"the id of {_a(noun)} is an integer or a text\n"
+        f"  given: {type(given).__name__} {shown(given)}"
+    )
 
 
 def _check_text(given: str, noun: str) -> None:

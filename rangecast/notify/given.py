@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near
+from rangecast.errors import UsageError, near, shown
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.tables import shown, table_of
+from rangecast.model.tables import table_of
 
 MAX = float(np.finfo(np.float64).max)
 
