@@ -179,6 +179,19 @@ class LiveSet(SubscriptionSet):
         """
         self._change(subscription, as_filter(filter, self.space), score, weights)
 
+    def replace_many(self, subscriptions: Any) -> int:
+        """Replace all of these as one edit; return how many. They keep their places in ties.
+
+        They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
+        """
+        boxes = as_boxes(subscriptions, self.space)
+        with self._edits:
+            ids, old = self._members.known_many(boxes.ids)
+            view = self._view
+            rows = append(view.rows, view.count, boxes, view.rows.arrival[old])
+            self._publish(ids, rows, old)
+        return len(ids)
+
     def rescore(
         self,
         subscription: Id,

@@ -23,8 +23,7 @@ def test_a_range_holds_exactly_what_its_cells_say(edges, interval):
     first, last = cell_of(edges, lo), cell_of(edges, hi)
     around = [f(v) for v in COORDINATES for f in (lambda x: x, _up, _down)]
     values = np.unique([v for v in around if v != -np.inf] + [np.inf])
-    cells = np.zeros(len(values), np.int32)
-    cells_of(edges, values, cells)
+    cells = cells_of(edges, values)
     held = (lo <= values) & (values <= hi)
     assert not held[(cells < first) | (cells > last)].any()
     surely = (first < cells) & (cells < last)

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast import Boxes, Engine, Filter, Number, Space, String, UsageError, encode_subscriptions
-from rangecast.cover import CoverSet
+from rangecast import Boxes, Filter, Number, Space, String, UsageError, encode_subscriptions
 from rangecast.model.inputs import as_boxes, as_filter, as_space
 from rangecast.model.members import Members, as_id
 
@@ -195,9 +194,3 @@ def test_two_threads_never_give_two_texts_one_code():
         pairs = [pair for found in pool.map(grow, range(4)) for pair in found]
     assert sorted(code for _, code in pairs) == list(range(2000))
     assert all(space["s"].value(code) == text for text, code in pairs)
-
-
-def test_a_subscription_of_any_set_can_be_pickled():
-    for holder in (Engine(words()), CoverSet(words())):
-        holder.subscribe("a", "price < 1")
-        assert pickle.loads(pickle.dumps(holder["a"])) == holder["a"]

@@ -24,7 +24,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.grid import cells_of, edges_of_bounds
-from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.boxes import Boxes
 
 _CELLS = 255
 _SAMPLE = 1 << 14
@@ -94,10 +94,8 @@ def _largest_first(boxes: Boxes) -> I64:
     points = points_of(boxes.lo, boxes.hi)
     some = np.random.default_rng(0).choice(len(points), min(len(points), _SAMPLE), replace=False)
     total = np.zeros(len(points), np.int64)
-    cells = np.empty(len(points), np.int32)
     for column in points.T:
         edges = edges_of_bounds(column[some], np.empty(0), _CELLS)
-        cells_of(frozen(edges, np.float64), frozen(column, np.float64), cells)
-        total += cells
+        total += cells_of(edges, column)
     largest = np.maximum.reduceat(total, boxes.box_offsets[:-1])
     return np.argsort(-largest, kind="stable")

@@ -20,6 +20,13 @@ Bool = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
 
 
+def readonly(array: AnyArray) -> AnyArray:
+    """Return a contiguous, read-only view of an array, so that a kernel has one signature."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 def grown(array: AnyArray, size: int, fill: float = 0) -> AnyArray:
     """Return the array itself if it has `size` items, else a larger copy; readers keep the old one.
 

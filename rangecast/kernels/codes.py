@@ -9,10 +9,19 @@ attribute are edges.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I64, U8
-from rangecast.kernels.grid import MAX, cell_of, cells_of, ends_cell, starts_cell
+from rangecast.kernels.arrays import F64, I64, U8, Bool, offsets_of, readonly
+from rangecast.kernels.grid import (
+    MAX,
+    cell_of,
+    edges_of_bounds,
+    ends_cell,
+    starts_cell,
+    write_cells,
+)
 from rangecast.kernels.jit import jit
 
 SLABS = 253
@@ -22,8 +31,35 @@ MISSING = 254
 FREE_HI = 255
 
 
+class Codes(NamedTuple):
+    """The codes of all bounds of some boxes, and the edges that they are made by."""
+
+    edges: F64
+    """Of attribute j: edges[first_edge[j]:first_edge[j + 1]]."""
+    first_edge: I64
+    lo: U8
+    hi: U8
+    rough: U8
+    """Which attributes have some bound inside a slab."""
+
+
+def codes_of(lo: F64, hi: F64, mentioned: Bool) -> Codes:
+    """Return the codes of boxes (n, d), whose edges are among the bounds that are mentioned."""
+    n, d = lo.shape
+    edges = [
+        edges_of_bounds(lo[mentioned[:, j], j], hi[mentioned[:, j], j], SLABS) for j in range(d)
+    ]
+    codes = Codes(
+        readonly(np.concatenate(edges)),
+        readonly(offsets_of([*map(len, edges)])),
+        *(np.empty(shape, np.uint8) for shape in ((n, d), (n, d), d)),
+    )
+    _encode_bounds(readonly(lo), readonly(hi), *codes)
+    return codes
+
+
 @jit
-def encode_bounds(
+def _encode_bounds(
     lo: F64,
     hi: F64,
     edges: F64,
@@ -32,10 +68,7 @@ def encode_bounds(
     hi_codes: U8,
     rough: U8,
 ) -> None:
-    """Write the codes of all bounds, and which attributes have some bound inside a slab.
-
-    The edges of attribute j are edges[first_edge[j]:first_edge[j + 1]].
-    """
+    """Write the codes of all bounds, and which attributes have some bound inside a slab."""
     for j in range(lo.shape[1]):
         mine = edges[first_edge[j] : first_edge[j + 1]]
         rough[j] = 0
@@ -65,7 +98,7 @@ def encode_points(edges: F64, first_edge: I64, points: F64, codes: U8) -> None:
     cells = np.empty(len(points), np.int32)
     for j in range(points.shape[1]):
         mine = edges[first_edge[j] : first_edge[j + 1]]
-        cells_of(mine, points[:, j], cells)
+        write_cells(mine, points[:, j], cells)
         missing = len(mine) + 1
         for e in range(len(points)):
             codes[e, j] = MISSING if cells[e] == missing else cells[e] + 1

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32
+from rangecast.kernels.arrays import F64, I32, readonly
 from rangecast.kernels.jit import jit
 
 MAX = float(np.finfo(np.float64).max)
@@ -53,8 +53,15 @@ def cell_in_table(table: Any, begin: int, count: int, value: float, powers: int 
     return min(low, count) + (value == np.inf)
 
 
+def cells_of(edges: F64, values: F64) -> I32:
+    """Return the cell of each value."""
+    cells = np.empty(len(values), np.int32)
+    write_cells(readonly(edges), readonly(values), cells)
+    return cells
+
+
 @jit
-def cells_of(edges: F64, values: F64, out: I32) -> None:
+def write_cells(edges: F64, values: F64, out: I32) -> None:
     """Write the cell of each value into `out`.
 
     Many values among up to 4,095 edges, the usual case, take a step for each halving and no branch,

@@ -28,7 +28,7 @@ from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
-from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.boxes import Boxes
 
 
 class Index(Protocol):
@@ -122,11 +122,10 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
     """Return about how many nanoseconds slabs take for an event."""
     met = np.ones((len(sample.events), len(sample.lo)), np.bool_)
     for axis in range(boxes.dimensions):
-        lo, hi, events = (each[:, axis] for each in (sample.lo, sample.hi, sample.events))
-        edges = frozen(edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], _SLABS), np.float64)
-        first, last, cell = (np.empty(len(v), np.int32) for v in (lo, hi, events))
-        for values, cells in ((lo, first), (hi, last), (events, cell)):
-            cells_of(edges, frozen(values, np.float64), cells)
+        edges = edges_of_bounds(boxes.lo[:, axis], boxes.hi[:, axis], _SLABS)
+        first, last, cell = (
+            cells_of(edges, each[:, axis]) for each in (sample.lo, sample.hi, sample.events)
+        )
         met &= (first <= cell[:, None]) & (cell[:, None] <= last)
     shared = np.count_nonzero(met) / max(1, len(met)) * sample.scale - sample.scale
     doubt = max(0.0, shared - matches)

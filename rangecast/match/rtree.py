@@ -37,7 +37,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
-from rangecast.kernels.arrays import F64, I32, I64, U16, U64, AnyArray, Bool
+from rangecast.kernels.arrays import F64, I32, I64, U16, U64, AnyArray, Bool, offsets_of, readonly
 from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.grid import cell_of, edges_of_bounds, ends_cell, starts_cell
 from rangecast.kernels.hilbert import (
@@ -201,11 +201,13 @@ def _match_one(table: I64, point: F64, cursor: int, rows: I32) -> tuple[int, int
 
 
 @jit
-def _encode(edges: F64, lo: F64, hi: F64, low: U16, high: U16) -> None:
-    """Write the codes of the ranges lo .. hi on one attribute."""
-    for i in range(len(lo)):
-        low[i] = 2 * cell_of(edges, lo[i]) + (not starts_cell(edges, lo[i]))
-        high[i] = 2 * cell_of(edges, hi[i]) + 1 + ends_cell(edges, hi[i])
+def _encode(edges: F64, edge_at: I64, lo: F64, hi: F64, low: U16, high: U16) -> None:
+    """Write the codes of all bounds."""
+    for axis in range(lo.shape[1]):
+        mine = edges[edge_at[axis] : edge_at[axis + 1]]
+        for i in range(len(lo)):
+            low[i, axis] = 2 * cell_of(mine, lo[i, axis]) + (not starts_cell(mine, lo[i, axis]))
+            high[i, axis] = 2 * cell_of(mine, hi[i, axis]) + 1 + ends_cell(mine, hi[i, axis])
 
 
 @jit
@@ -253,9 +255,8 @@ def _build(boxes: Boxes, events: F64 | None) -> RTreeArrays:
     ]
     low = np.empty((count, dimensions), np.uint16)
     high = np.empty((count, dimensions), np.uint16)
-    for axis in range(dimensions):
-        some = np.ascontiguousarray(boxes.lo[:, axis]), np.ascontiguousarray(boxes.hi[:, axis])
-        _encode(edges[axis], *some, low[:, axis], high[:, axis])
+    flat_edges, edge_at = readonly(np.concatenate(edges)), readonly(offsets_of([*map(len, edges)]))
+    _encode(flat_edges, edge_at, boxes.lo, boxes.hi, low, high)
     order = axes_by_selectivity(boxes.lo, boxes.hi, events)
     ends = np.array([2 * len(some) + 4 for some in edges], np.uint16)
     packed = _packed_order(boxes.mentions, order, low, high, ends)
@@ -263,10 +264,10 @@ def _build(boxes: Boxes, events: F64 | None) -> RTreeArrays:
     return RTreeArrays(
         lines=frozen(lines, np.uint64),
         line_axis=frozen(line_axis, np.uint16),
-        line_at=frozen(np.concatenate([[0], np.cumsum(lines_of)]), np.int64),
+        line_at=offsets_of(lines_of),
         base=frozen(base, np.int64),
-        edges=frozen(np.concatenate(edges), np.float64),
-        edge_at=frozen(np.concatenate([[0], np.cumsum([len(e) for e in edges])]), np.int64),
+        edges=flat_edges,
+        edge_at=edge_at,
         lo=frozen(boxes.lo[packed], np.float64),
         hi=frozen(boxes.hi[packed], np.float64),
         row=frozen(boxes.owner[packed], np.int32),

@@ -24,7 +24,6 @@ class Scan:
 
     def __init__(self, boxes: Boxes):
         self.boxes = boxes
-        self.box_offsets = boxes.box_offsets
 
     def stream(self, points: F64) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) block by block; rows ascend within an event."""
@@ -38,7 +37,7 @@ class Scan:
                 held &= (lo[:, j] <= value) & (value <= hi[:, j])
             held_pairs = held.size
             if len(lo) != self.boxes.rows:  # a subscription with several boxes matches once
-                held = np.logical_or.reduceat(held, self.box_offsets[:-1], axis=1)
+                held = np.logical_or.reduceat(held, self.boxes.box_offsets[:-1], axis=1)
             event, row = np.nonzero(held)
             offsets = np.searchsorted(event, np.arange(len(some) + 1))
             yield (

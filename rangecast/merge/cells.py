@@ -28,7 +28,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, U32, U64, AnyArray
-from rangecast.kernels.grid import MAX, cells_of, edges_of_bounds
+from rangecast.kernels.grid import MAX, edges_of_bounds, write_cells
 from rangecast.kernels.hilbert import axes_by_selectivity, check_curve, index_of, turns_of
 from rangecast.kernels.jit import jit
 from rangecast.model.attributes import Attribute, Number, String
@@ -48,7 +48,7 @@ def cells_of_points(
     """Write the cells (n, axes) of points (n, d); numbers beyond `top` become `top`."""
     column = np.empty(len(points), np.int32)
     for i in range(len(axes)):
-        cells_of(edges[edge_at[i] : edge_at[i + 1]], points[:, axes[i]], column)
+        write_cells(edges[edge_at[i] : edge_at[i + 1]], points[:, axes[i]], column)
         for row in range(len(points)):
             out[row, i] = min(np.uint64(column[row]), top)
 

@@ -33,8 +33,6 @@ class Scan:
     def __init__(self, boxes: Boxes, *, relaxed: bool = False):
         self.boxes = boxes
         self.is_relaxed = relaxed
-        self.box_offsets = boxes.box_offsets
-        self.mentions = boxes.mentions
 
     @property
     def memory(self) -> int:
@@ -65,7 +63,7 @@ class Scan:
 
     def relaxed(self, point: F64, k: int) -> Ranked:
         """Return the k best of those of which some mentioned attribute holds the event."""
-        holds = (self.boxes.lo <= point) & (point <= self.boxes.hi) & self.mentions
+        holds = (self.boxes.lo <= point) & (point <= self.boxes.hi) & self.boxes.mentions
         total = np.zeros(len(holds))
         for j in range(holds.shape[1]):
             weight = 1.0 if self.boxes.weights is None else self.boxes.weights[self.boxes.owner, j]
@@ -76,7 +74,7 @@ class Scan:
         """Rank subscriptions by their best qualified box."""
         if not self.boxes.rows:
             return Ranked(np.zeros(0, np.int64), np.zeros(0))
-        best = np.maximum.reduceat(np.where(qualified, total, -np.inf), self.box_offsets[:-1])
+        best = np.maximum.reduceat(np.where(qualified, total, -np.inf), self.boxes.box_offsets[:-1])
         order = np.lexsort((np.arange(len(best)), -best))[:k]
         order = order[best[order] > -np.inf]
         return Ranked(order, best[order])

@@ -301,11 +301,11 @@ class Cells:
         room = self.allowed - held
         choice = plans(boxes, Sample(boxes), alone, room) if plan is None else [plan]
         least = 0
-        for self.plan in choice:
-            self._grid = Bundle(self.plan.grid())
-            indexed = alone & ~np.delete(boxes.mentions, self.plan.axes, axis=1).any(axis=1)
+        for plan in choice:
+            self._grid = Bundle(plan.grid())
+            indexed = alone & ~np.delete(boxes.mentions, plan.axes, axis=1).any(axis=1)
             count = self._file(boxes, indexed, np.empty(0, np.int64), np.empty(0, np.uint16))
-            least = self.plan.memory(count, len(boxes.lo))
+            least = plan.memory(count, len(boxes.lo))
             if least <= room and count < 1 << 31:
                 break
         else:
@@ -313,7 +313,7 @@ class Cells:
                 f"{len(boxes.lo)} boxes need {held + least} bytes as cell lists at least; "
                 f"allowed: {self.allowed}; allow more memory or take another index"
             )
-        places = np.zeros(self.plan.all_lists * 3 * self._blocks + 1, np.int64)
+        places = np.zeros(plan.all_lists * 3 * self._blocks + 1, np.int64)
         self._file(boxes, indexed, places[1:], np.empty(0, np.uint16))
         np.cumsum(places, out=places)
         offsets = frozen(places, np.int32)
@@ -322,7 +322,7 @@ class Cells:
             self._file(boxes, indexed, places[:-1], ids)
         self._filed = Bundle(Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner, earlier))
         self._plain = len(boxes.lo) == boxes.rows
-        self._width = self.plan.lists
+        self._width = plan.lists
 
     def _file(self, boxes: Boxes, indexed: Bool, places: I64, ids: U16) -> int:
         longest = max((len(edges) + 2 for edges in self.plan.edges), default=0)
@@ -338,6 +338,11 @@ class Cells:
             places,
             ids,
         )
+
+    @property
+    def plan(self) -> Plan:
+        """How the cells are laid out."""
+        return Plan.of(self._grid.arrays)
 
     @property
     def entries(self) -> int:

@@ -8,11 +8,12 @@ in the order in which they tell boxes apart best.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.kernels.grid import cell_of, cells_of, ends_cell, starts_cell
 from rangecast.kernels.jit import jit
 from rangecast.match.candidates import Sample, edges_at_bounds
@@ -56,6 +57,16 @@ class Plan(NamedTuple):
     edges: tuple[F64, ...]
     shifts: tuple[tuple[int, ...], ...]
     """Levels of each axis, as in `Grid`; the first is 0."""
+
+    @classmethod
+    def of(cls, grid: Grid) -> Plan:
+        """Return the plan that a grid was made by."""
+        levels = pairwise(grid.level_ends.tolist())
+        return cls(
+            tuple(grid.axes.tolist()),
+            tuple(grid.edges[first:end] for first, end in pairwise(grid.edge_ends.tolist())),
+            tuple(tuple(grid.shifts[first:end].tolist()) for first, end in levels),
+        )
 
     @property
     def nodes(self) -> list[list[int]]:
@@ -159,8 +170,8 @@ class _Axis:
         self.edges = edges
         self.lo, self.hi = (frozen(side[:, axis], np.float64) for side in (sample.lo, sample.hi))
         self.free = bool((~boxes.mentions[:, axis]).any())
-        first, last = _cells(edges, self.lo), _cells(edges, self.hi)
-        cell = _cells(edges, frozen(sample.events[:, axis], np.float64))[:, None]
+        first, last = cells_of(edges, self.lo), cells_of(edges, self.hi)
+        cell = cells_of(edges, sample.events[:, axis])[:, None]
         self.met = (first <= cell) & (cell <= last)
         late = np.array([not starts_cell(edges, lo) for lo in self.lo.tolist()], np.bool_)
         self.doubtful = (cell == first) & late
@@ -177,12 +188,6 @@ class _Axis:
         scratch = np.empty((2, len(self.edges) + 2), np.int64)
         _pieces(self.edges, frozen(shifts, np.int64), self.lo, self.hi, out, scratch)
         return out
-
-
-def _cells(edges: F64, values: F64) -> I32:
-    cells = np.empty(len(values), np.int32)
-    cells_of(edges, values, cells)
-    return cells
 
 
 def plans(boxes: Boxes, sample: Sample, alone: Bool, room: int) -> list[Plan]:

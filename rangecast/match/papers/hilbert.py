@@ -395,10 +395,8 @@ def _choose_cells(lo: F64, hi: F64, bits: int | None, limit: int) -> tuple[int, 
 def _cells(edges: list[F64], values: F64) -> U64:
     """Return the cells (n, axes) of values (n, axes)."""
     cells = np.empty(values.shape, np.uint64)
-    column = np.empty(len(values), np.int32)
     for i, some in enumerate(edges):
-        cells_of(some, np.ascontiguousarray(values[:, i]), column)
-        cells[:, i] = column
+        cells[:, i] = cells_of(some, values[:, i])
     return cells
 
 

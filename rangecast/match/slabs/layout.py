@@ -23,8 +23,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64, U8, U64
 from rangecast.kernels.bits import PADDING, bits_set
 from rangecast.kernels.blocks import BLOCK, arrange
-from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, encode_bounds
-from rangecast.kernels.grid import edges_of_bounds
+from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.jit import jit
 from rangecast.match.candidates import earlier_boxes
 from rangecast.model.boxes import Boxes, frozen
@@ -148,17 +147,9 @@ def _fill(
 
 def lay_out(boxes: Boxes) -> Layout:
     """Return the arrays of a set of boxes."""
-    n, d = boxes.lo.shape
+    n = len(boxes.lo)
     mentioned = boxes.mentions
-    edges = []
-    for j in range(d):
-        those = mentioned[:, j]
-        edges.append(edges_of_bounds(boxes.lo[those, j], boxes.hi[those, j], SLABS))
-    first_edge = np.cumsum([0, *map(len, edges)])
-    flat_edges = np.concatenate(edges)
-    lo_codes, hi_codes = np.empty((n, d), np.uint8), np.empty((n, d), np.uint8)
-    rough = np.empty(d, np.uint8)
-    encode_bounds(boxes.lo, boxes.hi, flat_edges, first_edge, lo_codes, hi_codes, rough)
+    edges, first_edge, lo_codes, hi_codes, rough = codes_of(boxes.lo, boxes.hi, mentioned)
 
     packed = np.packbits(mentioned, axis=1)
     packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))
@@ -193,8 +184,8 @@ def lay_out(boxes: Boxes) -> Layout:
     _fill(boxes.lo, boxes.hi, lo_codes, hi_codes, order, slots, runs, blocks, hulls, codes, bounds)
 
     return Layout(
-        frozen(flat_edges, np.float64),
-        frozen(first_edge, np.int64),
+        edges,
+        first_edge,
         frozen(rough, np.uint8),
         frozen(slots, np.int32),
         frozen(runs, np.int64),

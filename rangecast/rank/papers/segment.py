@@ -13,7 +13,7 @@ import numpy as np
 from rangecast.kernels.arrays import I32, I64
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.boxes import Boxes
 from rangecast.rank.papers.source import NONE, Axis, AxisTree, Nodes, Pages, Source, axes_of, joined
 
 
@@ -84,10 +84,8 @@ def _tree(axis: Axis) -> AxisTree | None:
     n = len(axis.box)
     if not n:
         return None
-    edges = frozen(edges_of_bounds(axis.lo, axis.hi, 2 * n + 2), np.float64)
-    low, high = np.empty(n, np.int32), np.empty(n, np.int32)
-    cells_of(edges, frozen(axis.lo, np.float64), low)
-    cells_of(edges, frozen(axis.hi, np.float64), high)
+    edges = edges_of_bounds(axis.lo, axis.hi, 2 * n + 2)
+    low, high = cells_of(edges, axis.lo), cells_of(edges, axis.hi)
     begins = np.concatenate([[-np.inf], edges, [np.inf]])
     cells = len(begins)
     split = np.empty(2 * cells, np.int64)

@@ -22,7 +22,7 @@ from rangecast.kernels.arrays import F64, I32, I64, U64
 from rangecast.kernels.bits import lowest_bit
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
-from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.boxes import Boxes
 from rangecast.rank.papers.rtree import BRANCHING, single_list
 from rangecast.rank.papers.source import Axis, Source, axes_of, joined
 
@@ -178,10 +178,8 @@ def _settle(heap: I64, size: int, low: I64) -> None:
 
 
 def _cells(lo: F64, hi: F64) -> tuple[I64, I64, int]:
-    edges = frozen(edges_of_bounds(lo, hi, 2 * len(lo) + 2), np.float64)
-    low, high = np.empty(len(lo), np.int32), np.empty(len(lo), np.int32)
-    cells_of(edges, frozen(lo, np.float64), low)
-    cells_of(edges, frozen(hi, np.float64), high)
+    edges = edges_of_bounds(lo, hi, 2 * len(lo) + 2)
+    low, high = cells_of(edges, lo), cells_of(edges, hi)
     return low.astype(np.int64), high.astype(np.int64), len(edges) + 2
 
 

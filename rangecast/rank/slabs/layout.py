@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, U8, U64, Bool
+from rangecast.kernels.arrays import F64, I32, I64, U8, U64, Bool, offsets_of
 from rangecast.kernels.bits import PADDING
 from rangecast.kernels.blocks import BLOCK, arrange
-from rangecast.kernels.codes import FREE_HI, FREE_LO, SLABS, encode_bounds
+from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
@@ -160,10 +160,8 @@ def _fill_lists(
 
 def _lists(lo: F64, hi: F64, owner: I32, worth: F64) -> tuple[F64, I64, I32, I32, F64]:
     """Return the lists of the best boxes on one attribute, as the layout has them."""
-    edges = frozen(edges_of_bounds(lo, hi, 2 * len(lo) + 2), np.float64)
-    low, high = np.empty(len(lo), np.int32), np.empty(len(lo), np.int32)
-    cells_of(edges, frozen(lo, np.float64), low)
-    cells_of(edges, frozen(hi, np.float64), high)
+    edges = edges_of_bounds(lo, hi, 2 * len(lo) + 2)
+    low, high = cells_of(edges, lo), cells_of(edges, hi)
     cells = len(edges) + 2 if len(lo) else 0
     counts, rows = np.zeros(cells, np.int32), np.zeros(cells * LIST, np.int32)
     scores = np.zeros(cells * LIST)
@@ -227,18 +225,10 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
     """Return the arrays of a set of boxes."""
     n, d = boxes.lo.shape
     mentioned = boxes.mentions
-    edges = [
-        edges_of_bounds(boxes.lo[mentioned[:, j], j], boxes.hi[mentioned[:, j], j], SLABS)
-        for j in range(d)
-    ]
-    first_edge = frozen(np.cumsum([0, *map(len, edges)]), np.int64)
-    flat = frozen(np.concatenate(edges), np.float64)
     worth = _most(boxes, mentioned) if relaxed else boxes.scores[boxes.owner]
     by_rank = np.argsort(-worth, kind="stable")
-    lo_codes, hi_codes = np.empty((n, d), np.uint8), np.empty((n, d), np.uint8)
-    rough = np.zeros(d, np.uint8)
-    lo, hi = frozen(boxes.lo[by_rank], np.float64), frozen(boxes.hi[by_rank], np.float64)
-    encode_bounds(lo, hi, flat, first_edge, lo_codes, hi_codes, rough)
+    lo, hi = boxes.lo[by_rank], boxes.hi[by_rank]
+    edges, first_edge, lo_codes, hi_codes, rough = codes_of(lo, hi, mentioned[by_rank])
     blocks = -(-n // BLOCK)
     bands = _bands(blocks)
     rank = np.arange(n)
@@ -271,18 +261,18 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
     _fill_hulls(lo_codes, hi_codes, bands, *hulls)
 
     box, axis = np.nonzero(mentioned)
-    first_term = np.concatenate([[0], np.cumsum(mentioned.sum(axis=1))])
+    first_term = offsets_of(mentioned.sum(axis=1))
     weights = np.zeros(0)
     if relaxed and boxes.weights is not None:
         weights = boxes.weights[boxes.owner[by_rank[rank[box]]], axis]
     table = np.full((d, EDGES), np.inf)
-    for j, mine in enumerate(edges):
+    for j, mine in enumerate(np.split(edges, first_edge[1:-1])):
         table[j, : len(mine)] = mine
     for array in (*hulls, *slots):  # not `frozen`, which may move them off their cache line
         array.flags.writeable = False
     return Layout(
         frozen(table.reshape(-1), np.float64),
-        frozen([len(mine) for mine in edges], np.int64),
+        frozen(np.diff(first_edge), np.int64),
         frozen(np.where(rough, ~np.uint64(0), np.uint64(0)), np.uint64),
         bands,
         hulls[0],

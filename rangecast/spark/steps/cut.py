@@ -92,10 +92,8 @@ class Cut(NamedTuple):
     def cells(self, points: F64) -> U64:
         """Return the cell of each point on each axis that space is cut by."""
         cells = np.empty((len(points), len(self.axes)), np.uint64)
-        column = np.empty(len(points), np.int32)
         for place, axis in enumerate(self.axes.tolist()):
-            cells_of(self.edges[place], np.ascontiguousarray(points[:, axis]), column)
-            cells[:, place] = column
+            cells[:, place] = cells_of(self.edges[place], points[:, axis])
         return cells
 
     def parts_of_boxes(self, lo: F64, hi: F64) -> tuple[I64, I64]:

@@ -79,8 +79,7 @@ def edges_of(edges: Sequence[npt.ArrayLike], axes: int) -> tuple[F64, F64]:
 
 def grid_points(edges: F64, values: F64) -> tuple[I64, Bool]:
     """Return `locate` of many values."""
-    cells = np.empty(len(values), np.int32)
-    cells_of(edges, frozen(values, np.float64), cells)
+    cells = cells_of(edges, values)
     missing = values == np.inf
     on_edge = np.zeros(len(values), np.bool_)
     inside = (cells > 0) & ~missing

@@ -1,0 +1,38 @@
+"""What all structures of all verbs have in common: see `tests.structures`."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from tests.structures import STRUCTURES, arrays_of, some_boxes
+
+VARIED_BY_DESIGN = {
+    # Called by kernels alone: building writes the table that matching reads.
+    "rangecast.match.papers.vcr.idlists.slot_of",
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_arrays_are_read_only_and_counted_before_and_after_a_pickle(name):
+    boxes, points = some_boxes(3)
+    build, ask = STRUCTURES[name]
+    built = build(boxes)
+    again = pickle.loads(pickle.dumps(built))
+    assert ask(again, points) == ask(built, points)
+    for one in (built, again):
+        arrays = arrays_of(one)
+        assert all(array.readonly for array in arrays)
+        held, given = (sum(map(len, each)) for each in (arrays, arrays_of(boxes)))
+        # It may leave out the boxes that it was given, and a few numbers.
+        assert held - given - 64 <= one.memory <= held
+
+
+def test_every_kernel_is_compiled_for_one_kind_of_arrays():
+    """An array that is read-only in one place and not in another costs seconds of compiling."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.structures"], capture_output=True, text=True, check=True
+    )
+    varied = {line for line in done.stdout.splitlines() if not line.startswith(" ")}
+    assert varied <= VARIED_BY_DESIGN, done.stdout
