@@ -166,6 +166,35 @@ def test_a_set_grows_row_by_row_past_what_it_was_filled_with():
     assert engine.best({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
 
 
+def test_one_attribute_is_ranked_right_while_it_is_edited():
+    """By lists, in which the dead and the replaced still are."""
+    rng = np.random.default_rng(6)
+    n = 6_000
+    lo = rng.random((n, 1))
+    engine = Engine(Space([Number("a0")]))
+    engine.subscribe_many(Boxes.of(lo, lo + 0.05 * rng.random((n, 1)), scores=rng.random(n)))
+    events = rng.random((300, 1))
+    for _ in range(6):
+        engine.best_points(events, 20)
+        best = {one for found in engine.best_points(events[:60], 3) for one, _ in found}
+        for one in sorted(best):  # those in front of every list
+            edit = rng.integers(0, 3)
+            if edit == 0:
+                engine.unsubscribe(one)
+            elif edit == 1:
+                engine.rescore(one, float(rng.random()))
+            else:
+                engine.replace(one, f"a0 > {rng.random()}")
+        boxes = engine.boxes()
+        ids = boxes.ids.to_pylist()
+        for k in (1, 20):
+            found = engine.best_points(events, k)
+            for event, right in enumerate(Scan(boxes).rank(events, k)):
+                rows, scores = right.rows.tolist(), right.scores.tolist()
+                expected = [(ids[row], score) for row, score in zip(rows, scores, strict=True)]
+                assert found[event] == expected
+
+
 def test_rankings_name_events_and_subscriptions():
     engine = Engine(plane())
     engine.subscribe("a", "a0 < 5", score=1)

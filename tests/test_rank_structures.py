@@ -18,6 +18,7 @@ from rangecast.rank.papers.sopt import sopt
 from rangecast.rank.papers.trees import Trees
 from rangecast.rank.scan import Scan
 from rangecast.rank.slabs.index import Slabs
+from rangecast.rank.slabs.lists import Fineness
 from tests import adversarial, strategies
 
 INF = np.inf
@@ -26,8 +27,11 @@ RANKERS = {
     "ir in small pages": partial(Trees, "ir", ir, branching=2),
     "sopt in small pages": partial(Trees, "sopt", sopt, branching=2),
     "rtree in small pages": partial(Trees, "rtree", rtree, branching=3),
+    "slabs in short lists": partial(Slabs, fineness=Fineness(length=3, doubtful=0)),
+    "slabs in few short lists": partial(Slabs, fineness=Fineness(length=3, doubtful=1, few=4)),
 }
-TREES = [name for name in RANKERS if name not in ("scan", "slabs")]
+TREES = [name for name in RANKERS if name != "scan" and not name.startswith("slabs")]
+LISTED = [name for name in RANKERS if name.startswith("slabs")]
 CASES = adversarial.cases()
 
 
@@ -290,6 +294,84 @@ def test_one_attribute_is_looked_up_in_lists():
     assert few.rows.tolist() == [list(range(20))] * 2
     assert few.work.words == 0 < more.work.words
     assert slabs.best(np.array([[2.0]]), 20).counts.tolist() == [0]
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", LISTED)
+@settings(max_examples=80)
+@given(
+    case=strategies.boxes_and_points(dimensions=st.just(1)),
+    k=st.integers(1, 5),
+    dead=st.lists(st.booleans(), min_size=40, max_size=40),
+)
+def test_lists_are_right_whatever_the_ranges_and_whoever_lives(name, case, k, dead):
+    boxes, points = case
+    index = RANKERS[name](boxes)
+    assert answers(index.best(points, k)) == oracle(boxes, points, k, False)
+    alive = np.flatnonzero(~np.resize(dead, boxes.rows))
+    died = np.full(boxes.rows, 5)
+    died[alive] = 8
+    names = np.empty(0, np.int32)
+    names.flags.writeable = died.flags.writeable = False
+    best = index.best(points, k, liveness=Liveness(names, died, 6))
+    expected = oracle(boxes.take(alive), points, k, False)
+    assert answers(best) == [(alive[rows].tolist(), scores) for rows, scores in expected]
+
+
+def spread(n, holding, seed=4):
+    """Ranges and events over a wide domain, so many of which hold each event on average."""
+    rng = np.random.default_rng(seed)
+    width = rng.random((n, 1)) * 2 * holding / n
+    lo = rng.random((n, 1)) - width / 2
+    return Boxes.of(lo, lo + width, scores=rng.permutation(n).astype(float)), rng.random((500, 1))
+
+
+@pytest.mark.parametrize("holding", [0.1, 0.001], ids=["wide", "narrow"])
+def test_the_work_of_a_list_does_not_grow_with_the_set(holding):
+    for n in (6_000, 60_000):
+        boxes, points = spread(n, max(40, holding * n))
+        index = Slabs(boxes)
+        best = index.best(points, 20)
+        assert answers(best)[:40] == oracle(boxes, points[:40], 20, False)
+        assert best.work.words == 0  # nobody needs more than a list
+        assert best.work.examined <= 20 * len(points)  # only what is handed out
+        assert best.work.tested <= 64 * len(points)
+
+
+@pytest.mark.parametrize("holding", [5, 64, 600, 60_000], ids=str)
+def test_lists_take_bounded_memory(holding):
+    n = 60_000
+    boxes, _ = spread(n, holding)
+    layout = Slabs(boxes).layout.arrays
+    lists = [array for name, array in layout._asdict().items() if name.startswith("list_")]
+    assert sum(array.nbytes for array in lists) <= 85 * n + (2 << 20)
+
+
+def test_lists_of_one_end_and_of_many_equal_ranges():
+    """There is nothing to cut where all ranges begin, and the best come first there, too."""
+    rng = np.random.default_rng(5)
+    hi = rng.integers(1, 4, (5_000, 1)).astype(float)
+    boxes = Boxes.of(np.zeros_like(hi), hi, scores=rng.random(5_000))
+    points = np.array([[0.0], [1.0], [np.nextafter(1.0, 2)], [2.5], [3.0], [3.5], [-1.0], [INF]])
+    for name in LISTED:
+        best = RANKERS[name](boxes).best(points, 3)
+        assert answers(best) == oracle(boxes, points, 3, False)
+        assert best.work.words == 0
+
+
+def test_a_list_that_is_not_enough_leads_to_the_blocks():
+    """The dead, or the boxes of one subscription, may take all places of a list."""
+    boxes = Boxes.of(np.zeros((300, 1)), np.ones((300, 1)), scores=np.arange(300.0))
+    died = np.full(300, 9)
+    died[200:] = 1
+    names = np.empty(0, np.int32)
+    names.flags.writeable = died.flags.writeable = False
+    best = Slabs(boxes).best(np.array([[0.5]]), 3, liveness=Liveness(names, died, 5))
+    assert best.rows.tolist() == [[199, 198, 197]]
+    assert best.work.words > 0
+    owner = np.maximum(0, np.arange(300) - 150)
+    many = Boxes.of(np.zeros((300, 1)), np.ones((300, 1)), owner=owner)
+    assert Slabs(many).best(np.array([[0.5]]), 3).rows.tolist() == [[0, 1, 2]]
 
 
 def test_k_and_the_shape_of_events_are_checked():

@@ -240,6 +240,26 @@ def words_in_use(_typing: Any, rows: Any, at: Any) -> Any:
 
 
 @intrinsic
+def prefetch(_typing: Any, items: Any, at: Any) -> Any:
+    """Have the cache line of items[at], a pointer's, brought near; it need not be there at all."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        kind = signature.args[0]
+        data = given[0]
+        if not isinstance(kind, types.CPointer):  # it knows its length: nothing is read here
+            data = cgutils.create_struct_proxy(kind)(context, builder, data).data
+        place = builder.bitcast(builder.gep(data, [given[1]]), BYTE.as_pointer())
+        numbers = [ir.IntType(32)] * 3
+        function = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), *numbers])
+        call = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        read, keep, data_cache = (ir.Constant(ir.IntType(32), n) for n in (0, 3, 1))
+        builder.call(call, [place, read, keep, data_cache])
+        return context.get_dummy_value()
+
+    return types.void(items, types.intp), generate
+
+
+@intrinsic
 def bits_set(_typing: Any, word: Any) -> Any:
     """Return the number of bits of a word that are set."""
 

@@ -1,8 +1,10 @@
 """Which structure ranks this set of subscriptions?
 
 Slabs. They were the fastest in every case that was measured: one attribute or many, exact and
-relaxed, a few matches an event or many (docs/experiments/rank.md has the figures). The structures
-of the paper are here to compare with, and for their iterators.
+relaxed, a few matches an event or many (docs/benchmarks/rank.md has the figures). On one attribute,
+ranked by score, slabs make lists for small cells of the line, which no other structure comes near:
+that pays whatever the ranges are, and memory is bounded, so there is nothing to choose. The
+structures of the paper are here to compare with, and for their iterators.
 """
 
 from __future__ import annotations
@@ -78,6 +80,8 @@ def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Plan:
     if index != "auto":
         return Plan(index, "it was asked for")
     by = "by the weights that hold" if relaxed else "by score"
+    if boxes.dimensions == 1 and not relaxed:
+        by += ", from lists of the best of each cell"
     return Plan("slabs", f"{len(boxes.lo):,} boxes on {boxes.dimensions} attributes, ranked {by}")
 
 

@@ -50,6 +50,14 @@ def _merge(
     """
     room = out_rows.shape[1]
     for event in range(len(counts)):
+        if other_counts[event] == 0:  # most often, as the other part is small
+            out_counts[event] = counts[event]
+            for i in range(counts[event]):
+                row = rows[event, i]
+                out_rows[event, i] = set_rows[row] if len(set_rows) else row
+            for i in range(counts[event]):
+                out_scores[event, i] = scores[event, i]
+            continue
         first = second = filled = 0
         while filled < room and (first < counts[event] or second < other_counts[event]):
             take_first = second == other_counts[event]

@@ -1,7 +1,7 @@
 """How `slabs` finds the k best that hold an event on all attributes.
 
-With a single attribute most events have their k in a list. The others are searched for one by one
-(`slabs_each`) if they are few, together if they are many (`slabs_together`).
+With a single attribute most events have their k in a list (`lists`). The others are searched for
+one by one (`each`) if they are few, together if they are many (`together`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U64
-from rangecast.kernels.bits import LANE_WORDS, LANES, ZERO
+from rangecast.kernels.bits import (
+    LANE_WORDS,
+    LANES,
+    ZERO,
+    bits_set,
+    bits_up_to,
+    lowest_bit,
+    prefetch,
+)
 from rangecast.kernels.bundle import pointer
 from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.kernels.lanes import TABLE_ROWS
-from rangecast.rank.liveness import LiveRows, is_live
-from rangecast.rank.result import TESTED, WORDS
+from rangecast.rank.liveness import is_live
+from rangecast.rank.result import EXAMINED, TESTED, WORDS
 from rangecast.rank.slabs.each import EACH_LONGS, EACH_WORDS, room_in, search_each
-from rangecast.rank.slabs.layout import LIST, LIST_POWERS, LISTED
+from rangecast.rank.slabs.lists import CELL
 from rangecast.rank.slabs.pointers import (
     Found,
     LayoutPointers,
@@ -37,40 +45,109 @@ from rangecast.rank.slabs.together import (
     search_together,
 )
 
+_AHEAD = 32
+"""Events whose lists are looked for before the first is read."""
 _MOST_RANKS = 1 << 22
 """Ranks that may be kept at a time, if no event alone has more."""
 
 
 @jit
+def _left_of_list(lists: ListPointers, cell: int, value: float) -> tuple[np.uint64, int]:
+    """Return which boxes of the list of a cell hold a value, and how many were compared."""
+    one = np.uint64(1)
+    left = bits_up_to(lists.cells[cell + 1])
+    doubt, at = np.uint64(lists.cells[cell + 2]), 2 * lists.cells[cell + 3]
+    tested = bits_set(doubt)
+    for _ in range(tested):
+        fails = not ((lists.bounds[at] <= value) & (value <= lists.bounds[at + 1]))
+        left ^= (doubt & (~doubt + one)) * np.uint64(fails)
+        doubt &= doubt - one
+        at += 2
+    return left, tested
+
+
+@jit
+def _find_lists(lists: ListPointers, values: Any, events: int, k: int, cells: Any) -> None:
+    """Write the cell of each of some events.
+
+    What will be read of their lists is brought near meanwhile: if each event waited for its own, it
+    would take three times as long.
+    """
+    for e in range(events):
+        cell = cell_in_table(lists.edges, ZERO, lists.shape[0], values[e], lists.shape[1])
+        cells[e] = CELL * cell
+        prefetch(lists.cells, CELL * cell)
+    for e in range(events):
+        first, doubt = lists.cells[cells[e]], 2 * lists.cells[cells[e] + 3]
+        for ahead in range(0, k, 16):
+            prefetch(lists.rows, first + ahead)
+        for ahead in range(0, k, 8):
+            prefetch(lists.scores, first + ahead)
+        for ahead in range(0, 2 * bits_set(np.uint64(lists.cells[cells[e] + 2])), 8):
+            prefetch(lists.bounds, doubt + ahead)
+
+
+@jit
 def _from_list(
-    lists: ListPointers,
-    live: LiveRows,
-    whole: bool,
-    value: float,
+    view: LayoutPointers, cell: int, value: float, k: int, rows: Any, scores: Any, at: int
+) -> tuple[int, int, int]:
+    """Write the best of an event from its list; return how many, -1 if the list isn't enough.
+
+    Returns the boxes that were looked at and those compared, too.
+    """
+    lists, live = view.lists, view.live
+    begin, count = lists.cells[cell], lists.cells[cell + 1]
+    left, tested = _left_of_list(lists, cell, value)
+    if count >= k and left == bits_up_to(count) and not view.several[0]:
+        some_dead = False
+        if live.some_died:
+            for i in range(begin, begin + k):
+                some_dead |= not is_live(live, lists.rows[i])
+        if not some_dead:
+            for i in range(k):
+                rows[at + i] = lists.rows[begin + i]
+            for i in range(k):
+                scores[at + i] = lists.scores[begin + i]
+            return k, k, tested
+    filled = looked = ZERO
+    last = np.int32(-1)
+    while left and filled < k:
+        i = begin + lowest_bit(left)
+        left &= left - np.uint64(1)
+        row = lists.rows[i]
+        rows[at + filled], scores[at + filled] = row, lists.scores[i]
+        filled += row != last and is_live(live, row)
+        last = row
+        looked += 1
+    return filled if filled == k or count < lists.shape[2] else -1, looked, tested
+
+
+@jit
+def _look_up(
+    view: LayoutPointers,
+    points: F64,
+    left: I64,
     k: int,
     rows: Any,
     scores: Any,
-    at: int,
+    counts: I64,
+    counters: I64,
 ) -> int:
-    """Write the best of an event from its list; return how many, -1 if the list isn't enough.
-
-    whole   a list that isn't full has all that hold the event
-    """
-    cell = cell_in_table(lists.edges, ZERO, lists.edge_count[0], value, LIST_POWERS)
-    begin, count = cell * LIST, lists.counts[cell]
-    if not live.some_died and count >= k:
-        for i in range(k):
-            rows[at + i] = lists.rows[begin + i]
-        for i in range(k):
-            scores[at + i] = lists.scores[begin + i]
-        return k
-    filled = ZERO
-    for i in range(begin, begin + count):
-        if filled < k and is_live(live, lists.rows[i]):
-            rows[at + filled] = lists.rows[i]
-            scores[at + filled] = lists.scores[i]
-            filled += 1
-    return filled if filled == k or (whole and count < LIST) else -1
+    """Write the best of the events whose lists are enough; list the others, return how many."""
+    values, cells = pointer(points, 0), pointer(left, 0)
+    todo = ZERO
+    for first in range(0, len(points), _AHEAD):
+        some = min(_AHEAD, len(points) - first)
+        _find_lists(view.lists, pointer(values, first), some, k, pointer(cells, first))
+        for e in range(first, first + some):
+            cell = cells[e]
+            found, looked, tested = _from_list(view, cell, values[e], k, rows, scores, e * k)
+            counters[EXAMINED] += looked
+            counters[TESTED] += tested
+            counts[e] = found
+            left[todo] = e
+            todo += found < 0
+    return todo
 
 
 class _Room(NamedTuple):
@@ -155,17 +232,13 @@ def search_exact(
     events, k = rows.shape
     to_rows, to_scores = pointer(rows, 0), pointer(scores, 0)
     left = np.empty(events, np.int64)
-    todo = ZERO
-    listed = view.lists.are_there and k <= LIST and not is_span
-    whole = view.boxes <= LISTED
-    lists, live = view.lists, view.live
-    for e in range(events):
-        counts[e] = -1
-        if listed:
-            value = above[e, 0]
-            counts[e] = _from_list(lists, live, whole, value, k, to_rows, to_scores, e * k)
-        left[todo] = e
-        todo += counts[e] < 0
+    listed = view.lists.are_there and not is_span
+    if listed and k <= view.lists.shape[2]:
+        todo = _look_up(view, above, left, k, to_rows, to_scores, counts, counters)
+    else:
+        todo = events
+        for e in range(events):
+            left[e] = e
     if todo == 0:
         return
     size = min(todo, max(1, min(TOGETHER, _MOST_RANKS // (k + 1))))

@@ -6,14 +6,14 @@ the search stops when it has k. Only where an event shares a slab with a bound i
 looked at. So an event that many subscriptions hold is done after a few blocks; one that few hold
 looks at the hulls of all, and into the blocks near it.
 
-With a single attribute, the best of each cell between the bounds of the 1024 best boxes are written
-down: most events then only look up a list.
+With a single attribute, the best of each of many cells are written down (`lists`): an event that
+wants no more than 64 then looks up a list, whatever the number of boxes.
 
 An event may be a span of values on some attributes. It is compared as its two ends: a box that it
 must overlap begins before its end and ends after its beginning; one that must contain it, the other
 way round.
 
-Layout: see `slabs_layout`. Work: `words` of 64 comparisons, boxes `tested` exactly.
+Layout: see `layout`. Work: `words` of 64 comparisons, boxes `tested` exactly.
 The structure is our own.
 """
 
@@ -29,9 +29,11 @@ from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
 from rangecast.rank.slabs.layout import lay_out
+from rangecast.rank.slabs.lists import Fineness
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
 Span = Literal["overlap", "contain"]
+_FINENESS = Fineness()
 
 
 class Slabs:
@@ -39,10 +41,10 @@ class Slabs:
 
     name = "slabs"
 
-    def __init__(self, boxes: Boxes, *, relaxed: bool = False):
+    def __init__(self, boxes: Boxes, *, relaxed: bool = False, fineness: Fineness = _FINENESS):
         self.dimensions, self.rows = boxes.dimensions, boxes.rows
         self.relaxed = relaxed
-        self.layout = Bundle(lay_out(boxes, relaxed=relaxed))
+        self.layout = Bundle(lay_out(boxes, relaxed=relaxed, fineness=fineness))
 
     @property
     def memory(self) -> int:

@@ -30,19 +30,13 @@ from rangecast.kernels.arrays import F64, I32, I64, U8, U64, Bool, offsets_of
 from rangecast.kernels.bits import PADDING
 from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
-from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.model.boxes import Boxes, frozen
+from rangecast.rank.slabs.lists import Fineness, lists_of, no_lists
 
 FIRST_BAND = 8
 """Blocks of the first band."""
-LIST = 64
-"""Boxes of a list at most: for a larger k it isn't of use."""
-LISTED = 1024
-"""The best boxes, which lists are made of."""
-LIST_POWERS = 12
-"""Their edges, at most 2 * LISTED, are padded to one less than this power of two."""
 EDGES = 255
 """Room for the edges of an attribute."""
 _FEW_SLOTS = 2
@@ -73,15 +67,12 @@ class Layout(NamedTuple):
     head: F64
     """(slots of the first band * SLOT_BYTES,) its bounds, laid out as the codes are; or none."""
     list_edges: F64
-    """With a single attribute: the bounds of the LISTED best boxes, padded by +inf; else none."""
-    list_edge_count: I64
-    """(1,)"""
-    list_counts: I32
-    """(cells,) boxes in each list: those of the best ones that hold the cell, wholly."""
+    list_shape: I64
+    list_cells: I64
     list_rows: I32
-    """(cells * LIST,) the subscriptions, best first"""
     list_scores: F64
-    """(cells * LIST,)"""
+    list_bounds: F64
+    """See `Lists`."""
     rank: I32
     """(places,) the rank of the box at each place; the places of a whole number of blocks."""
     owner: I32
@@ -140,44 +131,6 @@ def _fill_head(lo: F64, hi: F64, first: I64, attributes: I32, blocks: int, head:
 
 
 @jit
-def _fill_lists(
-    low: I32,
-    high: I32,
-    owner: I32,
-    worth: F64,
-    counts: I32,
-    rows: I32,
-    scores: F64,
-) -> None:
-    """Write the lists; low and high are the first and last cell of each box, by rank."""
-    for rank in range(len(low)):
-        for cell in range(low[rank], high[rank] + 1):
-            if counts[cell] < LIST:
-                at = cell * LIST + counts[cell]
-                rows[at], scores[at] = owner[rank], worth[rank]
-                counts[cell] += 1
-
-
-def _lists(lo: F64, hi: F64, owner: I32, worth: F64) -> tuple[F64, I64, I32, I32, F64]:
-    """Return the lists of the best boxes on one attribute, as the layout has them."""
-    edges = edges_of_bounds(lo, hi, 2 * len(lo) + 2)
-    low, high = cells_of(edges, lo), cells_of(edges, hi)
-    cells = len(edges) + 2 if len(lo) else 0
-    counts, rows = np.zeros(cells, np.int32), np.zeros(cells * LIST, np.int32)
-    scores = np.zeros(cells * LIST)
-    _fill_lists(low, high, owner, worth, counts, rows, scores)
-    padded = np.full((1 << LIST_POWERS) - 1 if len(lo) else 0, np.inf)
-    padded[: len(edges)] = edges
-    return (
-        frozen(padded, np.float64),
-        frozen([len(edges)], np.int64),
-        frozen(counts, np.int32),
-        frozen(rows, np.int32),
-        frozen(scores, np.float64),
-    )
-
-
-@jit
 def _fill_hulls(
     lo_codes: U8,
     hi_codes: U8,
@@ -221,14 +174,18 @@ def _slots(counts: I64, *, by_use: bool) -> tuple[I64, I32, U8]:
     return first, axis.astype(np.int32), room[skip : skip + size]
 
 
-def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
-    """Return the arrays of a set of boxes."""
+def lay_out(boxes: Boxes, *, relaxed: bool, fineness: Fineness) -> Layout:
+    """Return the arrays of a set of boxes; `fineness` is that of its lists."""
     n, d = boxes.lo.shape
     mentioned = boxes.mentions
     worth = _most(boxes, mentioned) if relaxed else boxes.scores[boxes.owner]
     by_rank = np.argsort(-worth, kind="stable")
     lo, hi = boxes.lo[by_rank], boxes.hi[by_rank]
     edges, first_edge, lo_codes, hi_codes, rough = codes_of(lo, hi, mentioned[by_rank])
+    owner, worth = frozen(boxes.owner[by_rank], np.int32), frozen(worth[by_rank], np.float64)
+    lists = no_lists()
+    if d == 1 and not relaxed:
+        lists = lists_of(lo[:, 0], hi[:, 0], owner, worth, fineness)
     blocks = -(-n // BLOCK)
     bands = _bands(blocks)
     rank = np.arange(n)
@@ -251,9 +208,6 @@ def lay_out(boxes: Boxes, *, relaxed: bool) -> Layout:
         in_head = 0
     head = np.empty(first[in_head] * SLOT_BYTES)
     _fill_head(lo, hi, first, attributes, in_head, head)
-    owner, worth = frozen(boxes.owner[by_rank], np.int32), frozen(worth[by_rank], np.float64)
-    listed = by_rank[: LISTED if d == 1 and n == boxes.rows and not relaxed else 0]
-    lists = _lists(boxes.lo[listed, 0], boxes.hi[listed, 0], owner, worth)
     in_bands = np.zeros((max(len(bands) - 1, 0), d), np.int64)
     if len(bands) > 1 and not relaxed:
         in_bands = np.add.reduceat(counts, bands[:-1], axis=0)

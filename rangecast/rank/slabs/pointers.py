@@ -17,10 +17,11 @@ class ListPointers(NamedTuple):
     """Pointers to the arrays of a `Layout` whose names begin with list."""
 
     edges: Any
-    edge_count: Any
-    counts: Any
+    shape: Any
+    cells: Any
     rows: Any
     scores: Any
+    bounds: Any
     are_there: bool
 
 
@@ -94,11 +95,12 @@ def open_layout(table: I64, set_rows: I32, died: I64, edit: int) -> LayoutPointe
         at.head,
         ListPointers(
             at.list_edges,
-            at.list_edge_count,
-            at.list_counts,
+            at.list_shape,
+            at.list_cells,
             at.list_rows,
             at.list_scores,
-            len(layout.list_counts) > 0,
+            at.list_bounds,
+            len(layout.list_shape) > 0,
         ),
         at.rank,
         at.owner,
