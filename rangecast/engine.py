@@ -25,7 +25,6 @@ from rangecast.liveset import LiveSet, View
 from rangecast.match.live import match_live
 from rangecast.match.result import MatchRows
 from rangecast.model.arguments import whole
-from rangecast.model.attributes import Timestamp
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.members import Id
 from rangecast.model.rowstore import boxes_of
@@ -34,7 +33,7 @@ from rangecast.model.spans import Spans, encode_span, encode_spans
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.live import Query, best_live
 from rangecast.rank.result import Best
-from rangecast.rank.shed import seconds_of, shed
+from rangecast.rank.shed import limits, seconds_of, shed
 from rangecast.rank.slabs.index import Slabs, Span
 from rangecast.results import Matches, Rankings, by_arrival
 
@@ -172,7 +171,7 @@ class Engine(LiveSet):
         return Rankings(self._best(view, (points, points), k, relaxed, None), None, view.rows)
 
     def _rank(self, view: View, spans: Spans, asked: _Options) -> Best:
-        k, axis = self._limited(asked)
+        k, axis = limits(self.space, asked.k, asked.limit, asked.clock)
         span: Span | None = "contain" if asked.chances is not None else asked.span
         rows, (lo, hi) = view.rows, spans
         if asked.factor is None and asked.chances is None:
@@ -212,22 +211,6 @@ class Engine(LiveSet):
             )
         query = Query.of(spans, len(self.space), k, span, relaxed=relaxed)
         return best_live(view, query, self.rank_index, self.space)
-
-    def _limited(self, asked: _Options) -> tuple[int, int | None]:
-        """Return how many an event gets at most, and the axis of the clock, if there is one."""
-        k = asked.k
-        if asked.limit is not None:
-            k = min(whole("k", k), whole("limit", asked.limit))
-        if asked.clock is None:
-            return k, None
-        attribute = self.space[asked.clock]
-        if asked.limit is None or not isinstance(attribute, Timestamp):
-            raise UsageError(
-                "a clock is a timestamp attribute, and each of its seconds has a limit\n"
-                f"  given: {asked.clock!r}, a {attribute.type}, and limit={asked.limit}\n"
-                "  to do: give both, such as limit=1000 and the name of a timestamp; or no clock"
-            )
-        return k, self.space.axis(asked.clock)
 
     def _sure(self, lo: F64, chances: Chances) -> F64:
         """Return the probability of each value, (events, d)."""

@@ -83,7 +83,7 @@ def budgeted(rank, order, monkeypatch, tmp_path):
             budgets.append(self)
 
     monkeypatch.setattr("rangecast.rank.shed.Budget", Watched)
-    monkeypatch.setattr("rangecast.cli.rank._PIECE", 1)
+    monkeypatch.setattr("rangecast.rank.answerer.PIECE", 1)
     texts = [f"e{i},2026-01-01T00:{i // 120:02}:{i // 2 % 60:02}.{i % 2},5,AAPL" for i in order]
     (tmp_path / "events.csv").write_text("\n".join(["id,at,price,symbol", *texts, ""]))
     done = rank("--limit", "5/s", "--json")

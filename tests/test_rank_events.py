@@ -18,7 +18,7 @@ from rangecast.rank.choose import INDEXES
 from rangecast.rank.explain import explain_rank
 from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
-from rangecast.rank.shed import TIMELESS, Budget, seconds_of, shed
+from rangecast.rank.shed import TIMELESS, WINDOW, Budget, seconds_of, shed
 from rangecast.rank.slabs.index import Slabs
 from tests.strategies import boxes_and_points
 from tests.test_rank_structures import answers, many, oracle
@@ -401,7 +401,7 @@ def test_a_budget_per_second_keeps_the_best_of_each(data, budget):
 
 def table_of(best, windows):
     event, _, _, scores = best.pairs()
-    return pa.table({"event": event, "score": scores, "window": windows[event]})
+    return pa.table({"event": event, "score": scores, WINDOW: windows[event]})
 
 
 def test_only_a_second_s_answers_are_held_if_events_are_in_order():
@@ -434,7 +434,7 @@ def test_a_long_second_is_not_looked_at_again_for_every_piece(monkeypatch):
         shedding, "staying", lambda w, s, b: looked_at.append(len(w)) or real(w, s, b)
     )
     n = 4_000
-    notices = pa.table({"event": np.arange(n), "score": np.zeros(n), "window": np.zeros(n, int)})
+    notices = pa.table({"event": np.arange(n), "score": np.zeros(n), WINDOW: np.zeros(n, int)})
     cutting = Budget(n, in_order=True)
     for at in range(0, n, 10):
         cutting.add(notices.slice(at, 10))

@@ -195,7 +195,7 @@ def test_order_of_arrival(spark, tables, plan):
 def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
     events, subscriptions, space = tables
     prepared = prepare(spark, subscriptions, space)
-    assert (prepared.rows, prepared.plan.name) == (4, "slabs")
+    assert (prepared.rows, prepared.choice.name) == (4, "slabs")
     for _ in range(2):
         assert sets_of(match(events, prepared, space, output="arrays")) == local()
     engine = Engine(Space.from_toml(SPACE))

@@ -2,15 +2,16 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rangecast.engine import Engine
 from rangecast.errors import UsageError
-from rangecast.model.attributes import Number, String
+from rangecast.model.attributes import Number, String, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.scan import Scan
-from rangecast.spark import prepare_ranking, rank
+from rangecast.spark import match, prepare, prepare_ranking, rank
 from tests import adversarial
 from tests.test_spark_match import combined, events_of, number_space
 
@@ -55,6 +56,16 @@ def test_the_oracle_s_answers(spark, relaxed):
     for k in (1, 6):
         found = rank(events, prepared, space, k, relaxed=relaxed)
         assert answers(found) == expected(boxes, points, k, relaxed)
+
+
+@pytest.mark.parametrize("group_bytes", [20_000, 1 << 28], ids=["many groups", "few"])
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_partitions_give_the_same(spark, relaxed, group_bytes):
+    boxes, points = combined(list(adversarial.cases().values()))
+    boxes, points = scored(boxes), points[::11]
+    space, events = number_space(boxes.dimensions), events_of(spark, points)
+    how = {"relaxed": relaxed, "plan": "partitioned", "group_bytes": group_bytes}
+    assert answers(rank(events, boxes, space, 4, **how)) == expected(boxes, points, 4, relaxed)
 
 
 SUBSCRIPTIONS = {
@@ -104,6 +115,90 @@ def test_bad_events_are_told_in_a_column(spark, market):
     assert "outside its domain" in told[1]["error"]["reason"]
     assert (told[1]["rank"], told[1]["subscription"]) == (None, None)
     assert (told[2]["rank"], told[2]["subscription"], told[2]["error"]) == (1, "b", None)
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_both_plans_keep_columns_errors_and_events_of_one_id(spark, market, plan, relaxed):
+    space, _, subscriptions = market
+    rows = {"id": [1, 2, 2, 3], "symbol": ["AAA"] * 4, "price": [-1.0, 1.0, 9.0, 9.0]}
+    rows |= {"desk": ["w", "x", "y", "z"], "seq": ["s"] * 4, "number": ["n"] * 4}
+    events = spark.createDataFrame(pa.table(rows))
+    keep = ["desk", "seq", "number"]
+    how = {"relaxed": relaxed, "errors": "column", "keep": keep, "plan": plan}
+    found = rank(events, subscriptions, space, 2, **how)
+    assert found.columns == ["event", "rank", "subscription", "score", *keep, "error"]
+    assert {(row["seq"], row["number"]) for row in found.collect()} == {("s", "n")}
+    rows = sorted(found.collect(), key=lambda row: (row["desk"], row["rank"] or 0))
+    told = [(row["desk"], row["event"], row["rank"], row["subscription"]) for row in rows]
+    best = ["d", "c"] if not relaxed else ["c", "b"]
+    assert told == [
+        ("w", 1, None, None),
+        ("x", 2, 1, "b"),
+        *(("y", 2, place, one) for place, one in enumerate(best, 1)),
+        *(("z", 3, place, one) for place, one in enumerate(best, 1)),
+    ]
+    assert "outside its domain" in rows[0]["error"]["reason"]
+    assert [row["error"] for row in rows[1:]] == [None] * 5
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_a_limit_per_event_and_per_second(spark, plan, relaxed):
+    space = Space([Number("x"), Timestamp("at")])
+    given = {"id": ["a", "b", "c"], "filter": ["x < 5", "x < 9", "true"], "score": [1.0, 3.0, 2.0]}
+    rows = [
+        {"id": i, "x": float(i), "at": None if i == 7 else f"2026-01-01T00:00:0{i // 3}"}
+        for i in range(9)
+    ]
+    engine = Engine(space)
+    engine.subscribe_many(pa.table(given))
+    events = spark.createDataFrame(pa.Table.from_pylist(rows))
+    subscriptions = spark.createDataFrame(pa.table(given | {"seq": [0, 1, 2]}))
+    for how in ({"limit": 1}, {"limit": 4, "clock": "at"}):
+        wanted = engine.best_many(rows, 3, relaxed=relaxed, **how).table().to_pylist()
+        found = rank(events, subscriptions, space, 3, relaxed=relaxed, plan=plan, **how)
+        order = lambda row: (row["event"], row["rank"])  # noqa: E731
+        assert sorted((row.asDict() for row in found.collect()), key=order) == wanted
+    with pytest.raises(UsageError, match="each of its seconds has a limit"):
+        rank(events, subscriptions, space, clock="at")
+    with pytest.raises(UsageError, match="a clock is a timestamp"):
+        rank(events, subscriptions, space, clock="x", limit=5)
+
+
+def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market):
+    space, events, subscriptions = market
+    prepared = prepare_ranking(spark, subscriptions, space)
+    other = Space([Number("price", min=0), String("symbol")])
+    with pytest.raises(UsageError, match="were prepared for Space"):
+        rank(events, prepared, other)
+    with pytest.raises(UsageError, match="index='scan' would be ignored"):
+        rank(events, prepared, space, index="scan")
+    with pytest.raises(UsageError, match="group_bytes=5 would be ignored"):
+        rank(events, prepared, space, group_bytes=5)
+    with pytest.raises(UsageError, match="index='scan' would be ignored"):
+        match(events, prepare(spark, subscriptions, space), space, index="scan")
+    with pytest.raises(UsageError, match=r"prepared with prepare\(\)\n  to do: use prepare_r"):
+        rank(events, prepare(spark, subscriptions, space), space)
+    with pytest.raises(UsageError, match=r"prepared with prepare_ranking\(\)\n  to do: use prep"):
+        match(events, prepared, space)
+    with pytest.raises(UsageError, match="prepared for the broadcast plan"):
+        rank(events, prepared, space, plan="partitioned")
+    assert (prepared.rows, prepared.choice.name) == (4, "slabs")
+    assert prepared.memory > 0
+    prepared.release()
+
+
+def test_a_path_is_read_as_subscriptions_and_refused_as_events(spark, market, tmp_path):
+    space, events, subscriptions = market
+    pq.write_table(pa.table(SUBSCRIPTIONS), tmp_path / "subs.parquet")
+    for plan in ("broadcast", "partitioned"):
+        for path in (tmp_path / "subs.parquet", str(tmp_path / "subs.parquet")):
+            found = answers(rank(events, path, space, 2, plan=plan))
+            assert found == answers(rank(events, subscriptions, space, 2))
+    for step in (match, rank):
+        with pytest.raises(UsageError, match=r"events are a DataFrame of Spark; given: 'e.csv'"):
+            step("e.csv", subscriptions, space)
 
 
 def test_a_stream_gives_the_same(spark, market, tmp_path):

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from rangecast.cli.options import Engine
 from rangecast.cli.output import counted
 from rangecast.cli.run import Run
+from rangecast.cli.spark import check_master
+from rangecast.model.answers import Answerer
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
 from rangecast.model.space import Space
+from rangecast.model.subset import named_by_row
+from rangecast.rank.shed import WINDOW
 
-Answer = Callable[[Iterator[Events]], Iterator[list[pa.Array]]]
-"""All events -> pieces of the result: the ids of the events, the rows of the subscriptions, and
-what else the result has, one array per column."""
-
-_TYPES = {"rank": pa.int64(), "score": pa.float64()}
+Pieces = Iterator[dict[str, pa.Array]]
+"""Parts of the result: the ids of events as `event`, and the columns of the answers."""
 
 
 def answer_events(
     run: Run,
-    events: Path,
-    subscriptions: Path,
-    space: Path,
-    columns: list[str],
-    start: Callable[[Boxes, Space], Answer],
-    facts: Mapping[str, Any],
+    files: tuple[Path, Path, Path],
+    make: Callable[[Boxes, Space], Answerer],
+    facts: dict[str, Any],
+    *,
+    engine: Engine,
+    master: str | None,
+    explain_plan: bool,
+    shed: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
 ) -> None:
-    """Write the answers to all events; `start` makes the answerer from the subscriptions."""
-    where = run.space(space)
-    source = run.events(events, where)
-    boxes = run.subscriptions(subscriptions, where)
-    answer = start(boxes, where)
-    types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type, **_TYPES}
-    schema = pa.schema([(name, types[name]) for name in columns])
+    """Write the answers to all events of a file.
+
+    files   of events, subscriptions and the space
+    make    builds what answers; its subscriptions are named by their rows
+    shed    drops answers that there is no room for
+    """
+    check_master(engine, master)
+    where = run.space(files[2])
+    source = run.events(files[0], where)
+    boxes = run.subscriptions(files[1], where)
+    answerer = make(named_by_row(boxes), where)
+    facts.update(index=answerer.choice.name, plan=answerer.choice.why)
+    if explain_plan:
+        run.say(f"plan: {answerer.choice.name}: {answerer.choice.why}")
     count = 0
 
     def batches() -> Iterator[Events]:
@@ -45,14 +56,32 @@ def answer_events(
             count += len(batch.points)
             yield batch
 
+    if engine == Engine.LOCAL:
+        pieces = _here(answerer, batches())
+    else:
+        from rangecast.spark.steps.in_order import answer_in_order
+        from rangecast.spark.steps.prepared import Prepared
+
+        session = run.spark(master)
+        pieces = answer_in_order(session, Prepared.of(session, answerer, where), batches())
+    types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type}
+    columns = ["event", *(name for name in answerer.schema.names if name != WINDOW)]
+    kinds = [types.get(name) or answerer.schema.field(name).type for name in columns]
+    schema = pa.schema(list(zip(columns, kinds, strict=True)))
     with run.writer(schema) as writer:
-        for piece in answer(batches()):
-            named = dict(zip(columns, piece, strict=True))
-            named["subscription"] = boxes.ids.take(named["subscription"])
-            writer.write(pa.record_batch(list(named.values()), schema=schema))
+        for piece in shed(pieces, where):
+            piece["subscription"] = boxes.ids.take(piece["subscription"])
+            writer.write(pa.record_batch([piece[name] for name in columns], schema=schema))
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     run.done(
         f"{text}: {counted(writer.rows, 'row')}",
         count,
         {"events": count, "subscriptions": boxes.rows, "rows": writer.rows, **facts},
     )
+
+
+def _here(answerer: Answerer, batches: Iterator[Events]) -> Pieces:
+    """Answer events in this process."""
+    for ids, points in batches:
+        for found in answerer.answers(points):
+            yield {"event": ids.take(pa.array(found.events)), **found.columns}

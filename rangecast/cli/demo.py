@@ -208,7 +208,7 @@ class _Demo:
 
         prepared = prepare(session, boxes, space)
         megabytes = prepared.memory / 1e6
-        self.facts["Index"] = f"{prepared.plan.name}: {prepared.plan.why}"
+        self.facts["Index"] = f"{prepared.choice.name}: {prepared.choice.why}"
         self.facts["Memory of the index"] = f"{megabytes:,.1f} MB, mapped by all workers of a host"
         return prepared
 

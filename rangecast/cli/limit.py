@@ -70,17 +70,18 @@ def in_order(events: Path, clock: Attribute) -> bool:
     return True
 
 
-def per_second(pieces: Iterator[list[pa.Array]], budget: Budget) -> Iterator[list[pa.Array]]:
+def per_second(
+    pieces: Iterator[dict[str, pa.Array]], budget: Budget
+) -> Iterator[dict[str, pa.Array]]:
     """Yield what each second has room for, the best of it.
 
-    pieces   event, rank, subscription, score and second, by event, then by rank
+    pieces   event, rank, subscription, score and the window, by event, then by rank
     """
-    names = ["event", "rank", "subscription", "score", "window"]
     for piece in pieces:
-        yield _without_window(budget.add(pa.table(piece, names)))
+        yield _columns(budget.add(pa.table(piece)))
     for rest in budget.end():
-        yield _without_window(rest)
+        yield _columns(rest)
 
 
-def _without_window(table: pa.Table) -> list[pa.Array]:
-    return [column.combine_chunks() for column in table.columns[:-1]]
+def _columns(table: pa.Table) -> dict[str, pa.Array]:
+    return {name: table[name].combine_chunks() for name in table.column_names}

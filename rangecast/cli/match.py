@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,13 +23,6 @@ from rangecast.cli.options import (
     SubscriptionsFile,
 )
 from rangecast.model.attributes import NanMeaning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rangecast.model.boxes import Boxes
-    from rangecast.model.events import Events
-    from rangecast.model.space import Space
 
 
 def match(
@@ -64,49 +57,14 @@ def match(
     """
     import os
 
-    import pyarrow as pa
-
-    from rangecast.cli.answer import Answer, answer_events
+    from rangecast.cli.answer import answer_events
     from rangecast.cli.run import Run
-    from rangecast.cli.spark import check_master
     from rangecast.errors import UsageError
-    from rangecast.match.choose import build, choose
-    from rangecast.match.ordered import stream_ordered
+    from rangecast.match.answerer import MatchAnswerer
 
-    check_master(engine, master)
     if threads is not None and engine == Engine.SPARK:
         raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
     workers = 1 if threads is None else threads or os.cpu_count() or 1
-    facts: dict[str, object] = {"threads": workers}
-
-    def local(boxes: Boxes, name: str) -> Answer:
-        built = build(boxes, name)
-
-        def answer(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
-            for ids, points in batches:
-                for first, found in stream_ordered(built, points, workers):
-                    yield [ids.take(pa.array(found.events + first)), pa.array(found.rows)]
-
-        return answer
-
-    def on_spark(boxes: Boxes, name: str, where: Space) -> Answer:
-        from rangecast.spark import prepare
-        from rangecast.spark.steps.in_order import match_in_order
-        from rangecast.spark.subscriptions import named_by_row
-
-        session = run.spark(master)
-        prepared = prepare(session, named_by_row(boxes), where, index=name)
-        return lambda batches: match_in_order(session, prepared, batches)
-
-    def start(boxes: Boxes, where: Space) -> Answer:
-        plan = choose(boxes, index)
-        facts.update(index=plan.name, plan=plan.why)
-        if explain_plan:
-            run.say(f"plan: {plan.name}: {plan.why}")
-        return (
-            local(boxes, plan.name) if engine == Engine.LOCAL else on_spark(boxes, plan.name, where)
-        )
-
     with Run.started(
         output,
         reads=[events, subscriptions, space],
@@ -116,5 +74,12 @@ def match(
         as_json=as_json,
         quiet=quiet,
     ) as run:
-        columns = ["event", "subscription"]
-        answer_events(run, events, subscriptions, space, columns, start, facts)
+        answer_events(
+            run,
+            (events, subscriptions, space),
+            lambda boxes, _: MatchAnswerer.of(boxes, index, workers),
+            {"threads": workers},
+            engine=engine,
+            master=master,
+            explain_plan=explain_plan,
+        )

@@ -25,10 +25,8 @@ from rangecast.cli.options import (
 from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from rangecast.cli.answer import Pieces
     from rangecast.model.boxes import Boxes
-    from rangecast.model.events import Events
     from rangecast.model.space import Space
 
 
@@ -77,64 +75,29 @@ def rank(
       rangecast rank events.csv subscriptions.csv --space space.toml --top 3 -o best.csv
       rangecast rank events.csv subscriptions.csv --space space.toml --limit 5000/s
     """
-    import pyarrow as pa
-
-    from rangecast.cli.answer import Answer, answer_events
+    from rangecast.cli.answer import answer_events
     from rangecast.cli.limit import clock_of, in_order, per_second, read_limit
     from rangecast.cli.run import Run
-    from rangecast.cli.spark import check_master
-    from rangecast.rank.choose import build, choose
-    from rangecast.rank.shed import Budget, seconds_of
+    from rangecast.rank.answerer import RankAnswerer
+    from rangecast.rank.shed import Budget
 
-    check_master(engine, master)
     most, by_second = read_limit(limit, clock)
     k = k if most is None else min(k, most)
     facts: dict[str, object] = {"k": k, "relaxed": relaxed, "limit": limit}
 
-    def local(boxes: Boxes, name: str, axis: int | None) -> Answer:
-        ranker = build(boxes, name, relaxed=relaxed)
-
-        def answer(batches: Iterator[Events]) -> Iterator[list[pa.Array]]:
-            for ids, points in batches:
-                for first in range(0, len(points), _PIECE):
-                    some = points[first : first + _PIECE]
-                    event, *others = ranker.best(some, k).pairs()
-                    if axis is not None:
-                        others.append(seconds_of(some[event, axis]))
-                    yield [ids.take(pa.array(event + first)), *map(pa.array, others)]
-
-        return answer
-
-    def on_spark(boxes: Boxes, name: str, axis: int | None, where: Space) -> Answer:
-        from rangecast.spark import prepare_ranking
-        from rangecast.spark.steps.in_order import rank_in_order
-        from rangecast.spark.subscriptions import named_by_row
-
-        session = run.spark(master)
-        rows = named_by_row(boxes)
-        prepared = prepare_ranking(session, rows, where, relaxed=relaxed, index=name)
-        return lambda batches: rank_in_order(session, prepared, batches, k, axis)
-
-    def start(boxes: Boxes, where: Space) -> Answer:
-        plan = choose(boxes, index, relaxed=relaxed)
-        facts.update(index=plan.name, plan=plan.why)
-        if explain_plan:
-            run.say(f"plan: {plan.name}: {plan.why}")
+    def make(boxes: Boxes, where: Space) -> RankAnswerer:
         axis = clock_of(where, clock) if by_second else None
-        if engine == Engine.LOCAL:
-            answer = local(boxes, plan.name, axis)
-        else:
-            answer = on_spark(boxes, plan.name, axis, where)
-        if most is None or axis is None:
-            return answer
-        ordered = facts["in_order"] = in_order(run.file(events), where.attributes[axis])
+        return RankAnswerer.of(boxes, index, relaxed=relaxed, k=k, clock=axis)
+
+    def shed(pieces: Pieces, where: Space) -> Pieces:
+        if most is None or not by_second:
+            return pieces
+        time = where.attributes[clock_of(where, clock)]
+        ordered = facts["in_order"] = in_order(run.file(events), time)
         if not ordered:
-            name = where.names[axis]
-            run.say(
-                f"events aren't in order of {name!r}, or lack it: answers wait for the last one"
-            )
-        shedding = Budget(most, in_order=ordered)
-        return lambda batches: per_second(answer(batches), shedding)
+            wait = "answers wait for the last one"
+            run.say(f"events aren't in order of {time.name!r}, or lack it: {wait}")
+        return per_second(pieces, Budget(most, in_order=ordered))
 
     with Run.started(
         output,
@@ -145,9 +108,13 @@ def rank(
         as_json=as_json,
         quiet=quiet,
     ) as run:
-        columns = ["event", "rank", "subscription", "score"]
-        answer_events(run, events, subscriptions, space, columns, start, facts)
-
-
-_PIECE = 10_000
-"""Events that are answered at a time."""
+        answer_events(
+            run,
+            (events, subscriptions, space),
+            make,
+            facts,
+            engine=engine,
+            master=master,
+            explain_plan=explain_plan,
+            shed=shed,
+        )

@@ -12,7 +12,7 @@ measurements. The other structures are the papers' own, to compare with and to b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from rangecast.match.result import MatchRows
 from rangecast.match.rtree import RTree
 from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
+from rangecast.model.answers import Choice
 from rangecast.model.boxes import Boxes
 
 
@@ -83,20 +84,13 @@ _MARGIN = 1.5
 """How many times faster cell lists must look: they take longer to build, and more memory."""
 
 
-class Plan(NamedTuple):
-    """A structure, and why it was chosen, in one line."""
-
-    name: str
-    why: str
-
-
-def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan:
+def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choice:
     """Return the structure of this name; `auto` looks at the boxes and the memory allowed."""
     check_index(index)
     if index != "auto":
-        return Plan(index, "it was asked for")
+        return Choice(index, "it was asked for")
     if len(boxes.lo) < _FEW:
-        return Plan("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
+        return Choice("slabs", f"{len(boxes.lo):,} boxes: so few that nothing else pays")
     sample = Sample(boxes)
     # Each sampled event lies at an end of a sampled box, which holds it: one match too many.
     matches = max(0.0, sample.matches(range(boxes.dimensions)) - sample.scale)
@@ -104,18 +98,18 @@ def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Plan
     axes = sample.axes(MOST_AXES)
     others = np.delete(boxes.mentions[sample.boxes], axes, axis=1).any(axis=1)
     if others.mean() > _UNINDEXED:
-        return Plan("slabs", f"{facts}, bounded on more attributes than cells can index")
+        return Choice("slabs", f"{facts}, bounded on more attributes than cells can index")
     if len(axes) > 1 and boxes.mentions[sample.boxes].sum(axis=1).mean() < _ONE_EACH:
-        return Plan("rtree", f"{facts}, bounded on one attribute each: a tree finds them at once")
+        return Choice("rtree", f"{facts}, bounded on one attribute each: a tree finds them at once")
     held = boxes.lo.nbytes + boxes.hi.nbytes
     room = (_ROOM + _TIMES * held if memory is None else memory) - held
     alone = np.empty(len(boxes.lo), np.bool_)
     stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
     best = min(weigh(boxes, sample, alone, room), key=lambda each: each.time, default=None)
     if best is None or _MARGIN * best.time > _slabs_time(boxes, sample, matches):
-        return Plan("slabs", f"{facts}; cell lists would be slower or too large")
+        return Choice("slabs", f"{facts}; cell lists would be slower or too large")
     size = f"{best.size / 1e6:,.0f} MB"
-    return Plan("cells", f"{facts}; all of them can be written down in {size} of lists")
+    return Choice("cells", f"{facts}; all of them can be written down in {size} of lists")
 
 
 def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:

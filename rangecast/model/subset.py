@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import FileError
+from rangecast.model.boxes import Boxes
 from rangecast.model.files import read_batches
 from rangecast.model.ids import Places, as_ids
 from rangecast.model.records import pass_over
@@ -41,3 +43,8 @@ def rows_of(path: str | Path, ids: pa.Array) -> pa.Table:
             f"{path}: a column has values of several types: {error}\n"
             "  to do: give all rows of a column values of one type"
         ) from None
+
+
+def named_by_row(boxes: Boxes) -> Boxes:
+    """Return boxes whose ids are their rows: small, and turned into ids when they are written."""
+    return replace(boxes, ids=pa.array(np.arange(boxes.rows)))

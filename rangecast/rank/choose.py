@@ -10,10 +10,11 @@ structures of the paper are here to compare with, and for their iterators.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from rangecast.errors import UsageError, one_of
 from rangecast.kernels.arrays import F64
+from rangecast.model.answers import Choice
 from rangecast.model.boxes import Boxes
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
@@ -60,13 +61,6 @@ INDEXES: dict[str, Kind] = {
 """Every ranking structure by its name."""
 
 
-class Plan(NamedTuple):
-    """A structure, and why it was chosen, in one line."""
-
-    name: str
-    why: str
-
-
 def check_index(index: str) -> None:
     """Refuse a name that is no structure's."""
     known = ["auto", *INDEXES]
@@ -74,15 +68,15 @@ def check_index(index: str) -> None:
         raise UsageError(f"no index {index!r} for ranking: {one_of(index, known)}")
 
 
-def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Plan:
+def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Choice:
     """Return the structure of this name; `auto` looks at the boxes."""
     check_index(index)
     if index != "auto":
-        return Plan(index, "it was asked for")
+        return Choice(index, "it was asked for")
     by = "by the weights that hold" if relaxed else "by score"
     if boxes.dimensions == 1 and not relaxed:
         by += ", from lists of the best of each cell"
-    return Plan("slabs", f"{len(boxes.lo):,} boxes on {boxes.dimensions} attributes, ranked {by}")
+    return Choice("slabs", f"{len(boxes.lo):,} boxes on {boxes.dimensions} attributes, ranked {by}")
 
 
 def build(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Index:

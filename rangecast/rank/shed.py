@@ -16,12 +16,33 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.model.arguments import whole
+from rangecast.model.attributes import Timestamp
+from rangecast.model.space import Space
 from rangecast.rank.result import Best
 
 _SECOND = 1_000_000
 """Microseconds: what timestamps are counted in."""
+WINDOW = "_window"
+"""The column with the window of a notification."""
 TIMELESS = np.iinfo(np.int64).min
 """The window of events that have no time."""
+
+
+def limits(space: Space, k: int, limit: int | None, clock: str | None) -> tuple[int, int | None]:
+    """Return how many an event gets at most, and the axis of the clock, if there is one."""
+    if limit is not None:
+        k = min(whole("k", k), whole("limit", limit))
+    if clock is None:
+        return k, None
+    attribute = space[clock]
+    if limit is None or not isinstance(attribute, Timestamp):
+        raise UsageError(
+            "a clock is a timestamp attribute, and each of its seconds has a limit\n"
+            f"  given: {clock!r}, a {attribute.type}, and limit={limit}\n"
+            "  to do: give both, such as limit=1000 and the name of a timestamp; or no clock"
+        )
+    return k, space.axis(clock)
 
 
 def staying(windows: I64, scores: F64, budget: int) -> Bool:
@@ -44,7 +65,7 @@ def shed(best: Best, windows: I64, budget: int) -> Best:
 
 
 class Budget:
-    """So many notifications for each window, from tables with the columns `window` and `score`."""
+    """At most this many notifications per window, of tables with the columns `WINDOW`, `score`."""
 
     def __init__(self, budget: int, *, in_order: bool):
         """Say whether no notification is of an earlier window than the one before it."""
@@ -78,7 +99,7 @@ class Budget:
         """Return how many notifications are of windows that are over, with a piece put last."""
         if not self.in_order or not len(piece):
             return 0
-        windows = piece["window"].to_numpy()
+        windows = piece[WINDOW].to_numpy()
         if windows[0] < self._window or (windows[1:] < windows[:-1]).any():
             raise UsageError("events aren't in order of time, as was said; say in_order=False")
         same = windows[-1] == self._window
@@ -90,7 +111,7 @@ class Budget:
         return [] if self._held is None else [self._staying(self._held)]
 
     def _staying(self, held: pa.Table) -> pa.Table:
-        windows, scores = held["window"].to_numpy(), held["score"].to_numpy()
+        windows, scores = held[WINDOW].to_numpy(), held["score"].to_numpy()
         return held.filter(pa.array(staying(windows, scores, self.budget))).combine_chunks()
 
 

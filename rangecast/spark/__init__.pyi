@@ -1,12 +1,12 @@
 from .session import running as running
 from .session import start as start
 from .steps.cover import cover as cover
-from .steps.match import Prepared as Prepared
 from .steps.match import match as match
-from .steps.match import prepare as prepare
 from .steps.merge import merge as merge
 from .steps.notify import KeptLists as KeptLists
-from .steps.rank import prepare_ranking as prepare_ranking
+from .steps.prepared import Prepared as Prepared
+from .steps.prepared import prepare as prepare
+from .steps.prepared import prepare_ranking as prepare_ranking
 from .steps.rank import rank as rank
 from .stream.batch import Step as Step
 from .stream.history import backfill as backfill

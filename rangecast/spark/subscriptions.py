@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,11 +62,6 @@ def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
 def _schema(kind: DataType) -> StructType:
     schema = StructType().add("id", kind).add("seq", DoubleType()).add("score", DoubleType())
     return schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
-
-
-def named_by_row(boxes: Boxes) -> Boxes:
-    """Return boxes whose ids are their rows: smaller to send, and turned back on the driver."""
-    return replace(boxes, ids=pa.array(np.arange(boxes.rows)))
 
 
 def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:

@@ -39,6 +39,7 @@ from rangecast.cover.batch import covered_by, earliest_coverers
 from rangecast.kernels.arrays import I32, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
+from rangecast.model.subset import named_by_row
 from rangecast.spark.session import session_of
 from rangecast.spark.steps.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
@@ -46,7 +47,6 @@ from rangecast.spark.subscriptions import (
     encode,
     encoded_boxes,
     floats_of,
-    named_by_row,
     need_distinct_ids,
     need_no_errors,
 )

@@ -1,4 +1,4 @@
-"""The partitioned plan of `match`: subscriptions too large for one worker, cut by space.
+"""The partitioned plan of `match` and `rank`: subscriptions too large for one worker, cut by space.
 
 Boxes go to the partitions of space that they meet, events to the one they lie in (`cut`). Both
 become rows of one DataFrame, which is shuffled by group and sorted so that a group's boxes come
@@ -9,25 +9,40 @@ before its events:
 A worker reads that once: it builds a structure over the boxes of a group, streams the group's
 events through it, and drops it when the next group begins. So it holds the boxes of one group at a
 time, and never the events. Subscriptions of a DataFrame are not collected anywhere.
+
+Relaxed ranking can't be cut so, as a box may count for an event that it doesn't hold: there
+subscriptions are dealt out to groups, every group answers all events, and the best are merged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, functions
-from pyspark.sql.types import BinaryType, ByteType, DoubleType, IntegerType, StructType
+from pyspark.sql import DataFrame, Window, functions
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    StructType,
+)
 
-from rangecast.match.choose import build, choose
+from rangecast.kernels.arrays import F64
+from rangecast.model.answers import Answerer, Answers, Choice
+from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.columns import ERROR
+from rangecast.model.subset import named_by_row
+from rangecast.spark.columns import ERROR, arrow_ids
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.session import session_of
 from rangecast.spark.steps.cut import Cut, cut_space, runs
-from rangecast.spark.steps.results import Form, Served, answer, result_schema
+from rangecast.spark.steps.results import Form, answer, result_schema
 from rangecast.spark.subscriptions import (
     binary_of,
     boxes_of_table,
@@ -43,26 +58,35 @@ _BYTES = 48
 _BATCH = 64 << 20
 """Bytes of boxes that a worker hands over at a time, at most."""
 _POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
+_WORTH = 1 << 20
+"""Bytes of boxes that are worth a group of their own."""
 _BOX, _EVENT = 0, 1
+_ROW = ("seq", "id", "score", "weights", "boxes")
+_SORTED = ("group", "kind", "seq", "id")
+NUMBER, ARRIVAL, PLACE = "_number", "_arrival", "_place"
+"""Columns on the way: the row of the event, when the subscription arrived, its new rank."""
 
 
-def match(
+Make = Callable[[Boxes], Answerer]
+"""Builds the answerer of a group, in a worker."""
+
+
+def by_space(
     events: DataFrame,
     encoded: DataFrame,
     space: Space,
     form: Form,
-    *,
-    index: str,
+    make: Make,
     nan: str,
     group_bytes: int,
 ) -> DataFrame:
-    """Return the answer to `match`, worked out by partitions of space.
+    """Return the answers, worked out by partitions of space.
 
     `encoded` are the subscriptions as boxes, `space` knows every word that they mention.
     """
     dimensions = len(space)
     points = _encoded_events(events, space, form, nan)
-    tasks = 2 * max(1, session_of(events).sparkContext.defaultParallelism)
+    tasks = _tasks(events)
     some, scale = _sample(encoded.select("id", "seq", "boxes"))
     seen, _ = _sample(events)
     where = _encoded_events(seen, space, form, nan).filter("error is null")
@@ -77,15 +101,120 @@ def match(
         _placed_events(points, dimensions, cut), allowMissingColumns=True
     )
     # More shuffle partitions than tasks at a time, so that uneven ones even out.
-    ordered = rows.repartition(min(cut.groups, 4 * tasks), "group").sortWithinPartitions(
-        "group", "kind", "seq", "id"
-    )
+    ordered = rows.repartition(min(cut.groups, 4 * tasks), "group").sortWithinPartitions(*_SORTED)
     inner = form._replace(event_id="event")
+    kind = encoded.schema["id"].dataType
 
     def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answers(batches, dimensions, index, inner)
+        return _answers(batches, dimensions, lambda table: make(_boxes(table, dimensions)), inner)
 
-    return ordered.mapInArrow(answer_all, result_schema(form, encoded.schema["id"].dataType))
+    return ordered.mapInArrow(answer_all, result_schema(form, _schema(make, kind, dimensions)))
+
+
+def by_subscriptions(
+    events: DataFrame,
+    encoded: DataFrame,
+    space: Space,
+    form: Form,
+    make: Make,
+    nan: str,
+    group_bytes: int,
+    best: int,
+) -> DataFrame:
+    """Return the best answers of each event, where any subscription may be one.
+
+    Subscriptions are dealt out to groups, each of which answers all events; the best of every group
+    are merged by score, then by arrival.
+    """
+    dimensions = len(space)
+    kind = encoded.schema["id"].dataType
+    sizes = encoded.select(functions.sum(functions.length("boxes"))).collect()
+    held = int(sizes[0][0] or 0)  # bytes of all boxes, 16 for each attribute
+    tasks = _tasks(events)
+    groups = max(1, -(-held * _BYTES // (16 * group_bytes)), min(tasks, -(-held // _WORTH)))
+    points = _encoded_events(events, space, form, nan)
+    # Which row of the events it is: ids may occur more than once.
+    numbered = points.withColumn(NUMBER, functions.monotonically_increasing_id())
+    everywhere = functions.explode(functions.sequence(functions.lit(0), functions.lit(groups - 1)))
+    copies = numbered.select("*", everywhere.alias("group")).filter("error is null or group = 0")
+    dealt = functions.pmod(functions.xxhash64("id"), functions.lit(groups)).cast("int")
+    boxes = encoded.select(*_ROW).withColumn("group", dealt)
+    rows = boxes.withColumn("kind", functions.lit(_BOX).cast("byte")).unionByName(
+        copies.withColumn("kind", functions.lit(_EVENT).cast("byte")), allowMissingColumns=True
+    )
+    ordered = rows.repartition(min(groups, 4 * tasks), "group").sortWithinPartitions(*_SORTED)
+    extra = StructType().add(NUMBER, LongType())
+    inner = form._replace(event_id="event", kept=StructType([*form.kept.fields, *extra.fields]))
+    columns = _schema(make, kind, dimensions).append(pa.field(ARRIVAL, pa.float64()))
+
+    def build_group(table: pa.Table) -> Answerer:
+        return _WithArrival.of(table, make, dimensions)
+
+    def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _answers(batches, dimensions, build_group, inner)
+
+    found = ordered.mapInArrow(answer_all, result_schema(inner, columns))
+    order = [
+        functions.desc("score"),
+        functions.asc_nulls_last(ARRIVAL),
+        functions.asc("subscription"),
+    ]
+    place = functions.row_number().over(Window.partitionBy(NUMBER).orderBy(*order))
+    merged = found.withColumn(PLACE, place).filter(functions.col(PLACE) <= best)
+    rank = functions.when(functions.col("rank").isNotNull(), functions.col(PLACE).cast("long"))
+    wanted = result_schema(form, _schema(make, kind, dimensions)).names
+    return merged.withColumn("rank", rank).select([f"`{name}`" for name in wanted])
+
+
+class _WithArrival(NamedTuple):
+    """An answerer that also gives the order of arrival of each subscription."""
+
+    inner: Answerer
+    ids: pa.Array
+    seq: pa.Array
+
+    @classmethod
+    def of(cls, table: pa.Table, make: Make, dimensions: int) -> _WithArrival:
+        table = table.sort_by([("seq", "ascending"), ("id", "ascending")])
+        inner = make(named_by_row(_boxes(table, dimensions)))
+        ids, seq = (table[name].combine_chunks() for name in ("id", "seq"))
+        return cls(inner, ids if pa.types.is_integer(ids.type) else ids.cast(pa.string()), seq)
+
+    @property
+    def choice(self) -> Choice:
+        return self.inner.choice
+
+    @property
+    def memory(self) -> int:
+        return self.inner.memory
+
+    @property
+    def schema(self) -> pa.Schema:
+        place = self.inner.schema.get_field_index("subscription")
+        known = self.inner.schema.set(place, pa.field("subscription", self.ids.type))
+        return known.append(pa.field(ARRIVAL, pa.float64()))
+
+    def answers(self, points: F64) -> Iterator[Answers]:
+        for found in self.inner.answers(points):
+            rows = found.columns["subscription"]
+            columns = {**found.columns, "subscription": self.ids.take(rows)}
+            yield found._replace(columns={**columns, ARRIVAL: self.seq.take(rows)})
+
+
+def _schema(make: Make, kind: DataType, dimensions: int) -> pa.Schema:
+    """Return the columns of answers about subscriptions with ids of this type."""
+    none = np.zeros((0, dimensions))
+    return make(Boxes.of(none, none, ids=pa.array([], arrow_ids(kind)))).schema
+
+
+def _tasks(events: DataFrame) -> int:
+    return 2 * max(1, session_of(events).sparkContext.defaultParallelism)
+
+
+def _boxes(table: pa.Table, dimensions: int) -> Boxes:
+    boxes = boxes_of_table(table, dimensions)
+    whole = pa.types.is_integer(boxes.ids.type)
+    return boxes if whole else replace(boxes, ids=boxes.ids.cast(pa.string()))
 
 
 def _encoded_events(events: DataFrame, space: Space, form: Form, nan: str) -> DataFrame:
@@ -141,8 +270,8 @@ def _placed_boxes(encoded: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
             for begin in range(0, batch.num_rows, rows):
                 yield _boxes_by_group(batch.slice(begin, rows), dimensions, cut)
 
-    schema = _keys().add("seq", DoubleType()).add(encoded.schema["id"]).add("boxes", BinaryType())
-    return encoded.select("seq", "id", "boxes").mapInArrow(place, schema)
+    schema = StructType(_keys().fields + [encoded.schema[name] for name in _ROW])
+    return encoded.select(*_ROW).mapInArrow(place, schema)
 
 
 def _boxes_by_group(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> pa.RecordBatch:
@@ -161,8 +290,7 @@ def _boxes_by_group(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> pa.Reco
     groups, copies = cut.groups_of_parts(part[starts])
     one = pa.record_batch(
         {
-            "seq": batch.column("seq").take(rows),
-            "id": batch.column("id").take(rows),
+            **{name: batch.column(name).take(rows) for name in _ROW[:-1]},
             "boxes": binary_of(ends * 16 * dimensions, flat[box]),
         }
     ).take(pa.array(copies))
@@ -195,40 +323,32 @@ def _keys() -> StructType:
 
 
 def _answers(
-    batches: Iterator[pa.RecordBatch], dimensions: int, index: str, form: Form
+    batches: Iterator[pa.RecordBatch],
+    dimensions: int,
+    build_group: Callable[[pa.Table], Answerer],
+    form: Form,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answers of sorted rows: the boxes of a group, then its events, group by group."""
     group = None
     boxes: list[pa.RecordBatch] = []
-    served: Served | None = None
+    answerer: Answerer | None = None
     for batch in batches:
         for run in runs(batch):
             number = run.column("group")[0].as_py()
             if number != group:
-                group, boxes, served = number, [], None
+                group, boxes, answerer = number, [], None
             if run.column("kind")[0].as_py() == _BOX:
-                boxes.append(run.select(["seq", "id", "boxes"]))
+                boxes.append(run.select(list(_ROW)))
                 continue
-            if served is None:
-                served = _served(boxes, run.schema, dimensions, index)
+            if answerer is None:
+                fields = pa.schema([run.schema.field(name) for name in _ROW])
+                answerer = build_group(pa.Table.from_batches(boxes, fields))
                 boxes = []
-            yield from _answer_run(served, run, dimensions, form)
-
-
-def _served(
-    batches: list[pa.RecordBatch], schema: pa.Schema, dimensions: int, index: str
-) -> Served:
-    names = ["seq", "id", "boxes"]
-    fields = pa.schema([schema.field(name) for name in names])
-    boxes = boxes_of_table(pa.Table.from_batches(batches, fields), dimensions)
-    ids = boxes.ids
-    if not pa.types.is_integer(ids.type):
-        ids = ids.cast(pa.string())
-    return Served(build(boxes, choose(boxes, index).name), ids)
+            yield from _answer_run(answerer, run, dimensions, form)
 
 
 def _answer_run(
-    served: Served, run: pa.RecordBatch, dimensions: int, form: Form
+    answerer: Answerer, run: pa.RecordBatch, dimensions: int, form: Form
 ) -> Iterator[pa.RecordBatch]:
     places = np.arange(run.num_rows)
     bad = run.column("error").is_valid().to_numpy(zero_copy_only=False)
@@ -237,6 +357,9 @@ def _answer_run(
         points[~bad], places[~bad], places[bad], run.column("error").filter(pa.array(bad))
     )
     columns = {"event": run.column("event")}
-    if form.keep:
-        columns |= dict(zip(form.keep, run.column("kept").flatten(), strict=True))
-    yield from answer(served, pa.record_batch(columns), encoded, form)
+    if "kept" in run.schema.names:
+        kept = run.column("kept")
+        columns |= dict(zip(kept.type.names, kept.flatten(), strict=True))
+    if NUMBER in run.schema.names:
+        columns[NUMBER] = run.column(NUMBER)
+    yield from answer(answerer, pa.record_batch(columns), encoded, form)

@@ -2,169 +2,110 @@
 
     best = rank(events, subscriptions, space, k=20)      # event, rank, subscription, score
 
-`events` may be a batch or a streaming DataFrame. The structure is built once on the driver and
-mapped by every worker (`shipped`); events stay where they are, nothing is shuffled.
-`prepare_ranking` does the first part once, for many calls.
+`events` may be a batch or a streaming DataFrame. `prepare_ranking` builds the structure once, for
+many calls. `question` has the two plans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, DoubleType, LongType, StructType
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
 
-from rangecast.errors import UsageError, near
-from rangecast.model.badrows import BadRows
+from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.rank.choose import Index, Plan, build, check_index, choose
+from rangecast.rank.answerer import RankAnswerer
+from rangecast.rank.choose import check_index
 from rangecast.rank.result import check_k
-from rangecast.spark.columns import ERROR, ERROR_TYPE, id_kind, kept_fields, need_attributes
-from rangecast.spark.events import Encoded, encode_batch
-from rangecast.spark.session import session_of
-from rangecast.spark.shipped import Shipped, ship
-from rangecast.spark.steps.match import gathered, spark_ids
-
-_PIECE = 4096
-"""Events that are answered at a time."""
-_TAKEN = ("event", "rank", "subscription", "score", "error")
-
-
-class Ranked(NamedTuple):
-    """A ranking structure and the ids of its rows."""
-
-    structure: Index
-    ids: pa.Array
-
-
-@dataclass(frozen=True)
-class PreparedRanking:
-    """Subscriptions on their way to the workers: what `rank` can use many times."""
-
-    space: Space
-    id_type: DataType
-    """Of the subscriptions' ids: long or string."""
-    plan: Plan
-    relaxed: bool
-    shipped: Shipped
-
-
-def prepare_ranking(
-    session: SparkSession,
-    subscriptions: DataFrame | Boxes | str | Path,
-    space: Space,
-    *,
-    relaxed: bool = False,
-    index: str = "auto",
-    bad_rows: BadRows | None = None,
-) -> PreparedRanking:
-    """Build a ranking structure over a DataFrame, `Boxes` or a snapshot folder, and ship it."""
-    check_index(index)
-    boxes, known = gathered(subscriptions, space, bad_rows)
-    plan = choose(boxes, index, relaxed=relaxed)
-    ids, kind = spark_ids(boxes)
-    shipped = ship(session, Ranked(build(boxes, plan.name, relaxed=relaxed), ids))
-    # Compiled here, for arrays as they are mapped, before all workers would.
-    shipped.open_here().structure.best(np.full((1, len(space)), np.inf), 1)
-    return PreparedRanking(known, kind, plan, relaxed, shipped)
+from rangecast.rank.shed import WINDOW, limits
+from rangecast.spark.steps.partitioned import ARRIVAL, GROUP_BYTES, NUMBER, PLACE
+from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded, prepare_ranking
+from rangecast.spark.steps.question import MAPPED_BYTES, Question, is_cut, refuse_ignored
 
 
 def rank(
     events: DataFrame,
-    subscriptions: DataFrame | Boxes | str | Path | PreparedRanking,
+    subscriptions: Subscriptions | Prepared,
     space: Space,
     k: int = 10,
     *,
     relaxed: bool = False,
+    limit: int | None = None,
+    clock: str | None = None,
     keep: Sequence[str] = (),
     event_id: str = "id",
     errors: str = "raise",
     index: str = "auto",
+    plan: str = "auto",
     allow_missing: bool = False,
     nan: str = "refuse",
+    mapped_bytes: int = MAPPED_BYTES,
+    group_bytes: int = GROUP_BYTES,
 ) -> DataFrame:
     """Return the k best subscriptions of each event: event, rank from 1 on, subscription, score.
 
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_ranking` gave
     relaxed         one attribute is enough; by the sum of the weights that hold
-    keep            columns of the events to keep in the output
+    limit           at most this many per event, or, with `clock` (a timestamp attribute), per
+                    second: the best ones, of equals those of the event with the lower id
+    keep            columns of the events that travel along
     event_id        the column that names an event
     errors          "raise": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
+    plan            "broadcast", "partitioned", or "auto": by whether the structure would take more
+                    than `mapped_bytes`
+    group_bytes     about what the boxes of one partition may take in a worker
     allow_missing   whether events may lack the column of an attribute: all lack a value then
+    nan             "refuse" NaN in events, or read it as "missing"
     """
     check_k(k)
-    if errors not in ("raise", "column"):
-        raise UsageError(f"no errors {errors!r}: {near(errors, ('raise', 'column'))}")
-    session = session_of(events)
-    attributes = need_attributes(events, space, allow_missing=allow_missing)
-    event_kind = id_kind(events, event_id, "events")
-    kept = kept_fields(events, keep, _TAKEN)
-    columns = dict.fromkeys([event_id, *attributes, *kept.names])
-    events = events.select([events[f"`{name}`"] for name in columns])
-    events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
-    if isinstance(subscriptions, PreparedRanking):
-        prepared = subscriptions
-        if prepared.relaxed != relaxed:
-            raise UsageError(f"these subscriptions are prepared for relaxed={prepared.relaxed}")
+    check_index(index)
+    k, axis = limits(space, k, limit, clock)
+    if isinstance(subscriptions, Boxes | str | Path):
+        subscriptions, space = loaded(subscriptions, space)
+    if isinstance(subscriptions, Prepared):
+        subscriptions.check(space, RankAnswerer)
+        refuse_ignored(index, mapped_bytes, group_bytes)
+        if subscriptions.answerer.relaxed != relaxed:  # type: ignore[attr-defined]
+            raise UsageError(f"these subscriptions are prepared for relaxed={not relaxed}")
+    asked = Question.of(
+        events,
+        space,
+        taken=("rank", "subscription", "score", WINDOW, NUMBER, ARRIVAL, PLACE),
+        keep=keep,
+        event_id=event_id,
+        errors=errors,
+        allow_missing=allow_missing,
+        nan=nan,
+    )
+    if axis is not None and events.isStreaming:
+        raise UsageError(
+            f"clock={clock!r} takes a batch DataFrame: a stream never tells when a second is over\n"
+            "  to do: give a limit per event, without a clock, or rank each micro-batch"
+        )
+    if is_cut(plan, asked.events, subscriptions, len(space), mapped_bytes):
+        make = partial(RankAnswerer.of, index=index, relaxed=relaxed, k=k, clock=axis)
+        found = asked.by_partitions(
+            subscriptions, make, group_bytes=group_bytes, best=k if relaxed else None
+        )
     else:
-        prepared = prepare_ranking(session, subscriptions, space, relaxed=relaxed, index=index)
-    shipped, known, telling = prepared.shipped, prepared.space, errors == "column"
-    names = list(kept.names)
-
-    def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ranked: Ranked = shipped.open()
-        for batch in batches:
-            encoded = encode_batch(known, batch, event_id, nan=nan, raising=not telling)
-            for places, *found in answered(ranked, encoded, k):
-                yield _made(batch, event_id, names, places, found, None, telling=telling)
-            if len(encoded.bad_places):
-                found = [
-                    pa.nulls(len(encoded.bad_places), kind)
-                    for kind in (pa.int64(), ranked.ids.type, pa.float64())
-                ]
-                places = pa.array(encoded.bad_places)
-                yield _made(batch, event_id, names, places, found, encoded.errors, telling=True)
-
-    schema = StructType().add("event", event_kind).add("rank", LongType())
-    schema = schema.add("subscription", prepared.id_type).add("score", DoubleType())
-    for field in kept:
-        schema = schema.add(field)
-    return events.mapInArrow(answer_all, schema.add("error", ERROR) if telling else schema)
+        if not isinstance(subscriptions, Prepared):
+            subscriptions = prepare_ranking(
+                asked.session, subscriptions, space, relaxed=relaxed, index=index
+            )
+        found = asked.by_broadcast(subscriptions, partial(replace, k=k, clock=axis))
+    return found if axis is None else _best_of_seconds(found, limit or 0)
 
 
-def answered(ranked: Ranked, encoded: Encoded, k: int) -> Iterator[list[pa.Array]]:
-    """Yield places in the batch, ranks, subscriptions and scores, some events at a time."""
-    for first in range(0, len(encoded.points), _PIECE):
-        event, place, rows, scores = ranked.structure.best(
-            encoded.points[first : first + _PIECE], k
-        ).pairs()
-        yield [
-            pa.array(encoded.places[first + event]),
-            pa.array(place),
-            ranked.ids.take(pa.array(rows)),
-            pa.array(scores),
-        ]
-
-
-def _made(
-    batch: pa.RecordBatch,
-    event_id: str,
-    keep: Sequence[str],
-    places: pa.Array,
-    found: Sequence[pa.Array],
-    errors: pa.Array | None,
-    *,
-    telling: bool,
-) -> pa.RecordBatch:
-    columns = {"event": batch.column(event_id).take(places)}
-    columns |= dict(zip(("rank", "subscription", "score"), found, strict=True))
-    columns |= {name: batch.column(name).take(places) for name in keep}
-    if telling:
-        columns["error"] = pa.nulls(len(places), ERROR_TYPE) if errors is None else errors
-    return pa.record_batch(columns)
+def _best_of_seconds(found: DataFrame, limit: int) -> DataFrame:
+    """Return the best answers of each second; events that couldn't be used stay as they are."""
+    order = [F.col("score").desc(), F.col("event"), F.col("rank")]
+    is_bad = F.col("rank").isNull()
+    place = F.row_number().over(Window.partitionBy(WINDOW, is_bad).orderBy(*order))
+    best = found.withColumn(PLACE, place).filter(is_bad | (F.col(PLACE) <= limit))
+    return best.drop(PLACE, WINDOW)

@@ -1,4 +1,4 @@
-"""Answers in the Python workers: events of a record batch in, pairs or arrays of ids out."""
+"""Answers in the Python workers: events of a record batch in, rows of the result out."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from rangecast.kernels.arrays import F64, I64
-from rangecast.match.choose import Index
-from rangecast.match.ordered import stream_ordered
+from rangecast.kernels.arrays import I64
+from rangecast.model.answers import Answerer
 from rangecast.spark.columns import ERROR, ERROR_TYPE
 from rangecast.spark.events import Encoded
-
-
-class Served(NamedTuple):
-    """A matching structure and the ids of its rows."""
-
-    structure: Index
-    ids: pa.Array
 
 
 class Form(NamedTuple):
     """How the answers look."""
 
     arrays: bool
-    """One row an event with all its subscriptions, instead of one row a pair."""
+    """One row per event with lists of all its answers, instead of one row per answer."""
     event_id: str
     """The column that names an event."""
     event_type: DataType
@@ -41,63 +34,62 @@ class Form(NamedTuple):
         """The names of the columns that travel along."""
         return list(self.kept.names)
 
+    def name(self, column: str) -> str:
+        """Return what a column of answers is called: a list of them has a name of its own."""
+        return "subscriptions" if self.arrays and column == "subscription" else column
 
-def result_schema(form: Form, subscription_type: DataType) -> StructType:
-    """Return the columns of an answer."""
-    schema = StructType().add("event", form.event_type)
-    if form.arrays:
-        schema = schema.add("subscriptions", ArrayType(subscription_type))
-    else:
-        schema = schema.add("subscription", subscription_type)
-    for field in form.kept:
-        schema = schema.add(field)
-    return schema.add("error", ERROR) if form.errors else schema
+
+def result_schema(form: Form, answers: pa.Schema) -> StructType:
+    """Return the columns of a result."""
+    fields = [StructField("event", form.event_type)]
+    for field in from_arrow_schema(answers):
+        kind = ArrayType(field.dataType) if form.arrays else field.dataType
+        fields.append(StructField(form.name(field.name), kind))
+    fields += form.kept.fields
+    return StructType([*fields, *([StructField("error", ERROR)] if form.errors else [])])
 
 
 def answer(
-    served: Served, batch: pa.RecordBatch, encoded: Encoded, form: Form
+    answerer: Answerer, batch: pa.RecordBatch, encoded: Encoded, form: Form
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answers to one batch of events in pieces of bounded size, bad events last.
 
     `batch` has the event's id and the kept columns. An event is answered in one piece.
     """
-    for first, matches in stream_ordered(served.structure, encoded.points, 1):
-        found = served.ids.take(pa.array(matches.rows))
+    for found in answerer.answers(encoded.points):
         if form.arrays:
-            places = encoded.places[first : first + len(matches.offsets) - 1]
-            found = pa.ListArray.from_arrays(pa.array(matches.offsets.astype(np.int32)), found)
+            places = encoded.places[found.first : found.first + len(found.offsets) - 1]
+            ends = pa.array(found.offsets.astype(np.int32))
+            columns = {
+                form.name(name): pa.ListArray.from_arrays(ends, column)
+                for name, column in found.columns.items()
+            }
         else:
-            places = encoded.places[first + matches.events]
-        yield _made(batch, places, found, None, form)
-    if len(encoded.bad_places):
-        bad = len(encoded.bad_places)
-        found = pa.nulls(bad, served.ids.type)
-        if form.arrays:
-            found = pa.ListArray.from_arrays(pa.array(np.zeros(bad + 1, np.int32)), found[:0])
-        yield _made(batch, encoded.bad_places, found, encoded.errors, form)
+            places, columns = encoded.places[found.events], found.columns
+        yield _made(batch, places, columns, None, form)
+    bad = len(encoded.bad_places)
+    if bad:
+        columns = {}
+        for field in answerer.schema:
+            nothing = pa.nulls(bad, field.type)
+            if form.arrays:
+                ends = pa.array(np.zeros(bad + 1, np.int32))
+                nothing = pa.ListArray.from_arrays(ends, nothing[:0])
+            columns[form.name(field.name)] = nothing
+        yield _made(batch, encoded.bad_places, columns, encoded.errors, form)
 
 
 def _made(
     batch: pa.RecordBatch,
     places: I64,
-    found: pa.Array,
+    found: dict[str, pa.Array],
     errors: pa.Array | None,
     form: Form,
 ) -> pa.RecordBatch:
     taken = pa.array(places)
-    columns = {
-        "event": batch.column(form.event_id).take(taken),
-        "subscriptions" if form.arrays else "subscription": found,
-    }
+    columns = {"event": batch.column(form.event_id).take(taken), **found}
     for name in form.keep:
         columns[name] = batch.column(name).take(taken)
     if form.errors:
         columns["error"] = pa.nulls(len(places), ERROR_TYPE) if errors is None else errors
     return pa.record_batch(columns)
-
-
-def warm(index: Index, dimensions: int) -> None:
-    """Compile what workers will call, for arrays as they map them, before they all would."""
-    for events in (1, 4096):
-        points: F64 = np.full((events, dimensions), np.inf)
-        next(stream_ordered(index, points, 1), None)

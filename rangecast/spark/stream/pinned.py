@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.steps.match import Prepared, is_large, prepare
+from rangecast.spark.steps.prepared import Prepared, prepare
+from rangecast.spark.steps.question import is_large
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
@@ -139,4 +140,4 @@ def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: 
     if plan == "partitioned" or (plan == "auto" and is_large(boxes.rows, len(space))):
         return Ready(boxes, boxes.rows, space, index, "partitioned")
     prepared = prepare(session, boxes, space, index=index)
-    return Ready(prepared, boxes.rows, space, index, "broadcast")
+    return Ready(prepared, boxes.rows, space, "auto", "broadcast")  # it has its index

@@ -19,7 +19,8 @@ from rangecast.match.choose import INDEXES
 from rangecast.model.attributes import NanMeaning
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
-from rangecast.spark.steps.match import OUTPUTS, PLANS
+from rangecast.spark.steps.match import OUTPUTS
+from rangecast.spark.steps.question import PLANS
 from rangecast.spark.stream.batch import Answering, Done, Step
 from rangecast.spark.stream.pinned import Fixed, Pinned
 from rangecast.spark.stream.run import AVAILABLE_NOW, run_stream

@@ -1,0 +1,190 @@
+"""From a DataFrame of events to one of answers: what `match` and `rank` have in common.
+
+Two plans, the same answer:
+
+* broadcast: the structure is built once on the driver and mapped by every worker (`shipped`);
+  events stay where they are, nothing is shuffled.
+* partitioned: for sets that are too large for that; see `partitioned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from rangecast.errors import UsageError, near
+from rangecast.model.answers import Answerer
+from rangecast.model.boxes import Boxes
+from rangecast.model.space import Space
+from rangecast.spark.columns import id_kind, kept_fields, need_attributes
+from rangecast.spark.events import encode_batch
+from rangecast.spark.session import session_of
+from rangecast.spark.steps import partitioned
+from rangecast.spark.steps.partitioned import GROUP_BYTES
+from rangecast.spark.steps.prepared import Prepared
+from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.subscriptions import encode, encoded_boxes, need_distinct_ids, need_no_errors
+
+PLANS = ("auto", "broadcast", "partitioned")
+MAPPED_BYTES = 2 << 30
+"""The largest structure that every host is given whole, unless told otherwise."""
+_BYTES = 20
+"""About what a structure takes for each attribute of a subscription."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Events, and what is asked about them."""
+
+    events: DataFrame
+    """The columns that are needed, ids of one of two types."""
+    form: Form
+    space: Space
+    nan: str
+
+    @classmethod
+    def of(
+        cls,
+        events: DataFrame,
+        space: Space,
+        *,
+        taken: Sequence[str],
+        arrays: bool = False,
+        keep: Sequence[str] = (),
+        event_id: str = "id",
+        errors: str = "raise",
+        allow_missing: bool = False,
+        nan: str = "refuse",
+    ) -> Question:
+        """Check the columns before anything runs; `taken` are those of the result itself."""
+        one_of("errors", errors, ("raise", "column"))
+        need_frame(events)
+        attributes = need_attributes(events, space, allow_missing=allow_missing)
+        event_kind = id_kind(events, event_id, "events")
+        events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
+        kept = kept_fields(events, keep, ("event", "error", *taken))
+        form = Form(arrays, event_id, event_kind, kept, errors == "column")
+        columns = dict.fromkeys([event_id, *attributes, *kept.names])
+        events = events.select([events[f"`{name}`"] for name in columns])
+        return cls(events, form, space, nan)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the events."""
+        return session_of(self.events)
+
+    def by_broadcast(
+        self, prepared: Prepared, settings: Callable[[Any], Answerer] = lambda one: one
+    ) -> DataFrame:
+        """Let every worker answer its events; `settings` fits the answerer to the question."""
+        shipped, known, form, nan = prepared.shipped, prepared.space, self.form, self.nan
+
+        def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            answerer = settings(shipped.open())
+            for batch in batches:
+                encoded = encode_batch(
+                    known, batch, form.event_id, nan=nan, raising=not form.errors
+                )
+                yield from answer(answerer, batch, encoded, form)
+
+        columns = settings(prepared.answerer).schema
+        return self.events.mapInArrow(answer_all, result_schema(form, columns))
+
+    def by_partitions(
+        self,
+        subscriptions: DataFrame | Boxes | Prepared,
+        make: Callable[[Boxes], Answerer],
+        *,
+        group_bytes: int = GROUP_BYTES,
+        best: int | None = None,
+    ) -> DataFrame:
+        """Let each worker answer some events with some of the subscriptions.
+
+        best    any subscription may answer any event: merge this many of the best of each group
+        """
+        assert not isinstance(subscriptions, Prepared)  # `is_cut` refuses them
+        if isinstance(subscriptions, DataFrame):
+            encoded, known = encode(subscriptions, self.space)
+        else:
+            known, encoded = self.space, encoded_boxes(self.session, subscriptions)
+        kept_on_disk = encoded.persist(StorageLevel.DISK_ONLY)  # looked at several times
+        try:
+            if isinstance(subscriptions, DataFrame):
+                need_no_errors(kept_on_disk)
+                need_distinct_ids(kept_on_disk)
+            how = (self.events, encoded, known, self.form, make, self.nan, group_bytes)
+            if best is None:
+                return partitioned.by_space(*how)
+            return partitioned.by_subscriptions(*how, best)
+        finally:
+            kept_on_disk.unpersist()  # what is returned runs later, perhaps never: it starts again
+
+
+def is_cut(
+    plan: str,
+    events: DataFrame,
+    subscriptions: DataFrame | Boxes | Prepared,
+    dimensions: int,
+    mapped_bytes: int,
+) -> bool:
+    """Whether the set is to be cut into partitions."""
+    one_of("plan", plan, PLANS)
+    if plan == "broadcast":
+        return False
+    why_not = None
+    if isinstance(subscriptions, Prepared):
+        why_not = "these subscriptions are prepared for the broadcast plan; give them as they were"
+    elif events.isStreaming:
+        why_not = (
+            "a streaming DataFrame can't be partitioned as a whole; to do: answer each "
+            "micro-batch, as rangecast.spark.run_stream does, or use plan='broadcast'"
+        )
+    if plan == "partitioned":
+        if why_not:
+            raise UsageError(why_not)
+        return True
+    if why_not or isinstance(subscriptions, Prepared):
+        return False
+    rows = subscriptions.rows if isinstance(subscriptions, Boxes) else subscriptions.count()
+    return is_large(rows, dimensions, mapped_bytes)
+
+
+def is_large(rows: int, dimensions: int, mapped_bytes: int = MAPPED_BYTES) -> bool:
+    """Whether a set is too large to be given whole to every host."""
+    return rows * dimensions * _BYTES > mapped_bytes
+
+
+def need_frame(events: Any) -> None:
+    """Refuse events that are no DataFrame of Spark."""
+    if not hasattr(events, "sparkSession"):
+        raise UsageError(
+            f"events are a DataFrame of Spark; given: {str(events)[:80]!r}\n"
+            "  to do: read a file with session.read.parquet(path), session.read.csv(...)"
+        )
+
+
+def refuse_ignored(index: str, mapped_bytes: int, group_bytes: int) -> None:
+    """Refuse options that mean nothing for a set that is prepared."""
+    to_do = "leave it out, or give the subscriptions as they were"
+    if index != "auto":
+        ignored, to_do = f"index={index!r}", "give the index where they are prepared"
+    elif mapped_bytes != MAPPED_BYTES:
+        ignored = f"mapped_bytes={mapped_bytes!r}"
+    elif group_bytes != GROUP_BYTES:
+        ignored = f"group_bytes={group_bytes!r}"
+    else:
+        return
+    raise UsageError(
+        f"{ignored} would be ignored: these subscriptions are prepared\n  to do: {to_do}"
+    )
+
+
+def one_of(name: str, given: str, known: Sequence[str]) -> None:
+    """Refuse a choice that isn't one."""
+    if given not in known:
+        raise UsageError(f"no {name} {given!r}: {near(given, known)}")
