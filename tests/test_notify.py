@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.notify_peers import unicast
-from rangecast.errors import UsageError
+from rangecast.errors import RangecastError, UsageError
 from rangecast.notify.board import Board
-from rangecast.notify.given import groups_of
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox
+from rangecast.notify.painter import groups_of
 from rangecast.notify.subscriber import Entry, Interest
 from tests.notify_model import Model, boards, changes, fewest_rectangles
 
@@ -333,21 +333,30 @@ def test_unicast_tells_the_same_lists(by_staircase):
         (lambda: Board(True), "k is a whole number"),
         (lambda: Board(1, algorithm="sparce"), "did you mean 'sparse'"),
         (lambda: Board(1, epsilon=0), "epsilon is above 0"),
-        (lambda: Board(1, algorithm="dense", sketch=4), "a sketch is of"),
-        (lambda: Board(1, objects={"id": [1], "x": [1]}), "missing: 'y'"),
+        (lambda: Board(1, algorithm=None), "no algorithm None"),
+        (lambda: Board(1, algorithm="dense", sketch=4), "a sketch is for 'sparse'"),
+        (lambda: Board(1, sketch=1.5), "sketch is a whole number"),
+        (lambda: Board(1, epsilon="1"), "epsilon is a finite number"),
+        (lambda: Board(1, objects={"id": [1], "x": [1]}), "has no column 'y'"),
+        (lambda: Board(1, objects={"id": [1], "x": [1], "y": [1], "z": [1]}), "unknown column 'z'"),
         (lambda: Board(1, objects={"id": [1], "x": [math.nan], "y": [1]}), "finite number"),
-        (lambda: Board(1, objects={"id": [1, 1], "x": [1, 2], "y": [1, 2]}), "duplicate id 1"),
-        (lambda: Board(1, objects={"id": [None], "x": [1], "y": [1]}), "none is missing"),
-        (lambda: Board(1, objects={"id": [True], "x": [1], "y": [1]}), "integers of 64 bits"),
-        (lambda: Board(1, objects={"id": [1.5], "x": [1], "y": [1]}), "integers of 64 bits"),
-        (lambda: Board(1, interests=[{"id": 1, "x_lo": 0}]), "missing: 'x_hi'"),
+        (lambda: Board(1, objects={"id": [1], "x": [True], "y": [1]}), "'x' takes a number"),
+        (lambda: Board(1, objects=[{"id": 1, "x": 1, "y": 10**400}]), "finite number"),
+        (lambda: Board(1, objects={"id": [1, 1], "x": [1, 2], "y": [1, 2]}), "duplicate id"),
+        (lambda: Board(1, objects={"id": [None], "x": [1], "y": [1]}), "never missing"),
+        (lambda: Board(1, objects={"id": [True], "x": [1], "y": [1]}), "an integer or a text"),
+        (lambda: Board(1, objects={"id": [1.5], "x": [1], "y": [1]}), "an integer or a text"),
+        (lambda: Board(1, interests=[{"id": 1, "low": 0}]), "unknown column 'low'"),
         (lambda: Board(1, interests=5), "interests are an Arrow table"),
-        (lambda: make(1, [], [(2, 1)]), "x_lo above x_hi"),
-        (lambda: make(1, [], [(1, 2)], wanted=[2]), "from 1 to 1"),
+        (lambda: Board(1, interests="none.csv"), "none.csv"),
+        (lambda: make(1, [], [(2, 1)]), "between 2 and 1"),
+        (lambda: make(1, [], [(True, 1)]), "'x' takes a number"),
+        (lambda: make(1, [], [(10**400, None)]), "finite number"),
+        (lambda: make(1, [], [(1, 2)], wanted=[2]), "column 'k'"),
     ],
 )
 def test_a_board_that_makes_no_sense_is_refused(call, says):
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(RangecastError, match=says):
         call()
 
 
@@ -370,8 +379,25 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
         (lambda b: b.remove(7), "no object 7"),
         (lambda b: b.move(7, 1.0), "no object 7"),
         (lambda b: b.update(1, math.inf), "y is a finite number"),
-        (lambda b: b.update(1, 10**400), "y is a finite number; given: 1000"),
-        (lambda b: b.update(1, "5"), "y is a number"),
+        (lambda b: b.update(1, 10**400), "y is a finite number\n  given: int 1000"),
+        (lambda b: b.update(1, "5"), "y is a finite number\n  given: str '5'"),
+        (lambda b: b.update(1, True), "y is a finite number"),
+        (lambda b: b.update_many({"id": [1], "y": [10**400]}), "takes a finite number"),
+        (
+            lambda b: b.update_many([{"id": 1, "y": 5.0}, {"id": 1, "y": "a"}]),
+            "row 1 .*not a number",
+        ),
+        (lambda b: b.move(1, None), "x is a finite number"),
+        (lambda b: b.put(2, None, 1), "x is a finite number"),
+        (lambda b: b.put(2, 1, None), "y is a finite number"),
+        (lambda b: b.unsubscribe_many("0"), "a list of interests is expected"),
+        (lambda b: b.unsubscribe_many(0), "put a single id into a list"),
+        (lambda b: b.unsubscribe_many(["0"]), "the ids of this set are integers"),
+        (lambda b: b.unsubscribe_many([0, 1]), "no interest 1"),
+        (lambda b: b.subscribe_many([{"id": 5}, {"id": 0}]), "interest 0 already exists"),
+        (lambda b: b.subscribe_many([{"id": 5}, {"id": 5}]), "duplicate id"),
+        (lambda b: b.subscribe_many([{"id": "a"}]), "this set's are integers"),
+        (lambda b: b.replace_many([{"id": 0, "x_hi": 9}, {"id": 5}]), "no interest 5"),
         (lambda b: b.best(0, 1, 0), "k is a whole number"),
         (lambda b: b.subscribe(9, 2, 1), "is empty"),
         (lambda b: b.subscribe(9, 10**400), "lo is a finite number"),
@@ -382,11 +408,12 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
 def test_what_a_board_refuses_changes_nothing(call, says):
     board = make(1, [(1, 0.0, 0.0)], [(0, 1)])
     board.update_batch([(1, 0.0)])
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(RangecastError, match=says):
         call(board)
     assert board.objects[1] == (1, 0.0, 0.0)
     assert list(board.objects) == [1]
     assert list(board) == [0]
+    assert (board[0].lo, board[0].hi) == (0, 1)
     assert board.seq == 1
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rangecast.kernels.arrays import I64
     from rangecast.notify.board import Board
-    from rangecast.notify.given import Change
     from rangecast.notify.messages import Messages
+    from rangecast.notify.tables import Change
 
 
 def notify(
@@ -111,17 +111,16 @@ def notify(
         as_json=as_json,
         quiet=quiet,
     ) as run:
-        objects, updates, interests = map(run.file, (objects, updates, interests))
-        kind = tables.common_id_type(objects, updates)
-        things = tables.read_objects(objects, kind, run.bad, ignore_unknown=ignore_unknown)
+        given, changes, watched = (
+            tables.file_rows(run.file(path)) for path in (objects, updates, interests)
+        )
+        kind = tables.common_id_type(given, changes)
+        things = tables.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
         with run.task("reading interests") as advance:
-            wanted, largest = tables.read_interests(
-                interests, run.bad, advance, ignore_unknown=ignore_unknown
-            )
+            wanted = tables.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
         paints = "dense" if algorithm == Algorithm.DENSE else "sparse"
-        most = max(k, largest)
         board = Board(
-            most,
+            max([k, *wanted.wanted.values()]),
             objects=things,
             interests=wanted,
             algorithm=paints,
@@ -131,12 +130,12 @@ def notify(
         )
         lists = board.lists() if check else None
         schema = tables.message_schema(kind)
-        given = tables.read_updates(
-            updates, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
+        steps = tables.read_updates(
+            changes, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
         )
         count = batches = 0
         with run.writer(schema) as writer, run.task("painting updates") as advance:
-            for painted, messages, seq in _painted(board, given, size):
+            for painted, messages, seq in _painted(board, steps, size):
                 if lists is not None:
                     lists.deliver(messages)
                 if len(messages):

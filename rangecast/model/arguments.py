@@ -1,6 +1,6 @@
-"""What a caller gives to a live set beside filters and events: whole numbers, scores, weights.
+"""What a caller gives to a set beside filters and events: numbers, scores, weights.
 
-A wrong type is told here, in the caller's words, before it becomes an error of a library inside.
+A wrong type is refused here, in the caller's words, before it becomes an error of a library inside.
 """
 
 from __future__ import annotations
@@ -20,17 +20,30 @@ from rangecast.model.space import Space
 _NUMBERS = (int, float, Decimal, np.integer, np.floating)
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """Return an argument that is a whole number, as an `int`."""
     try:
         number = None if isinstance(value, bool | np.bool_) else index(value)
     except TypeError:
         number = None
-    if number is None or number < least:
+    if number is None or number < least or (most is not None and number > most):
+        expected = f"at least {least}" if most is None else f"from {least} to {most}"
         raise UsageError(
-            f"{name} is a whole number, at least {least}\n"
+            f"{name} is a whole number, {expected}\n"
             f"  given: {shown(value)}\n"
-            f"  to do: give an integer, such as {name}={_suggested(value, least)}"
+            f"  to do: give an integer, such as {name}={_suggested(value, least, most)}"
+        )
+    return number
+
+
+def finite(name: str, value: Any) -> float:
+    """Return an argument that is a finite number, as a `float`."""
+    number = _finite(value)
+    if number is None:
+        raise UsageError(
+            f"{name} is a finite number\n"
+            f"  given: {type(value).__name__} {shown(value)}\n"
+            f"  to do: give a number, such as {name}=0.5"
         )
     return number
 
@@ -78,12 +91,13 @@ def _finite(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number + 0.0 if math.isfinite(number) else None  # -0.0 becomes 0.0
 
 
-def _suggested(value: Any, least: int) -> int:
+def _suggested(value: Any, least: int, most: int | None) -> int:
     """Return the whole number that was probably meant."""
     try:
-        return max(least, int(value))
+        meant = int(value)
     except (TypeError, ValueError, OverflowError):
-        return max(least, 10)
+        meant = 10
+    return max(least, meant if most is None else min(meant, most))

@@ -40,8 +40,8 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
             f"  given: {shown(number)}\n  to do: give it as a text"
         )
     raise UsageError(
-        f"the id of {_a(noun)} is an integer or a text\n"
-        f"  given: {type(given).__name__} {shown(given)}"
+        f"the id of {_a(noun)} is an integer or a text; "
+        f"given: {type(given).__name__} {shown(given)}"
     )
 
 
@@ -142,7 +142,7 @@ class Members:
 
     def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
         """Return members and their rows, each once; refuse all of them if one is unknown."""
-        ids = given.to_pylist() if isinstance(given, pa.Array) else list(given)
+        ids = self._listed(given)
         rows = [self.row(one) for one in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
@@ -155,6 +155,8 @@ class Members:
 
     def hint(self, given: Any) -> str:
         """Return which members may be meant by an id that isn't one."""
+        if self.kind is not None and isinstance(given, str | int) and type(given) is not self.kind:
+            return f"the ids of this set are {self._kinds}"
         return near(str(given), [str(one) for one in islice(self._rows, _HINTED)])
 
     def bind(self, new: Id, row: int) -> None:
@@ -176,7 +178,7 @@ class Members:
 
     def release_many(self, given: Iterable[Any]) -> list[int]:
         """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
-        rows = {one: self.row(one) for one in given}
+        rows = {one: self.row(one) for one in self._listed(given)}
         self.forget(rows)
         return list(rows.values())
 
@@ -184,6 +186,20 @@ class Members:
         """Forget ids, members or not."""
         for one in ids:
             self._rows.pop(one, None)
+
+    def _listed(self, given: Any) -> list[Any]:
+        if isinstance(given, pa.Array | pa.ChunkedArray):
+            return list(given.to_pylist())
+        if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+            return list(given)
+        raise UsageError(
+            f"a list of {self.noun}s is expected\n  given: {type(given).__name__} {shown(given)}\n"
+            "  to do: put a single id into a list"
+        )
+
+    @property
+    def _kinds(self) -> str:
+        return "integers" if self.kind is int else "texts"
 
     def check_kinds(self, ids: list[Id]) -> None:
         """Refuse ids of which not all are of one kind, that of the members."""
@@ -196,8 +212,7 @@ class Members:
     def check_kind(self, new: Id) -> None:
         """Refuse an id that is of another kind than the members."""
         if self.kind is not None and type(new) is not self.kind:
-            had = "integers" if self.kind is int else "texts"
-            raise UsageError(_one_kind(f"{new!r}, and this set's are {had}"))
+            raise UsageError(_one_kind(f"{new!r}, and this set's are {self._kinds}"))
 
 
 def _check_distinct(ids: list[Id], done: str) -> None:

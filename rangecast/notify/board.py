@@ -26,8 +26,10 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import I32
+from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
 from rangecast.model.members import Id, Members
+from rangecast.model.numbers import MAX
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -36,18 +38,16 @@ from rangecast.model.snapshot import (
     with_prefix,
     without_prefix,
 )
-from rangecast.notify import given
 from rangecast.notify.batch import change_all
-from rangecast.notify.given import MAX, Change
 from rangecast.notify.interestset import InterestSet
 from rangecast.notify.messages import Messages, Outbox, Work
 from rangecast.notify.objects import BoardObjects, Objects
-from rangecast.notify.painter import Painter
+from rangecast.notify.painter import Painter, groups_of
 from rangecast.notify.plan import Step, planned
 from rangecast.notify.subscriber import Entry, Interest, Lists
+from rangecast.notify.tables import LARGEST_K, Change, as_objects
 
 ALGORITHMS = ("dense", "sparse")
-_LARGEST_K = 1 << 16
 _KIND = "board"
 _OPTIONS = ("algorithm", "epsilon", "sketch", "descending")
 
@@ -73,37 +73,36 @@ class Board(InterestSet):
         """Make a board of objects (id, x, y) and interests (id, x_lo, x_hi and perhaps k).
 
         k            objects in a list
-        objects      a table, a DataFrame, a list of dicts or a dict of columns
-        interests    the same; a bound that is null is none
+        objects      a path, a table, a DataFrame, a list of dicts or a dict of columns
+        interests    the same; null is unbounded
         algorithm    "sparse" knows where interests lie, "dense" doesn't
         epsilon      above 0 and at most 1: fewer messages, a few of them unnecessary
         sketch       approximate the interests by this many rectangles
         descending   the highest y ranks first
         """
-        super().__init__(given.whole_k(k, _LARGEST_K, "k"), sketch)
         if algorithm not in ALGORITHMS:
-            raise UsageError(f"no algorithm {algorithm!r}: {near(algorithm, ALGORITHMS)}")
-        if sketch is not None and (algorithm != "sparse" or sketch < 1):
-            raise UsageError("a sketch is of at least 1 rectangle, and only for 'sparse'")
+            raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
+        if sketch is not None and algorithm != "sparse":
+            raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
+        rectangles = None if sketch is None else whole("sketch", sketch)
+        super().__init__(whole("k", k, most=LARGEST_K), rectangles)
         self.algorithm = algorithm
         self.epsilon = epsilon
         self.descending = descending
         self.seq = 0
         """The number of the next update or batch."""
-        groups = given.groups_of(epsilon, self.k)
+        groups = groups_of(epsilon, self.k)
         self._painter = Painter(self.k, groups, uses_interests=algorithm == "sparse")
-        self._load_objects(objects)
+        self._load_objects({"id": [], "x": [], "y": []} if objects is None else objects)
         if interests is not None:
             self.subscribe_many(interests)
 
     def _load_objects(self, objects: Any) -> None:
-        columns = given.columns(objects, ("id", "x", "y"), "objects", ["arrival"])
-        self._objects = Members.of(columns["id"], "object")
-        self._names = np.array([*columns["id"].to_pylist(), None], object)
+        ids, xs, ys, arrivals = as_objects(objects)
+        self._objects = Members.of(ids, "object")
+        self._names = np.array([*ids.to_pylist(), None], object)
         """What the user calls the object of each slot."""
-        xs = given.numbers(columns["x"], "x of an object")
-        ys = self._signed(given.numbers(columns["y"], "y of an object"))
-        self.line = Objects(xs, ys, given.arrivals(columns.get("arrival")))
+        self.line = Objects(xs, self._signed(ys), arrivals)
         self._before: Objects | None = None
 
     def __repr__(self) -> str:
@@ -135,9 +134,9 @@ class Board(InterestSet):
         self, lo: float | None = None, hi: float | None = None, k: int | None = None
     ) -> list[Entry]:
         """Return the k best objects of a range, the best first; without bounds where None."""
-        low = -MAX if lo is None else given.number(lo, "lo")
-        high = MAX if hi is None else given.number(hi, "hi")
-        most = self.k if k is None else given.whole_k(k, _LARGEST_K, "k")
+        low = -MAX if lo is None else finite("lo", lo)
+        high = MAX if hi is None else finite("hi", hi)
+        most = self.k if k is None else whole("k", k, most=LARGEST_K)
         entries = []
         for slot in self.line.best(low, high, most).tolist():
             x, y, arrival = self.line.of(slot)
@@ -167,12 +166,12 @@ class Board(InterestSet):
 
     def update(self, one: Id, y: float) -> Messages:
         """Give an object a new value."""
-        return self._changed([self._objects.row(one)], [self._signed(given.number(y, "y"))])
+        return self._changed([self._objects.row(one)], [self._signed(finite("y", y))])
 
     def put(self, one: Id, x: float, y: float) -> Messages:
         """Add an object; its id must be new."""
         new = self._objects.new(one, "use update() or move()")
-        return self.update_many([Change(new, y, x)])
+        return self.update_many([Change(new, finite("y", y), finite("x", x))])
 
     def remove(self, one: Id) -> Messages:
         """Remove an object."""
@@ -182,7 +181,7 @@ class Board(InterestSet):
     def move(self, one: Id, x: float, y: float | None = None) -> Messages:
         """Give an object a new place, and a new value too unless y is None."""
         value = self.objects[one].y if y is None else y
-        return self.update_many([Change(one, value, x)])
+        return self.update_many([Change(one, value, finite("x", x))])
 
     def update_many(self, changes: Any) -> Messages:
         """Apply changes one after the other, each with a number of its own; all of them or none.
@@ -249,7 +248,9 @@ class Board(InterestSet):
     @property
     def memory(self) -> int:
         """Bytes of the objects and of the interests; ids are not counted."""
-        return self.line.memory + self.tree.memory
+        sketch = 0 if self._known is self.tree else self._known.memory
+        before = 0 if self._before is None else self._before.memory
+        return self.line.memory + before + self.tree.memory + sketch
 
     # ---- snapshots
 
@@ -271,12 +272,13 @@ class Board(InterestSet):
     def open(cls, path: str | Path, **options: Any) -> Self:
         """Return the board of a snapshot; `options` are those of a board, as saved or other ones.
 
-        `descending` stays as it was: values would mean something else.
+        `descending` stays as it was: values would mean something else. `k` may be another one, but
+        not below what an interest wants.
         """
         arrays, meta = load_arrays(path, _KIND)
         if options.get("descending", meta["descending"]) != meta["descending"]:
             raise UsageError(f"the board was saved with descending={meta['descending']}")
-        board = cls(meta["k"], **{name: meta[name] for name in _OPTIONS} | options)
+        board = cls(**{name: meta[name] for name in ("k", *_OPTIONS)} | options)
         board._take_interests(without_prefix("interest.", arrays))
         things = without_prefix("object.", arrays)
         ids = ids_of_buffers(things)

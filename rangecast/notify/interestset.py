@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, AnyArray
+from rangecast.kernels.arrays import AnyArray
+from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
 from rangecast.model.members import Id, Members, as_id
+from rangecast.model.numbers import MAX
 from rangecast.model.sets import MemberSet
 from rangecast.model.snapshot import id_buffers, ids_of_buffers
-from rangecast.notify import given
-from rangecast.notify.given import MAX
 from rangecast.notify.interests import Interests
 from rangecast.notify.subscriber import Interest
+from rangecast.notify.tables import as_interests
 
 
 class InterestSet(MemberSet):
@@ -79,11 +79,11 @@ class InterestSet(MemberSet):
     def subscribe_many(self, interests: Any) -> int:
         """Add interests (id, x_lo, x_hi and perhaps k), all of them or none; return how many.
 
-        They are a table, a DataFrame, a list of dicts or a dict of columns.
+        They are a path, a table, a DataFrame, a list of dicts or a dict of columns.
         """
-        ids, lo, hi, wanted = self._columns(interests)
+        ids, lo, hi, wanted = as_interests(interests, self.k)
         if len(self):
-            new = self._members.new_many(ids.to_pylist())
+            new = self._members.new_many(ids)
             rows = self.tree.add_many(lo, hi)
             self._members.bind_many(new, rows.tolist())
             self._sketch()
@@ -102,27 +102,15 @@ class InterestSet(MemberSet):
 
     def replace_many(self, interests: Any) -> int:
         """Give interests other ranges, all of them or none; return how many."""
-        column, lo, hi, wanted = self._columns(interests)
-        ids, rows = self._members.known_many(column.to_pylist())
+        column, lo, hi, wanted = as_interests(interests, self.k)
+        ids, rows = self._members.known_many(column)
         for at, (one, old) in enumerate(zip(ids, rows, strict=True)):
             self._add(one, float(lo[at]), float(hi[at]), wanted.get(at, self._wanted.get(old)))
             self._drop(old)
         return len(ids)
 
     def _checked_k(self, k: Any) -> int:
-        return given.whole_k(k, self.k, "an interest's k")
-
-    def _columns(self, interests: Any) -> tuple[pa.Array, F64, F64, dict[int, int]]:
-        """Return ids, bounds, and how many objects some of them want, by place."""
-        columns = given.columns(interests, ("id", "x_lo", "x_hi"), "interests", ["k"])
-        lo = given.numbers(columns["x_lo"], "x_lo of an interest", -MAX)
-        hi = given.numbers(columns["x_hi"], "x_hi of an interest", MAX)
-        empty = np.flatnonzero(lo > hi)
-        if len(empty):
-            raise UsageError(f"interest {columns['id'][empty[0]]} is empty: x_lo above x_hi")
-        asked = enumerate(columns["k"].to_pylist() if "k" in columns else [])
-        wanted = {at: self._checked_k(k) for at, k in asked if k is not None}
-        return id_array(columns["id"]), lo, hi, wanted
+        return whole("k", k, most=self.k)
 
     def _add(self, one: Id, lo: float, hi: float, wanted: int | None) -> None:
         row = self.tree.add(lo, hi)
@@ -157,14 +145,17 @@ class InterestSet(MemberSet):
 
     def _take_interests(self, arrays: Mapping[str, AnyArray]) -> None:
         """Take over the interests of a snapshot."""
+        largest = int(arrays["k"].max(initial=0))
+        if largest > self.k:
+            raise UsageError(f"an interest wants {largest} objects; given: k={self.k}")
         self._wanted = {row: k for row, k in enumerate(arrays["k"].tolist()) if k}
         members = Members.of(ids_of_buffers(arrays), "interest")
         self._watch(Interests(arrays["lo"], arrays["hi"]), members)
 
 
 def _range(interest: Any, lo: Any, hi: Any) -> tuple[float, float]:
-    low = -MAX if lo is None else given.number(lo, "lo")
-    high = MAX if hi is None else given.number(hi, "hi")
+    low = -MAX if lo is None else finite("lo", lo)
+    high = MAX if hi is None else finite("hi", hi)
     if low > high:
         raise UsageError(f"interest {interest!r} is empty: {lo!r} is above {hi!r}")
     return low, high

@@ -6,12 +6,15 @@ which is emptied whenever it is full.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32
+from rangecast.model.arguments import finite
 from rangecast.notify.batch import BETTER, ROOM, SAME, WORSE, change_all, paint_batch, sweep_all
 from rangecast.notify.dense import EVENT, paint_dense
 from rangecast.notify.interests import Interests
@@ -22,6 +25,15 @@ from rangecast.notify.staircase import Desk
 from rangecast.notify.tree import Front
 
 _BUFFER = 1 << 12
+
+
+def groups_of(epsilon: float | None, k: int) -> int:
+    """Return into how many groups tiles are joined at most: 1 / epsilon, but not more than k."""
+    if epsilon is None:
+        return k
+    if not 0 < finite("epsilon", epsilon) <= 1:
+        raise UsageError(f"epsilon is above 0 and at most 1; given: {epsilon!r}")
+    return min(k, math.ceil(1 / epsilon - 1e-9))
 
 
 class Painter:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, shown
+from rangecast.model.arguments import finite
 from rangecast.model.members import Id, Members, as_id
-from rangecast.notify.given import changes_of, number
 from rangecast.notify.objects import Objects
+from rangecast.notify.tables import Change, as_changes
 
 
 class Step(NamedTuple):
@@ -26,14 +28,14 @@ def planned(changes: Any, members: Members, objects: Objects, *, descending: boo
     places: dict[Id, float | None] = {}
     """Where each object is as the changes go on; None: nowhere."""
     steps, put = [], []
-    for change in changes_of(changes):
+    for change in _changes(changes):
         one = as_id(change.id, "object")
         if one not in places:
             known = one in members
             places[one] = objects.of(members.row(one))[0] if known else None
         place = places[one]
-        y = None if change.y is None else number(change.y, "y")
-        x = None if change.x is None else number(change.x, "x")
+        y = None if change.y is None else finite("y", change.y)
+        x = None if change.x is None else finite("x", change.x)
         if place is None and (x is None or y is None):
             hint = members.hint(one)
             raise UsageError(f"no object {one!r}: {hint}\n  to do: give x and y to put it there")
@@ -51,3 +53,21 @@ def planned(changes: Any, members: Members, objects: Objects, *, descending: boo
             places[one] = x
     members.check_kinds(put)
     return steps
+
+
+def _changes(given: Any) -> list[Change]:
+    """Return changes: pairs (id, y), triples (id, y, x), or rows with these columns."""
+    if isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__"):
+        return as_changes(given)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise UsageError(f"changes are pairs (id, y) or triples (id, y, x); given: {shown(given)}")
+    rows = list(given)
+    if rows and isinstance(rows[0], Mapping):
+        return as_changes(rows)
+    return [_change(row) for row in rows]
+
+
+def _change(row: Any) -> Change:
+    if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) not in (2, 3):
+        raise UsageError(f"a change is a pair (id, y) or a triple (id, y, x); given: {shown(row)}")
+    return Change(*row)

@@ -1,12 +1,12 @@
-"""Objects, updates, interests and messages in files.
+"""Objects, updates, interests and messages as tables, of a file or of a Python program.
 
-    objects      id, x, y
+    objects      id, x, y[, arrival]
     updates      id, y[, x]   in order: no y removes, an x puts a new id there, moves a known one
     interests    id, x_lo, x_hi[, k]   no bound where null
     messages     seq, position, object, x, y, left_inner, right_inner, left_outer, right_outer
 
-A row that can't be used is reported to `BadRows` with its file, number and column. Ids of objects
-and updates are of one type: whole numbers only if those of both files are.
+A row that can't be used is reported to `BadRows` with its source, number and column. Ids of
+objects and updates are of one type: integers only if those of both files are.
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, near
-from rangecast.kernels.arrays import I64
+from rangecast.errors import FileError, UsageError, near
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows
-from rangecast.model.records import Records, file_source
-from rangecast.notify.given import MAX, Change
+from rangecast.model.numbers import MAX
+from rangecast.model.records import Records, Rows, Source, file_source, table_source
 from rangecast.notify.messages import Messages
 
-_X, _Y, _K = Number("x"), Number("y"), Integer("k", min=1, max=1 << 16)
+LARGEST_K = 1 << 16
+_X, _Y, _ARRIVAL = Number("x"), Number("y"), Integer("arrival", min=0)
+_MISSING = "an object needs a value here"
+
+
+class Change(NamedTuple):
+    """One change: y None removes an object; an x puts a new one there, or moves a known one."""
+
+    id: Any
+    y: float | None
+    x: float | None = None
 
 
 class Updates(NamedTuple):
@@ -36,19 +46,66 @@ class Updates(NamedTuple):
     changes: list[Change]
 
 
-def common_id_type(*paths: Path) -> pa.DataType:
-    """Return the type of ids that these files share."""
-    kinds = [_records(path, BadRows(), ("id",), None).id_type for path in paths]
+class ObjectColumns(NamedTuple):
+    """Objects, column by column."""
+
+    ids: pa.Array
+    x: F64
+    y: F64
+    arrival: I64 | None
+
+
+class InterestColumns(NamedTuple):
+    """Interests, column by column, and how many objects some of them want, by place."""
+
+    ids: pa.Array
+    lo: F64
+    hi: F64
+    wanted: dict[int, int]
+
+
+def as_objects(given: Any) -> ObjectColumns:
+    """Return what a Python program gives as objects."""
+    return given if isinstance(given, ObjectColumns) else read_objects(_rows(given, "objects"))
+
+
+def as_interests(given: Any, most: int) -> InterestColumns:
+    """Return what a Python program gives as interests, in at most so many objects each."""
+    if isinstance(given, InterestColumns):
+        return given
+    return read_interests(_rows(given, "interests"), most=most)
+
+
+def as_changes(given: Any) -> list[Change]:
+    """Return what a Python program gives as changes in a table."""
+    records = _records(_rows(given, "changes"), BadRows(), ("id", "y"), ("x",), unique=False)
+    return [change for rows in records for change in _changes(rows)]
+
+
+def _rows(given: Any, noun: str) -> Source:
+    if isinstance(given, str | Path):
+        return file_rows(given)
+    return table_source(given, noun, nan_is_null=True)
+
+
+def file_rows(path: str | Path) -> Source:
+    """Return the rows of a file."""
+    return file_source(path, ["k", "arrival"])
+
+
+def common_id_type(*sources: Source) -> pa.DataType:
+    """Return the type of ids that these sources share."""
+    kinds = [_records(source, BadRows(), ("id",)).id_type for source in sources]
     return pa.large_string() if pa.large_string() in kinds else pa.int64()
 
 
 def _records(
-    path: Path,
+    source: Source,
     bad: BadRows,
     needed: Sequence[str],
-    kind: pa.DataType | None,
     optional: Sequence[str] = (),
     *,
+    kind: pa.DataType | None = None,
     ignore_unknown: bool = False,
     unique: bool = True,
 ) -> Records:
@@ -58,57 +115,87 @@ def _records(
         for name in names:
             if name not in known and not ignore_unknown:
                 raise FileError(
-                    f"{path}: unknown column {name!r}: {near(name, known)}\n"
+                    f"{source.name}: unknown column {name!r}: {near(name, known)}\n"
                     f"  expected: {', '.join(known)}\n"
-                    "  to do: rename it, drop it, or pass --ignore-unknown-columns"
+                    "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
                 )
         for name in needed:
             if name not in names:
-                raise FileError(f"{path}: has no column {name!r}; found: {', '.join(names)}")
+                raise FileError(f"{source.name}: has no column {name!r}; found: {', '.join(names)}")
 
-    return Records(file_source(path, ["k"]), bad, check, kind=kind, unique=unique)
+    return Records(source, bad, check, kind=kind, unique=unique)
 
 
 def read_objects(
-    path: Path, kind: pa.DataType, bad: BadRows, *, ignore_unknown: bool = False
-) -> dict[str, Any]:
-    """Return the columns of a file of objects."""
-    ids, xs, ys = [pa.array([], kind)], [np.zeros(0)], [np.zeros(0)]
-    for rows in _records(path, bad, ("id", "x", "y"), kind, ignore_unknown=ignore_unknown):
-        x, y = (rows.needed(one, "an object needs a value here") for one in (_X, _Y))
+    source: Source,
+    bad: BadRows | None = None,
+    *,
+    kind: pa.DataType | None = None,
+    ignore_unknown: bool = False,
+) -> ObjectColumns:
+    """Return the objects of a source; `kind` is the type of ids, if it is known."""
+    records = _records(
+        source,
+        bad or BadRows(),
+        ("id", "x", "y"),
+        ("arrival",),
+        kind=kind,
+        ignore_unknown=ignore_unknown,
+    )
+    ids, parts = [pa.array([], records.id_type or pa.int64())], [np.zeros((0, 3))]
+    arrives = False
+    for rows in records:
+        arrives |= _ARRIVAL.name in rows
+        x, y = rows.needed(_X, _MISSING), rows.needed(_Y, _MISSING)
+        arrival = rows.needed(_ARRIVAL, _MISSING) if arrives else np.zeros(len(rows))
         ids.append(rows.good_ids)
-        xs.append(x[rows.good])
-        ys.append(y[rows.good])
-    return {"id": pa.concat_arrays(ids), "x": np.concatenate(xs), "y": np.concatenate(ys)}
+        parts.append(np.stack([x, y, arrival], axis=1)[rows.good])
+    x, y, arrival = np.concatenate(parts).T.copy()
+    if not arrives:
+        return ObjectColumns(pa.concat_arrays(ids), x, y, None)
+    if len(np.unique(arrival)) < len(arrival):
+        raise UsageError("arrivals of objects are whole numbers, each one once")
+    return ObjectColumns(pa.concat_arrays(ids), x, y, arrival.astype(np.int64))
 
 
 def read_interests(
-    path: Path, bad: BadRows, progress: Callable[[int], None], *, ignore_unknown: bool = False
-) -> tuple[dict[str, Any], int]:
-    """Return the columns of a file of interests, and the largest k that one asks for, or 0."""
+    source: Source,
+    bad: BadRows | None = None,
+    progress: Callable[[int], object] = int,
+    *,
+    most: int = LARGEST_K,
+    ignore_unknown: bool = False,
+) -> InterestColumns:
+    """Return the interests of a source, in at most so many objects each."""
     records = _records(
-        path, bad, ("id",), None, ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
+        source, bad or BadRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
     )
-    ids: list[pa.Array] = [pa.array([], records.id_type or pa.int64())]
-    parts = [np.zeros((0, 3))]
+    wants = Integer("k", min=1, max=most)
+    ids, parts = [pa.array([], records.id_type or pa.int64())], [np.zeros((0, 3))]
     for rows in records:
         lo, hi = rows.bounds(_X)
-        k = rows.coordinates(_K)
+        k = rows.coordinates(wants)
         ids.append(rows.good_ids)
         bounded = np.stack([np.maximum(lo, -MAX), np.minimum(hi, MAX), k], axis=1)
         parts.append(bounded[rows.good])
         progress(len(rows))
-    lo, hi, wanted = np.concatenate(parts).T
-    given = wanted < np.inf
-    columns = {"id": pa.concat_arrays(ids), "x_lo": lo, "x_hi": hi}
-    if given.any():
-        whole = np.where(given, wanted, 0.0).astype(np.int64)
-        columns["k"] = pa.array(whole, mask=~given)
-    return columns, int(wanted[given].max(initial=0))
+    lo, hi, wanted = np.concatenate(parts).T.copy()
+    places = np.flatnonzero(wanted < np.inf)
+    some = dict(zip(places.tolist(), wanted[places].astype(int).tolist(), strict=True))
+    return InterestColumns(pa.concat_arrays(ids), lo, hi, some)
+
+
+def _changes(rows: Rows) -> list[Change]:
+    """Return all rows as changes, also those that are not good."""
+    y, x = rows.coordinates(_Y).tolist(), rows.coordinates(_X).tolist()
+    return [
+        Change(one, *(None if value == np.inf else value for value in (new_y, new_x)))
+        for one, new_y, new_x in zip(rows.ids.to_pylist(), y, x, strict=True)
+    ]
 
 
 def read_updates(
-    path: Path,
+    source: Source,
     kind: pa.DataType,
     known: Callable[[Any], bool],
     bad: BadRows,
@@ -119,27 +206,22 @@ def read_updates(
 
     `known` says of an id whether there is such an object when the reading begins.
     """
-    there: dict[Any, bool] = {}
+    exists: dict[Any, bool] = {}
     for rows in _records(
-        path, bad, ("id", "y"), kind, ("x",), ignore_unknown=ignore_unknown, unique=False
+        source, bad, ("id", "y"), ("x",), kind=kind, ignore_unknown=ignore_unknown, unique=False
     ):
-        y, x = rows.coordinates(_Y), rows.coordinates(_X)
         changes = []
-        for place, (name, value, to) in enumerate(
-            zip(rows.ids.to_pylist(), y.tolist(), x.tolist(), strict=True)
-        ):
+        for place, change in enumerate(_changes(rows)):
             if not rows.good[place]:
                 continue
-            change = Change(name, *(None if v == np.inf else v for v in (value, to)))
-            is_there = there.get(name)
-            if is_there is None:
-                is_there = known(name)
-            if not is_there and (change.x is None or change.y is None):
+            was_there = exists.get(change.id)
+            if was_there is None:
+                was_there = known(change.id)
+            if not was_there and (change.x is None or change.y is None):
                 column = "y" if change.y is None and change.x is not None else "id"
-                reason = "there is no such object; one that is new needs an x and a y"
-                rows.refuse(place, column, reason)
+                rows.refuse(place, column, "there is no such object; a new one needs an x and a y")
                 continue
-            there[name] = change.y is not None
+            exists[change.id] = change.y is not None
             changes.append(change)
         yield Updates(rows.batch.rows[rows.good], changes)
 

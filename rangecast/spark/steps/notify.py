@@ -41,8 +41,8 @@ from pyspark.sql.types import StringType
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.durable import sync_tree
+from rangecast.model.numbers import MAX
 from rangecast.notify.board import Board
-from rangecast.notify.given import MAX
 from rangecast.notify.messages import Messages
 from rangecast.notify.objects import Objects
 from rangecast.notify.tables import message_rows, message_schema
