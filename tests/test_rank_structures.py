@@ -242,6 +242,25 @@ def test_the_first_of_many_is_found_without_a_look_at_all(name):
     assert best.work.examined <= 12
 
 
+def test_a_list_of_the_score_sorted_tree_that_cannot_hold_the_value_is_not_scanned():
+    """Section 2.2.2: each node also maintains the minimum and maximum endpoints."""
+    lo = np.array([[40.0]] * 200 + [[10.0]] * 20)
+    boxes = Boxes.of(lo, lo + 20, scores=np.arange(220.0))
+    work = INDEXES["interval"](boxes).best(np.array([[20.0]]), 5).work
+    assert (work.examined, work.holes, work.opened) == (5, 0, (1,))
+    boxes, points = many(3_000, 1, free=0.0)
+    points = points[np.isfinite(points[:, 0])]
+    tree = INDEXES["interval"](boxes)
+    source, expected = tree.source.arrays, 0
+    for value in points[:, 0]:
+        node = source.top[0]
+        while node >= 0:
+            if source.hull_lo[node] <= value <= source.hull_hi[node]:
+                expected += source.filled[source.root[node]]
+            node = (source.left if value < source.split[node] else source.right)[node]
+    assert tree.best(points, boxes.rows).work.examined == expected
+
+
 def test_the_endpoint_sorted_tree_looks_at_all_that_hold():
     n = 500
     boxes = Boxes.of(np.zeros((n, 1)), np.ones((n, 1)))

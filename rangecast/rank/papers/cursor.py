@@ -49,6 +49,8 @@ class Walks(NamedTuple):
     by_construction: bool
     """Whether all boxes of a list hold what comes there."""
     by_ends: bool
+    has_hulls: bool
+    """Whether the hull of a node's list says that it can't hold a value."""
     cursor: Cursor
     width: int
     """Places of a list in `steps`."""
@@ -67,6 +69,7 @@ def walks_of(source_table: I64, cursor_table: I64, counters: I64) -> Walks:
         pointers(source),
         len(source.lo) == 0,
         len(source.ends) > 0,
+        len(source.hull_lo) > 0,
         pointers(cursor),
         cursor.steps.shape[1],
         len(cursor.steps) // len(cursor.sizes),
@@ -179,9 +182,13 @@ def begin(walks: Walks, axis: int, value: float) -> None:
     while node >= 0:
         page = walks.source.root[node]
         below = value < walks.source.split[node]
-        if page >= 0 and walks.by_ends:
+        may_hold = page >= 0
+        if may_hold and walks.has_hulls:
+            lowest, highest = walks.source.hull_lo[node], walks.source.hull_hi[node]
+            may_hold = lowest <= value and value <= highest
+        if may_hold and walks.by_ends:
             _gather(walks, axis, page, value, below)
-        elif page >= 0:
+        elif may_hold:
             stack = place * walks.width
             walks.cursor.steps[stack + DEPTH], walks.cursor.steps[stack + FOUND] = 1, 0
             walks.cursor.steps[stack + STACK], walks.cursor.steps[stack + STACK + 1] = page, 0

@@ -4,7 +4,8 @@ A node takes the median of the bounds of its boxes as its split; its list has th
 the split, its children those wholly on one side. A box is in one list, and there are at most
 log 2n nodes on a path.
 
-    score-sorted     a list is by score; on the way, boxes that don't hold the value are passed over
+    score-sorted     a list is by score; boxes that don't hold the value are skipped. A node has the
+                     lowest and the highest bound of its list: outside of them, it isn't looked at
     endpoint-sorted  a list is held twice, by lower and by upper bound; all boxes of the path that
                      hold the value are found, and put into a heap
 """
@@ -97,8 +98,11 @@ def _tree(axis: Axis, *, by_ends: bool) -> AxisTree | None:
     counts = np.diff(first)
     root, level = np.arange(len(counts)), np.zeros(len(counts), np.uint8)
     if not by_ends:
-        slots = axis.box[order], axis.lo[order], axis.hi[order]
-        return AxisTree(nodes, root, Pages(first[:-1], counts, level, *slots))
+        lo, hi = axis.lo[order], axis.hi[order]
+        pages = Pages(first[:-1], counts, level, axis.box[order], lo, hi)
+        lowest = np.minimum.reduceat(lo, first[:-1])
+        highest = np.maximum.reduceat(hi, first[:-1])
+        return AxisTree(nodes, root, pages, hull_lo=lowest, hull_hi=highest)
     node = np.repeat(root, counts)
     rising = order[np.lexsort((axis.lo[order], node))]
     falling = order[np.lexsort((-axis.hi[order], node))]

@@ -51,6 +51,10 @@ class Source(NamedTuple):
     ends: I32
     ends_hi: F64
     """The slots once more, those of a list by upper bound from the highest; else none."""
+    hull_lo: F64
+    hull_hi: F64
+    """(nodes,) the lowest and the highest bound of the node's list: outside of them it isn't looked
+    at. None if lists have pages above their leaves, or need no comparison."""
     owner: I32
     """(boxes,) the subscription."""
     worth: F64
@@ -89,6 +93,8 @@ class AxisTree(NamedTuple):
     pages: Pages
     ends: AnyArray = NONE
     ends_hi: AnyArray = NONE
+    hull_lo: AnyArray = NONE
+    hull_hi: AnyArray = NONE
 
 
 class Axis(NamedTuple):
@@ -128,9 +134,9 @@ def axes_of(boxes: Boxes, *, relaxed: bool) -> list[Axis]:
 _KINDS = (
     *(np.float64, np.int32, np.int32, np.int32),
     *(np.int64, np.int32, np.uint8),
-    *(np.int32, np.float64, np.float64, np.int32, np.float64),
+    *(np.int32, np.float64, np.float64, np.int32, np.float64, np.float64, np.float64),
 )
-"""The types of the arrays of a source, from `split` to `ends_hi`."""
+"""The types of the arrays of a source, from `split` to `hull_hi`."""
 
 
 def joined(trees: Sequence[AxisTree | None], boxes: Boxes, *, relaxed: bool) -> Source:
@@ -156,6 +162,8 @@ def joined(trees: Sequence[AxisTree | None], boxes: Boxes, *, relaxed: bool) -> 
             tree.pages.hi,
             tree.ends,
             tree.ends_hi,
+            tree.hull_lo,
+            tree.hull_hi,
         )
         for column, array in zip(columns, shifted, strict=True):
             column.append(array)
