@@ -25,7 +25,7 @@ from rangecast.notify.interests import Interests
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y
 from rangecast.notify.objects import Objects
-from rangecast.notify.staircase import Desk, look_around
+from rangecast.notify.staircase import Scratch, look_around
 from rangecast.notify.tree import LEAF, STACK, Tree
 
 BYTES = 16
@@ -60,7 +60,7 @@ def _ask_each(
     slots: I32,
     ys: F64,
     k: int,
-    desk: Desk,
+    scratch: Scratch,
     letters: Letters,
     by_staircase: bool,
     keep: bool,
@@ -71,7 +71,7 @@ def _ask_each(
 
     Returns letters, interests looked at, and interests affected.
     """
-    west, east = desk.west, desk.east
+    west, east = scratch.west, scratch.east
     n = looked_at = affected = 0
     for event in range(len(slots)):
         slot, y = slots[event], ys[event]
@@ -79,7 +79,7 @@ def _ask_each(
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
         if y == old:
             continue
-        look_around(line, x, min(y, old), arrival, k, desk)
+        look_around(line, x, min(y, old), arrival, k, scratch)
         work[FIRST_K] += 2
         limit = arrival if y < np.inf else -1
         stack[0] = 0
@@ -177,7 +177,7 @@ def unicast(
         slots,
         ys,
         k,
-        Desk.of(k),
+        Scratch.of(k),
         letters,
         by_staircase,
         bool(room),

@@ -40,6 +40,17 @@ def received(board_messages, lo, hi):
     return [m for m in board_messages if m.reaches(lo, hi)]
 
 
+def assert_smallest(messages, interests):
+    """Each message reaches somebody, and no smaller rectangle holds the same interests."""
+    for message in messages:
+        reached = [(lo, hi) for lo, hi in interests if message.reaches(lo, hi)]
+        assert reached
+        los, his = zip(*reached, strict=True)
+        assert (message.left_inner, message.right_inner) == (max(los), min(his))
+        assert message.left_outer == np.nextafter(min(los), -math.inf)
+        assert message.right_outer == np.nextafter(max(his), math.inf)
+
+
 @pytest.mark.conformance
 @given(st.data(), st.integers(1, 4), st.sampled_from(EXACT))
 def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
@@ -70,7 +81,7 @@ def test_exact_lists_are_right_and_only_those_concerned_hear(data, k, how):
             else:
                 assert len(mine) <= 4
         if algorithm == "sparse" and sketch is None:
-            assert all(any(m.reaches(lo, hi) for lo, hi in interests) for m in messages)
+            assert_smallest(messages, interests)
 
 
 @given(st.data(), st.integers(1, 5), st.sampled_from([1.0, 0.5, 0.3, 0.25]))
@@ -96,6 +107,8 @@ def test_approximate_ones_never_miss_and_stay_near(data, k, epsilon):
                 elif name in old.objects and name in model.objects and len(change) == 2:
                     assert (1 - epsilon) * k <= ranks[1] <= (1 + epsilon) * k
             assert shown(held[place].best) == model.best(lo, hi, k)
+        if algorithm == "sparse":
+            assert_smallest(messages, interests)
         if len(change) == 2 and name in old.objects:
             by_object = {}
             for message in messages:
@@ -149,6 +162,8 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
             model.change(*change)
             if len(change) == 3:
                 places.setdefault(change[0], set()).add(change[2])
+        if algorithm == "sparse" and board.sketch is None:
+            assert_smallest(messages, interests)
         names = {c[0] for c in batch if before.objects.get(c[0]) != model.objects.get(c[0])}
         plain = all(len(places[name]) == 1 for name in names)  # nothing moved or came again
         again = any(
@@ -187,6 +202,8 @@ def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, eve
         counts = {a: sum(m.object == name for m in found) for a, found in sent.items()}
         heard = [m for m in sent["sparse"] if m.object == name]
         told = [(lo, hi) for lo, hi in interests if received(heard, lo, hi)]
+        dense = [m for m in sent["dense"] if m.object == name]
+        assert told == [(lo, hi) for lo, hi in interests if received(dense, lo, hi)]
         fewest = fewest_rectangles(told, set(interests) - set(told))
         assert fewest <= counts["sparse"] <= 2 * fewest
         if every:

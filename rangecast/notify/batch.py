@@ -32,9 +32,10 @@ from rangecast.kernels.jit import jit
 from rangecast.notify.dense import EVENT, post_tiles
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox
-from rangecast.notify.sparse import LARGEST, LEAST, front_of, merge_tiles, reach
+from rangecast.notify.sparse import LARGEST, LEAST, merge_tiles, reach, start_frontier
 from rangecast.notify.staircase import (
-    Desk,
+    ROOM,
+    Scratch,
     combine,
     gather,
     look_around,
@@ -42,11 +43,9 @@ from rangecast.notify.staircase import (
     steps_of,
     tile_difference,
 )
-from rangecast.notify.tree import Front, Tree, advance
+from rangecast.notify.tree import Frontier, Rectangle, Tree, advance
 
 WORSE, SAME, BETTER = 0, 1, 2
-ROOM = 8
-"""A region has at most 2k + ROOM tiles."""
 
 
 @jit
@@ -64,10 +63,10 @@ def sweep_all(
     slots: I32,
     ys: F64,
     k: int,
-    aware: bool,
-    desk_arrays: Any,
-    front_arrays: Any,
-    level: F64,
+    uses_interests: bool,
+    scratch_arrays: Any,
+    frontier_arrays: Any,
+    sweep: F64,
     marks: I8,
     found: I32,
     work: I64,
@@ -77,23 +76,23 @@ def sweep_all(
     `marks` is by slot: what is marked is not written, and what is written is marked.
     """
     line, tree = Line(*arrays), Tree(*tree_arrays)
-    desk, front = Desk(*desk_arrays), Front(*front_arrays)
+    scratch, frontier = Scratch(*scratch_arrays), Frontier(*frontier_arrays)
     n = 0
     for i in range(len(slots)):
         p = line.place[slots[i]]
         x, level_y, arrival = line.x[p], line.y[p], line.arrival[p]
         limit = arrival if ys[i] < np.inf else -1
-        look_around(line, x, level_y, arrival, k, desk)
+        look_around(line, x, level_y, arrival, k, scratch)
         work[FIRST_K] += 2
-        level[LEAST], level[LARGEST] = -np.inf, np.inf
-        if aware:
-            front_of(tree, front, desk, k, x)
+        sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
+        if uses_interests:
+            start_frontier(tree, frontier, scratch, k, x)
         while True:
-            lo, hi = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
-            some = desk.west[k] < x
-            if aware and some:
-                some = reach(tree, front, desk, k, x, level, work)
-                lo, hi = level[LEAST], level[LARGEST]
+            lo, hi = np.nextafter(scratch.west[k], np.inf), np.nextafter(scratch.east[k], -np.inf)
+            some = scratch.west[k] < x
+            if uses_interests and some:
+                some = reach(tree, frontier, scratch, k, x, sweep, work)
+                lo, hi = sweep[LEAST], sweep[LARGEST]
             work[MIN_Y] += 1
             p = next_best(line, lo, hi, level_y, arrival, ys[i], limit) if some else -1
             if p < 0:
@@ -102,7 +101,7 @@ def sweep_all(
                 marks[line.slot[p]] = 1
                 found[n] = line.slot[p]
                 n += 1
-            pass_by(desk, k, x, line.x[p])
+            pass_by(scratch, k, x, line.x[p])
             level_y, arrival = line.y[p], line.arrival[p]
         change(line, slots[i], ys[i])
     return n
@@ -110,14 +109,14 @@ def sweep_all(
 
 @jit
 def _region(
-    line: Line, x: float, y: float, arrival: int, k: int, desk: Desk, steps: F64, work: I64
+    line: Line, x: float, y: float, arrival: int, k: int, scratch: Scratch, steps: F64, work: I64
 ) -> int:
     """Write the steps of the interests whose list would hold an object with this key."""
     if y == np.inf:
         return 0
-    look_around(line, x, y, arrival, k, desk)
+    look_around(line, x, y, arrival, k, scratch)
     work[FIRST_K] += 2
-    return steps_of(desk, k, steps)
+    return steps_of(scratch, k, steps)
 
 
 @jit
@@ -127,7 +126,7 @@ def _tiles(
     slot: int,
     kind: int,
     k: int,
-    desk: Desk,
+    scratch: Scratch,
     work: I64,
 ) -> int:
     """Tile the interests that must hear of an object; return how many tiles there are."""
@@ -135,15 +134,15 @@ def _tiles(
     x, y, arrival = after.x[p], after.y[p], after.arrival[p]
     old = before.y[before.place[slot]]
     if kind == WORSE:
-        m = _region(before, x, old, arrival, k, desk, desk.steps, work)
-        n = _region(after, x, old, arrival, k, desk, desk.other, work)
-        m = combine(desk.steps, m, desk.other, n, True, desk.third)
-        n = _region(after, x, y, arrival, k, desk, desk.other, work)
-        m = combine(desk.third, m, desk.other, n, False, desk.steps)
-        return tile_difference(x, desk.steps, m, desk.other, 0, desk.tiles)
-    m = _region(after, x, y, arrival, k, desk, desk.steps, work)
-    n = _region(before, x, y, arrival, k, desk, desk.other, work) if kind == SAME else 0
-    return tile_difference(x, desk.steps, m, desk.other, n, desk.tiles)
+        m = _region(before, x, old, arrival, k, scratch, scratch.steps, work)
+        n = _region(after, x, old, arrival, k, scratch, scratch.other, work)
+        m = combine(scratch.steps, m, scratch.other, n, True, scratch.third)
+        n = _region(after, x, y, arrival, k, scratch, scratch.other, work)
+        m = combine(scratch.third, m, scratch.other, n, False, scratch.steps)
+        return tile_difference(x, scratch.steps, m, scratch.other, 0, scratch.tiles)
+    m = _region(after, x, y, arrival, k, scratch, scratch.steps, work)
+    n = _region(before, x, y, arrival, k, scratch, scratch.other, work) if kind == SAME else 0
+    return tile_difference(x, scratch.steps, m, scratch.other, n, scratch.tiles)
 
 
 @jit
@@ -155,35 +154,39 @@ def paint_batch(
     kinds: I8,
     k: int,
     groups: int,
-    aware: bool,
+    uses_interests: bool,
     seq: int,
-    desk_arrays: Any,
-    front_arrays: Any,
+    scratch_arrays: Any,
+    frontier_arrays: Any,
     out_arrays: Any,
-    course: I64,
-    level: F64,
+    cursor: I64,
+    sweep: F64,
     work: I64,
 ) -> int:
-    """Write the messages of objects, in this order; return how many. `course[EVENT]`: how far."""
+    """Write the messages of objects, in this order; return how many. `cursor[EVENT]`: how far."""
     after, before, tree = Line(*after_arrays), Line(*before_arrays), Tree(*tree_arrays)
-    desk, front, out = Desk(*desk_arrays), Front(*front_arrays), Outbox(*out_arrays)
-    level[LEAST], level[LARGEST] = -np.inf, np.inf
+    scratch, frontier, out = (
+        Scratch(*scratch_arrays),
+        Frontier(*frontier_arrays),
+        Outbox(*out_arrays),
+    )
+    sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
     n = 0
-    while course[EVENT] < len(slots) and n + 2 * k + ROOM <= len(out.slot):
-        slot = slots[course[EVENT]]
-        course[EVENT] += 1
-        count = _tiles(after, before, slot, kinds[course[EVENT] - 1], k, desk, work)
+    while cursor[EVENT] < len(slots) and n + 2 * k + ROOM <= len(out.slot):
+        slot = slots[cursor[EVENT]]
+        cursor[EVENT] += 1
+        count = _tiles(after, before, slot, kinds[cursor[EVENT] - 1], k, scratch, work)
         if not count:
             continue
-        count = gather(desk.tiles, count, groups)
+        count = gather(scratch.tiles, count, groups)
         p = after.place[slot]
         arrival, x, y = after.arrival[p], after.x[p], after.y[p]
-        if aware:
-            top = desk.tiles[0, 3]
+        if uses_interests:
+            top = scratch.tiles[0, 3]
             for t in range(1, count):
-                top = max(top, desk.tiles[t, 3])
-            l0, l1 = np.nextafter(desk.tiles[0, 0], np.inf), desk.tiles[count - 1, 1]
-            advance(tree, l0, l1, x, np.nextafter(top, -np.inf), front)
-            count = merge_tiles(tree, front, desk.tiles, count, level, work)
-        n = post_tiles(desk, count, out, n, seq, course, slot, arrival, x, y)
+                top = max(top, scratch.tiles[t, 3])
+            l0, l1 = np.nextafter(scratch.tiles[0, 0], np.inf), scratch.tiles[count - 1, 1]
+            advance(tree, Rectangle(l0, l1, x, np.nextafter(top, -np.inf)), frontier)
+            count = merge_tiles(tree, frontier, scratch.tiles, count, sweep, work)
+        n = post_tiles(scratch, count, out, n, seq, cursor, slot, arrival, x, y)
     return n

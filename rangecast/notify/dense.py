@@ -8,8 +8,8 @@ from the southwest to the northeast. Objects enter as a change from y = inf and 
 With fewer groups than k the tiles are joined (approximate: some interests hear in vain).
 
 A run of changes is one call. It stops when the outbox may be too small for the next object's tiles,
-at most k, and goes on from `course`: change, whether its sweep has begun, position of the next
-message, arrival of the key swept to; and `level`, its y.
+at most k, and goes on from `cursor`: change, whether its sweep has begun, position of the next
+message, arrival of the key swept to; and `sweep`, its y.
 
 Cost: two first_k, one next_best for each object passed and one more; O(k) for each object sent.
 Section III-A of paper 001, Algorithms 3 to 5 as corrected by our reading notes.
@@ -26,7 +26,7 @@ from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox, post
 from rangecast.notify.staircase import (
-    Desk,
+    Scratch,
     gather,
     look_around,
     pass_by,
@@ -36,16 +36,19 @@ from rangecast.notify.staircase import (
 )
 
 EVENT, SWEEPING, POSITION, ARRIVAL = 0, 1, 2, 3
+"""Where `cursor` keeps how far a run has come."""
+SWEPT_Y = 0
+"""Where `sweep` keeps the y of the key swept to."""
 
 
 @jit
 def post_tiles(
-    desk: Desk,
+    scratch: Scratch,
     tiles: int,
     out: Outbox,
     n: int,
     event: int,
-    course: I64,
+    cursor: I64,
     slot: int,
     arrival: int,
     x: float,
@@ -53,12 +56,12 @@ def post_tiles(
 ) -> int:
     """Send an object to all tiles; return how many messages there are now."""
     for t in range(tiles):
-        tile = desk.tiles[t]
+        tile = scratch.tiles[t]
         post(
             out,
             n,
             event,
-            course[POSITION],
+            cursor[POSITION],
             slot,
             arrival,
             x,
@@ -68,7 +71,7 @@ def post_tiles(
             tile[2],
             tile[3],
         )
-        course[POSITION] += 1
+        cursor[POSITION] += 1
         n += 1
     return n
 
@@ -80,48 +83,51 @@ def paint_dense(
     ys: F64,
     k: int,
     groups: int,
-    desk_arrays: Any,
+    scratch_arrays: Any,
     out_arrays: Any,
-    course: I64,
-    level: F64,
+    cursor: I64,
+    sweep: F64,
     work: I64,
 ) -> int:
-    """Apply changes and write their messages; return how many. `course[EVENT]` says how far."""
-    line, desk, out = Line(*arrays), Desk(*desk_arrays), Outbox(*out_arrays)
+    """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
+    line, scratch, out = Line(*arrays), Scratch(*scratch_arrays), Outbox(*out_arrays)
     room = len(out.slot) - k
     n = 0
-    while course[EVENT] < len(slots) and n <= room:
-        event = course[EVENT]
+    while cursor[EVENT] < len(slots) and n <= room:
+        event = cursor[EVENT]
         slot, y = slots[event], ys[event]
         p = line.place[slot]
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
-        if not course[SWEEPING] and y != old:
-            look_around(line, x, min(y, old), arrival, k, desk)
+        if not cursor[SWEEPING] and y != old:
+            look_around(line, x, min(y, old), arrival, k, scratch)
             work[FIRST_K] += 2
-            steps = steps_of(desk, k, desk.steps)
-            tiles = tile_difference(x, desk.steps, steps, desk.other, 0, desk.tiles)
-            tiles = gather(desk.tiles, tiles, groups)
-            n = post_tiles(desk, tiles, out, n, event, course, slot, arrival, x, y)
+            steps = steps_of(scratch, k, scratch.steps)
+            tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)
+            tiles = gather(scratch.tiles, tiles, groups)
+            n = post_tiles(scratch, tiles, out, n, event, cursor, slot, arrival, x, y)
             if y > old:
-                course[SWEEPING], level[0], course[ARRIVAL] = 1, old, arrival
+                cursor[SWEEPING], sweep[SWEPT_Y], cursor[ARRIVAL] = 1, old, arrival
         limit = arrival if y < np.inf else -1
-        while course[SWEEPING] and n <= room:
+        while cursor[SWEEPING] and n <= room:
             p = -1
             work[MIN_Y] += 1
-            if desk.west[k] < x:
-                lo, hi = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
-                p = next_best(line, lo, hi, level[0], course[ARRIVAL], y, limit)
+            if scratch.west[k] < x:
+                lo, hi = (
+                    np.nextafter(scratch.west[k], np.inf),
+                    np.nextafter(scratch.east[k], -np.inf),
+                )
+                p = next_best(line, lo, hi, sweep[SWEPT_Y], cursor[ARRIVAL], y, limit)
             if p < 0:
-                course[SWEEPING] = 0
+                cursor[SWEEPING] = 0
                 break
-            tiles = tile_gain(desk, k, x, line.x[p])
-            tiles = gather(desk.tiles, tiles, groups)
+            tiles = tile_gain(scratch, k, x, line.x[p])
+            tiles = gather(scratch.tiles, tiles, groups)
             came, place, value = line.arrival[p], line.x[p], line.y[p]
-            n = post_tiles(desk, tiles, out, n, event, course, line.slot[p], came, place, value)
-            pass_by(desk, k, x, place)
-            level[0], course[ARRIVAL] = value, came
-        if not course[SWEEPING]:
+            n = post_tiles(scratch, tiles, out, n, event, cursor, line.slot[p], came, place, value)
+            pass_by(scratch, k, x, place)
+            sweep[SWEPT_Y], cursor[ARRIVAL] = value, came
+        if not cursor[SWEEPING]:
             change(line, slot, y)
-            course[EVENT] += 1
-            course[POSITION] = 0
+            cursor[EVENT] += 1
+            cursor[POSITION] = 0
     return n

@@ -14,7 +14,7 @@ from rangecast.notify.tree import (
     LEAF,
     NONE,
     STACK,
-    Front,
+    Frontier,
     Rectangle,
     Tree,
     advance,
@@ -45,7 +45,7 @@ def _lines(shape: tuple[int, ...]) -> F64:
 
 
 class Interests:
-    """Interests by row: a small number that is given anew after an interest left."""
+    """Interests by row: a small number that is given again after an interest left."""
 
     def __init__(self, lo: npt.ArrayLike = (), hi: npt.ArrayLike = ()):
         left, right = np.asarray(lo, np.float64), np.asarray(hi, np.float64)
@@ -88,7 +88,7 @@ class Interests:
         self.arrays = tuple(self.tree)
 
     def _room(self, leaves: int) -> None:
-        """Make room for so many more leaves."""
+        """Make room for this many more leaves."""
         have = len(self._keep.leaves)
         used = self._keep.used
         needed = int(used[LEAVES] - used[LEAVES_SPARE]) + leaves
@@ -182,10 +182,11 @@ class Interests:
 
     def snap(self, l0: float, l1: float, r0: float, r1: float) -> Rectangle | None:
         """Return the smallest rectangle around all interests of [l0, l1] x [r0, r1]."""
-        front = Front.empty()
-        advance(self.tree, l0, l1, r0, r1, front)
-        found = search(self.tree, front, l0, l1, r0, r1, NONE, False, 0)
-        return found if found[0] <= found[1] else None
+        frontier = Frontier.empty()
+        area = Rectangle(l0, l1, r0, r1)
+        advance(self.tree, area, frontier)
+        found = search(self.tree, frontier, area, NONE, False, 0)
+        return found if found.l0 <= found.l1 else None
 
     def within(self, l0: float, l1: float, r0: float, r1: float) -> I32:
         """Return the rows of all interests of [l0, l1] x [r0, r1]."""
@@ -220,7 +221,7 @@ class Interests:
         return float(self.tree.low_l[e]), float(self.tree.low_r[e])
 
     def sketch(self, rectangles: int) -> Interests:
-        """Return a cover of all interests by at most so many rectangles, to use in their stead.
+        """Return a cover of all interests by at most this many rectangles, to use instead.
 
         The rectangles are those of nodes: the largest of them is opened while there may be more.
         """

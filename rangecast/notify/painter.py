@@ -15,14 +15,14 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32
 from rangecast.model.arguments import finite
-from rangecast.notify.batch import BETTER, ROOM, SAME, WORSE, change_all, paint_batch, sweep_all
+from rangecast.notify.batch import BETTER, SAME, WORSE, change_all, paint_batch, sweep_all
 from rangecast.notify.dense import EVENT, paint_dense
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox, Work
 from rangecast.notify.objects import Objects
 from rangecast.notify.sparse import paint_sparse
-from rangecast.notify.staircase import Desk
-from rangecast.notify.tree import Front
+from rangecast.notify.staircase import ROOM, Scratch
+from rangecast.notify.tree import Frontier
 
 _BUFFER = 1 << 12
 
@@ -37,16 +37,16 @@ def groups_of(epsilon: float | None, k: int) -> int:
 
 
 class Painter:
-    """Writes messages for lists of k, whose tiles are joined into at most so many `groups`."""
+    """Writes messages for lists of k, whose tiles are joined into at most this many `groups`."""
 
     def __init__(self, k: int, groups: int, *, uses_interests: bool):
         self._k = k
         self._groups = groups
         self._uses_interests = uses_interests
-        self._desk = tuple(Desk.of(k))
-        self._front = tuple(Front.empty())
+        self._scratch = tuple(Scratch.of(k))
+        self._frontier = tuple(Frontier.empty())
         self._out = Outbox.of(max(_BUFFER, 4 * k + 2 * ROOM))
-        self._course, self._level = np.zeros(4, np.int64), np.zeros(5)
+        self._cursor, self._sweep = np.zeros(4, np.int64), np.zeros(5)
         self._work = np.zeros(4, np.int64)
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
 
@@ -66,11 +66,11 @@ class Painter:
             which, values = np.array(slots, np.int32), np.array(ys, np.float64)
 
         def paint() -> int:
-            common = (which, values, self._k, self._groups, self._desk)
-            rest = (tuple(self._out), self._course, self._level, self._work)
+            common = (which, values, self._k, self._groups, self._scratch)
+            rest = (tuple(self._out), self._cursor, self._sweep, self._work)
             if self._uses_interests:
                 known = interests.arrays
-                return paint_sparse(objects.arrays, known, *common, self._front, *rest)
+                return paint_sparse(objects.arrays, known, *common, self._frontier, *rest)
             return paint_dense(objects.arrays, *common, *rest)
 
         return self._drained(paint, len(which))
@@ -102,9 +102,9 @@ class Painter:
             ys[worse],
             self._k,
             self._uses_interests,
-            self._desk,
-            self._front,
-            self._level,
+            self._scratch,
+            self._frontier,
+            self._sweep,
             marks,
             found,
             self._work,
@@ -124,11 +124,11 @@ class Painter:
                 self._groups,
                 self._uses_interests,
                 0,
-                self._desk,
-                self._front,
+                self._scratch,
+                self._frontier,
                 tuple(self._out),
-                self._course,
-                self._level,
+                self._cursor,
+                self._sweep,
                 self._work,
             )
 
@@ -136,9 +136,9 @@ class Painter:
 
     def _drained(self, paint: Callable[[], int], end: int) -> Outbox:
         """Call a kernel until it is done, and take its messages out of the outbox each time."""
-        self._course[:] = 0
+        self._cursor[:] = 0
         pieces: list[list[Any]] = []
-        while self._course[EVENT] < end:
+        while self._cursor[EVENT] < end:
             n = paint()
             if n:
                 pieces.append([column[:n].copy() for column in self._out])

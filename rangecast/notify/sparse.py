@@ -1,15 +1,16 @@
 """Paint-Sparse: fewer messages, by knowing where the interests lie.
 
-As Paint-Dense, with three savings. A tile shrinks to the interests that it holds, and is left out
-if there are none. From west to east, a tile is merged with the one before it if the rectangle
-around both holds no other interest. And the sweep looks only for objects as far out as interests
-of the remaining staircase reach: the least l and the largest r among them.
+As Paint-Dense, with three savings. A tile shrinks to the interests that it holds (so every side of
+what is sent touches one), and is left out if there are none. From west to east, a tile is merged
+with the one before it if the rectangle around both holds no other interest. And the sweep looks
+only for objects as far out as interests of the remaining staircase reach: the least l and the
+largest r among them.
 
 At most twice the fewest messages, and each reaches somebody. With a sketch instead of the
 interests nobody is missed or reached in vain either, but a message may reach nobody.
 
 Cost: that of Paint-Dense for fewer objects, and O(k) snaps for each of them. The snaps of one
-change all lie within one region: they start from its front.
+change all lie within one region: they start from its frontier.
 Section III-B of paper 001.
 """
 
@@ -21,11 +22,11 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING, post_tiles
+from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING, SWEPT_Y, post_tiles
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, PROBE, SNAP, Outbox
 from rangecast.notify.staircase import (
-    Desk,
+    Scratch,
     gather,
     look_around,
     pass_by,
@@ -37,89 +38,138 @@ from rangecast.notify.tree import (
     NONE,
     ONLY_LARGEST,
     ONLY_LEAST,
-    Front,
+    Frontier,
+    Rectangle,
     Tree,
     advance,
     search,
 )
 
 LEAST, LARGEST, LEAST_RIGHT, LARGEST_LEFT = 1, 2, 3, 4
-"""Where `level` keeps how far out the interests of the remaining staircase reach: the least l and
+"""Where `sweep` keeps how far out the interests of the remaining staircase reach: the least l and
 the largest r, and the other end of an interest that has it."""
 
 
 @jit
-def merge_tiles(tree: Tree, front: Front, tiles: F64, count: int, level: F64, work: I64) -> int:
-    """Shrink tiles to their interests and merge them greedily; return how many are left.
+def _closed(tile: F64) -> Rectangle:
+    """Return a tile with its outer sides included."""
+    return Rectangle(
+        np.nextafter(tile[0], np.inf), tile[1], tile[2], np.nextafter(tile[3], -np.inf)
+    )
+
+
+@jit
+def _write(tile: F64, area: Rectangle) -> None:
+    tile[0], tile[1] = np.nextafter(area.l0, -np.inf), area.l1
+    tile[2], tile[3] = area.r0, np.nextafter(area.r1, np.inf)
+
+
+@jit
+def _around(last: Rectangle, found: Rectangle) -> Rectangle:
+    """Return the rectangle around two, the second of which lies further east."""
+    return Rectangle(last.l0, found.l1, min(last.r0, found.r0), max(last.r1, found.r1))
+
+
+@jit
+def _likely_foreign(
+    side: int, last: Rectangle, last_tile: Rectangle, found: Rectangle, tile: Rectangle
+) -> Rectangle:
+    """Return where an interest prevents a merge, given only some interests of both tiles.
+
+    Above the last tile, or below the next one.
+    """
+    both = _around(last, found)
+    if side == 0:
+        return Rectangle(last.l0, last_tile.l1, np.nextafter(last_tile.r1, np.inf), both.r1)
+    return Rectangle(tile.l0, found.l1, both.r0, np.nextafter(tile.r0, -np.inf))
+
+
+@jit
+def _foreign(side: int, last: Rectangle, found: Rectangle) -> Rectangle:
+    """Return where an interest prevents a merge of two rectangles: one of five areas.
+
+    Above and below the last one, above and below the next one, between the two.
+    """
+    both = _around(last, found)
+    if side == 0:
+        return Rectangle(last.l0, last.l1, np.nextafter(last.r1, np.inf), both.r1)
+    if side == 1:
+        return Rectangle(last.l0, last.l1, both.r0, np.nextafter(last.r0, -np.inf))
+    if side == 2:
+        return Rectangle(found.l0, found.l1, np.nextafter(found.r1, np.inf), both.r1)
+    if side == 3:
+        return Rectangle(found.l0, found.l1, both.r0, np.nextafter(found.r0, -np.inf))
+    return Rectangle(
+        np.nextafter(last.l1, np.inf), np.nextafter(found.l0, -np.inf), both.r0, both.r1
+    )
+
+
+@jit
+def _is_area(area: Rectangle) -> bool:
+    return area.l0 <= area.l1 and area.r0 <= area.r1
+
+
+@jit
+def merge_tiles(
+    tree: Tree, frontier: Frontier, tiles: F64, count: int, sweep: F64, work: I64
+) -> int:
+    """Merge tiles greedily and shrink them to their interests; return how many are left.
 
     All interests of the tiles merged so far lie in the last rectangle, so any other one that the
     rectangle around it and the next tile would hold is foreign: above or below either, or between.
 
-    To shrink a large tile is the most of the work, and mostly in vain: around some interests of
-    the last tile and some of the next one there often is a foreign one already. So a tile stays
-    as wide as it was until a merge needs to know. A tile beyond what `reach` found is empty.
+    To shrink a large tile is the most of the work. Around some interests of the last tile and
+    some of the next one there often is a foreign one already: so a tile is shrunk once, when it
+    is written, unless a merge needs to know before. A tile beyond what `reach` found is empty.
     """
-    last, exact = -1, False
-    a, b, c, d = NONE  # around some interests of the last rectangle, or all
+    n = 0
+    last = last_tile = NONE  # around some interests of the last tile, or all if `last_whole`
+    last_whole = False
     for t in range(count):
-        l0, l1 = np.nextafter(tiles[t, 0], np.inf), tiles[t, 1]
-        r0, r1 = tiles[t, 2], np.nextafter(tiles[t, 3], -np.inf)
+        tile = _closed(tiles[t])
         work[SNAP] += 1
-        if l1 < level[LEAST] or r0 > level[LARGEST]:
+        if tile.l1 < sweep[LEAST] or tile.r0 > sweep[LARGEST]:
             continue
-        e, f, g, h = NONE
-        for part in range(2):  # what lies higher than the last one prevents more merges
-            if e > f and (part or (last >= 0 and r0 <= tiles[last, 3] < r1)):
-                low = r0 if part else np.nextafter(tiles[last, 3], np.inf)
-                e, f, g, h = search(tree, front, l0, l1, low, r1, NONE, True, 0)
-        if e > f:
+        found, whole = NONE, False
+        if n and tile.r0 <= last_tile.r1 < tile.r1:  # what lies higher prevents more merges
+            higher = Rectangle(tile.l0, tile.l1, np.nextafter(last_tile.r1, np.inf), tile.r1)
+            found = search(tree, frontier, higher, NONE, True, 0)
+        if not _is_area(found):
+            found = search(tree, frontier, tile, NONE, True, 0)
+        if not _is_area(found):
             continue
-        whole, apart = False, last < 0
-        for side in range(2):
-            if not apart:
-                low, high = min(c, g), max(d, h)
-                if side:
-                    p, q, low, high = l0, f, low, np.nextafter(r0, -np.inf)
-                else:
-                    p, q, low = a, tiles[last, 1], np.nextafter(tiles[last, 3], np.inf)
-                if p <= q and low <= high:
-                    work[PROBE] += 1
-                    apart = search(tree, front, p, q, low, high, NONE, True, 0)[0] < np.inf
+        apart, side = n == 0, 0
+        while not apart and side < 2:
+            area = _likely_foreign(side, last, last_tile, found, tile)
+            if _is_area(area):
+                work[PROBE] += 1
+                apart = _is_area(search(tree, frontier, area, NONE, True, 0))
+            side += 1
         if not apart:
-            u, v, w, z = tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3]
-            for which in range(exact, 2):
-                if which:
-                    e, f, g, h = search(tree, front, l0, l1, r0, r1, NONE, False, 0)
-                else:
-                    a, b, c, d = search(tree, front, u, v, w, z, NONE, False, 0)
-            whole = True
-            for side in range(5):
-                low, high = min(c, g), max(d, h)
-                p, q = (a, b) if side < 2 else (e, f)
-                if side == 0:
-                    low = np.nextafter(d, np.inf)
-                elif side == 1:
-                    high = np.nextafter(c, -np.inf)
-                elif side == 2:
-                    low = np.nextafter(h, np.inf)
-                elif side == 3:
-                    high = np.nextafter(g, -np.inf)
-                else:
-                    p, q = np.nextafter(b, np.inf), np.nextafter(e, -np.inf)
-                if not apart and p <= q and low <= high:
-                    work[PROBE] += 1
-                    apart = search(tree, front, p, q, low, high, NONE, True, 0)[0] < np.inf
-        if apart:
-            last += 1
-            a, b, c, d, exact = e, f, g, h, whole
-            tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3] = l0, l1, r0, r1
-        else:
-            b, c, d, exact = f, min(c, g), max(d, h), True
-            tiles[last, 0], tiles[last, 1], tiles[last, 2], tiles[last, 3] = a, b, c, d
-    for t in range(last + 1):
-        tiles[t, 0] = np.nextafter(tiles[t, 0], -np.inf)
-        tiles[t, 3] = np.nextafter(tiles[t, 3], np.inf)
-    return last + 1
+            if not last_whole:
+                last, last_whole = search(tree, frontier, last_tile, last, False, 0), True
+            found, whole = search(tree, frontier, tile, found, False, 0), True
+        side = 0
+        while not apart and side < 5:
+            area = _foreign(side, last, found)
+            if _is_area(area):
+                work[PROBE] += 1
+                apart = _is_area(search(tree, frontier, area, NONE, True, 0))
+            side += 1
+        if not apart:
+            last = last_tile = _around(last, found)
+            continue
+        if n:
+            if not last_whole:
+                last = search(tree, frontier, last_tile, last, False, 0)
+            _write(tiles[n - 1], last)
+        n += 1
+        last, last_whole, last_tile = found, whole, found if whole else tile
+    if n:
+        if not last_whole:
+            last = search(tree, frontier, last_tile, last, False, 0)
+        _write(tiles[n - 1], last)
+    return n
 
 
 @jit
@@ -138,11 +188,11 @@ def _held(west: F64, east: F64, k: int, left: float, right: float) -> bool:
 @jit
 def reach(
     tree: Tree,
-    front: Front,
-    desk: Desk,
+    frontier: Frontier,
+    scratch: Scratch,
     k: int,
     x: float,
-    level: F64,
+    sweep: F64,
     work: I64,
 ) -> bool:
     """Find the least l and the largest r of the interests whose list holds the object at x.
@@ -150,42 +200,44 @@ def reach(
     The region only shrinks during a sweep: what was found stays until that interest is lost, and
     strips beyond it stay empty. Returns whether there are any.
     """
-    west, east = desk.west, desk.east
+    west, east = scratch.west, scratch.east
     least, largest, turn = np.inf, -np.inf, 0
-    if level[LEAST] > -np.inf and _held(west, east, k, level[LEAST], level[LEAST_RIGHT]):
-        least = level[LEAST]
+    if sweep[LEAST] > -np.inf and _held(west, east, k, sweep[LEAST], sweep[LEAST_RIGHT]):
+        least = sweep[LEAST]
     while least == np.inf and turn < k:
         z = k - turn
         turn += 1
-        if west[z] < west[z - 1] and west[z - 1] >= level[LEAST]:
+        if west[z] < west[z - 1] and west[z - 1] >= sweep[LEAST]:
             l0, r1 = np.nextafter(west[z], np.inf), np.nextafter(east[turn], -np.inf)
+            area = Rectangle(l0, west[z - 1], x, r1)
             work[PROBE] += 1
-            least = search(tree, front, l0, west[z - 1], x, r1, ONLY_LEAST, False, 0)[0]
+            least = search(tree, frontier, area, ONLY_LEAST, False, 0).l0
             if least < np.inf:
-                found = search(tree, front, least, least, x, r1, NONE, True, 0)
-                level[LEAST_RIGHT] = found[2]
+                area = Rectangle(least, least, x, r1)
+                sweep[LEAST_RIGHT] = search(tree, frontier, area, NONE, True, 0).r0
     turn = 0
-    if level[LARGEST] < np.inf and _held(west, east, k, level[LARGEST_LEFT], level[LARGEST]):
-        largest = level[LARGEST]
+    if sweep[LARGEST] < np.inf and _held(west, east, k, sweep[LARGEST_LEFT], sweep[LARGEST]):
+        largest = sweep[LARGEST]
     while least < np.inf and largest == -np.inf and turn < k:
         z = k - turn
         turn += 1
-        if east[z - 1] < east[z] and east[z - 1] <= level[LARGEST]:
+        if east[z - 1] < east[z] and east[z - 1] <= sweep[LARGEST]:
             l0, r1 = np.nextafter(west[turn], np.inf), np.nextafter(east[z], -np.inf)
+            area = Rectangle(l0, x, east[z - 1], r1)
             work[PROBE] += 1
-            largest = search(tree, front, l0, x, east[z - 1], r1, ONLY_LARGEST, False, 1)[3]
+            largest = search(tree, frontier, area, ONLY_LARGEST, False, 1).r1
             if largest > -np.inf:
-                found = search(tree, front, l0, x, largest, largest, NONE, True, 0)
-                level[LARGEST_LEFT] = found[1]
-    level[LEAST], level[LARGEST] = least, largest
+                area = Rectangle(l0, x, largest, largest)
+                sweep[LARGEST_LEFT] = search(tree, frontier, area, NONE, True, 0).l1
+    sweep[LEAST], sweep[LARGEST] = least, largest
     return least < np.inf
 
 
 @jit
-def front_of(tree: Tree, front: Front, desk: Desk, k: int, x: float) -> None:
-    """Fill the front of the region that these lists bound."""
-    l0, r1 = np.nextafter(desk.west[k], np.inf), np.nextafter(desk.east[k], -np.inf)
-    advance(tree, l0, x, x, r1, front)
+def start_frontier(tree: Tree, frontier: Frontier, scratch: Scratch, k: int, x: float) -> None:
+    """Fill the frontier of the region that these lists bound."""
+    l0, r1 = np.nextafter(scratch.west[k], np.inf), np.nextafter(scratch.east[k], -np.inf)
+    advance(tree, Rectangle(l0, x, x, r1), frontier)
 
 
 @jit_single
@@ -196,54 +248,58 @@ def paint_sparse(
     ys: F64,
     k: int,
     groups: int,
-    desk_arrays: Any,
-    front_arrays: Any,
+    scratch_arrays: Any,
+    frontier_arrays: Any,
     out_arrays: Any,
-    course: I64,
-    level: F64,
+    cursor: I64,
+    sweep: F64,
     work: I64,
 ) -> int:
-    """Apply changes and write their messages; return how many. `course[EVENT]` says how far."""
+    """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
     line, tree = Line(*arrays), Tree(*tree_arrays)
-    desk, front, out = Desk(*desk_arrays), Front(*front_arrays), Outbox(*out_arrays)
+    scratch, frontier, out = (
+        Scratch(*scratch_arrays),
+        Frontier(*frontier_arrays),
+        Outbox(*out_arrays),
+    )
     room = len(out.slot) - k
     n = 0
-    while course[EVENT] < len(slots) and n <= room:
-        event = course[EVENT]
+    while cursor[EVENT] < len(slots) and n <= room:
+        event = cursor[EVENT]
         slot, y = slots[event], ys[event]
         p = line.place[slot]
         x, old, arrival = line.x[p], line.y[p], line.arrival[p]
-        if not course[SWEEPING] and y != old:
-            look_around(line, x, min(y, old), arrival, k, desk)
+        if not cursor[SWEEPING] and y != old:
+            look_around(line, x, min(y, old), arrival, k, scratch)
             work[FIRST_K] += 2
-            front_of(tree, front, desk, k, x)
-            level[LEAST], level[LARGEST] = -np.inf, np.inf
-            steps = steps_of(desk, k, desk.steps)
-            tiles = tile_difference(x, desk.steps, steps, desk.other, 0, desk.tiles)
-            tiles = gather(desk.tiles, tiles, groups)
-            tiles = merge_tiles(tree, front, desk.tiles, tiles, level, work)
-            n = post_tiles(desk, tiles, out, n, event, course, slot, arrival, x, y)
+            start_frontier(tree, frontier, scratch, k, x)
+            sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
+            steps = steps_of(scratch, k, scratch.steps)
+            tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)
+            tiles = gather(scratch.tiles, tiles, groups)
+            tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
+            n = post_tiles(scratch, tiles, out, n, event, cursor, slot, arrival, x, y)
             if y > old:
-                course[SWEEPING], level[0], course[ARRIVAL] = 1, old, arrival
+                cursor[SWEEPING], sweep[SWEPT_Y], cursor[ARRIVAL] = 1, old, arrival
         limit = arrival if y < np.inf else -1
-        while course[SWEEPING] and n <= room:
+        while cursor[SWEEPING] and n <= room:
             p = -1
             work[MIN_Y] += 1
-            if reach(tree, front, desk, k, x, level, work):
-                lo, hi = level[LEAST], level[LARGEST]
-                p = next_best(line, lo, hi, level[0], course[ARRIVAL], y, limit)
+            if reach(tree, frontier, scratch, k, x, sweep, work):
+                lo, hi = sweep[LEAST], sweep[LARGEST]
+                p = next_best(line, lo, hi, sweep[SWEPT_Y], cursor[ARRIVAL], y, limit)
             if p < 0:
-                course[SWEEPING] = 0
+                cursor[SWEEPING] = 0
                 break
-            tiles = tile_gain(desk, k, x, line.x[p])
-            tiles = gather(desk.tiles, tiles, groups)
-            tiles = merge_tiles(tree, front, desk.tiles, tiles, level, work)
+            tiles = tile_gain(scratch, k, x, line.x[p])
+            tiles = gather(scratch.tiles, tiles, groups)
+            tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
             came, place, value = line.arrival[p], line.x[p], line.y[p]
-            n = post_tiles(desk, tiles, out, n, event, course, line.slot[p], came, place, value)
-            pass_by(desk, k, x, place)
-            level[0], course[ARRIVAL] = value, came
-        if not course[SWEEPING]:
+            n = post_tiles(scratch, tiles, out, n, event, cursor, line.slot[p], came, place, value)
+            pass_by(scratch, k, x, place)
+            sweep[SWEPT_Y], cursor[ARRIVAL] = value, came
+        if not cursor[SWEEPING]:
             change(line, slot, y)
-            course[EVENT] += 1
-            course[POSITION] = 0
+            cursor[EVENT] += 1
+            cursor[POSITION] = 0
     return n

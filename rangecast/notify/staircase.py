@@ -29,9 +29,11 @@ from rangecast.kernels.arrays import F64
 from rangecast.kernels.jit import jit
 from rangecast.notify.line import Line, first_east, first_west
 
+ROOM = 8
 
-class Desk(NamedTuple):
-    """Room to work in, for lists of k."""
+
+class Scratch(NamedTuple):
+    """Room to work in for lists of k, at most 2k + ROOM tiles and as many steps."""
 
     west: F64
     east: F64
@@ -41,9 +43,9 @@ class Desk(NamedTuple):
     third: F64
 
     @classmethod
-    def of(cls, k: int) -> Desk:
+    def of(cls, k: int) -> Scratch:
         """Return one that is large enough."""
-        most = 2 * k + 8
+        most = 2 * k + ROOM
         return cls(
             np.zeros(k + 1),
             np.zeros(k + 1),
@@ -55,26 +57,26 @@ class Desk(NamedTuple):
 
 
 @jit
-def look_around(line: Line, x: float, y: float, arrival: int, k: int, desk: Desk) -> None:
+def look_around(line: Line, x: float, y: float, arrival: int, k: int, scratch: Scratch) -> None:
     """Fill the lists of an object at x with this key."""
-    first_west(line, x, y, arrival, k, desk.west)
-    first_east(line, x, y, arrival, k, desk.east)
+    first_west(line, x, y, arrival, k, scratch.west)
+    first_east(line, x, y, arrival, k, scratch.east)
 
 
 @jit
-def pass_by(desk: Desk, k: int, x: float, place: float) -> None:
+def pass_by(scratch: Scratch, k: int, x: float, place: float) -> None:
     """Let the object at x fall behind one at `place`, which joins the lists."""
     at = k
     if place <= x:
-        while at > 1 and desk.west[at - 1] < place:
-            desk.west[at] = desk.west[at - 1]
+        while at > 1 and scratch.west[at - 1] < place:
+            scratch.west[at] = scratch.west[at - 1]
             at -= 1
-        desk.west[at] = place
+        scratch.west[at] = place
     else:
-        while at > 1 and desk.east[at - 1] > place:
-            desk.east[at] = desk.east[at - 1]
+        while at > 1 and scratch.east[at - 1] > place:
+            scratch.east[at] = scratch.east[at - 1]
             at -= 1
-        desk.east[at] = place
+        scratch.east[at] = place
 
 
 @jit
@@ -88,12 +90,12 @@ def _add_step(steps: F64, n: int, left: float, right: float) -> int:
 
 
 @jit
-def steps_of(desk: Desk, k: int, steps: F64) -> int:
+def steps_of(scratch: Scratch, k: int, steps: F64) -> int:
     """Write the steps of the region where an object with these lists is in the list."""
     n = 0
     for z in range(1, k + 1):
-        if desk.west[z] < desk.west[z - 1]:
-            n = _add_step(steps, n, desk.west[z], desk.east[k + 1 - z])
+        if scratch.west[z] < scratch.west[z - 1]:
+            n = _add_step(steps, n, scratch.west[z], scratch.east[k + 1 - z])
     return n
 
 
@@ -161,7 +163,7 @@ def tile_difference(x: float, one: F64, m: int, two: F64, n: int, tiles: F64) ->
 
 
 @jit
-def tile_gain(desk: Desk, k: int, x: float, place: float) -> int:
+def tile_gain(scratch: Scratch, k: int, x: float, place: float) -> int:
     """Tile the interests whose list loses the object at x to the one at `place`, passing it now.
 
     These hold both, and exactly k - 1 objects that are better than both.
@@ -169,14 +171,14 @@ def tile_gain(desk: Desk, k: int, x: float, place: float) -> int:
     count = 0
     for turn in range(k):
         a, b = k - 1 - turn, turn
-        left_outer, left_inner = desk.west[a + 1], desk.west[a]
-        right_inner, right_outer = desk.east[b], desk.east[b + 1]
+        left_outer, left_inner = scratch.west[a + 1], scratch.west[a]
+        right_inner, right_outer = scratch.east[b], scratch.east[b + 1]
         if place > x:
             right_inner = max(right_inner, place)
         else:
             left_inner = min(left_inner, place)
         if left_outer < left_inner and right_inner < right_outer:
-            tiles = desk.tiles
+            tiles = scratch.tiles
             tiles[count, 0], tiles[count, 1] = left_outer, left_inner
             tiles[count, 2], tiles[count, 3] = right_inner, right_outer
             count += 1

@@ -2,7 +2,7 @@
 
 The one question is `snap`: which is the smallest rectangle that holds all interests of a given
 rectangle? A node knows the rectangle of what is below it: a node that lies inside the asked
-rectangle answers at once, and one that can't widen the answer is passed over.
+rectangle answers at once, and one that can't widen the answer is skipped.
 
 Nodes are cut in turn by l (even depth) and by r (odd depth), ties by row, so that even equal points
 can be told apart. Leaves have room for 16. Children come in pairs, so a node knows only the first.
@@ -15,9 +15,9 @@ else one array twice.
     child    (nodes,)     first of two children; of a leaf ~f
     size     (nodes,)     entries below a node
 
-How the tree is built and changed is in `tree_edits.py`. About 37 bytes an interest with all of it.
+How the tree is built and changed is in `tree_edits.py`. About 37 bytes per interest with all of it.
 
-`Front` holds at most 32 nodes that together hold all interests of a region, so that many snaps
+`Frontier` holds at most 32 nodes that together hold all interests of a region, so that many snaps
 within it don't all start at the root.
 
 Section II-B of paper 001; the sketch is the remark at the end of its section III-B.
@@ -34,9 +34,9 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.jit import jit
 
 LEAF = 16
-FRONT = 32
+FRONTIER = 32
 STACK = 256
-_LEAF, _FRONT = np.uint64(LEAF), np.uint64(FRONT)
+_LEAF, _FRONTIER = np.uint64(LEAF), np.uint64(FRONTIER)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -52,7 +52,7 @@ class Tree(NamedTuple):
     size: I32
 
 
-class Front(NamedTuple):
+class Frontier(NamedTuple):
     """Nodes that hold all interests of a region, their bounds, and room for a search.
 
     Bounds are by side, NaN where there is no node: so all can be compared at once.
@@ -63,15 +63,27 @@ class Front(NamedTuple):
     stack: I32
 
     @classmethod
-    def empty(cls) -> Front:
+    def empty(cls) -> Frontier:
         """Return one with room for the most nodes that there may be."""
         return cls(
-            np.zeros(FRONT, np.int32), np.full((4, FRONT), np.nan), np.zeros(STACK, np.int32)
+            np.zeros(FRONTIER, np.int32), np.full((4, FRONTIER), np.nan), np.zeros(STACK, np.int32)
         )
 
 
-Rectangle = tuple[float, float, float, float]
-"""Least and largest l, least and largest r, all closed; (inf, -inf, inf, -inf) is none."""
+class Rectangle(NamedTuple):
+    """Least and largest l, least and largest r, all closed; `NONE` is the empty one."""
+
+    l0: float
+    l1: float
+    r0: float
+    r1: float
+
+
+NONE = Rectangle(np.inf, -np.inf, np.inf, -np.inf)
+ONLY_LEAST = Rectangle(np.inf, np.inf, -np.inf, np.inf)
+"""To find only the least l of a region: inf if it is empty."""
+ONLY_LARGEST = Rectangle(-np.inf, np.inf, -np.inf, -np.inf)
+"""To find only the largest r of a region: -inf if it is empty."""
 
 
 @jit
@@ -82,13 +94,14 @@ def _apart(bounds: F64, at: int, l0: float, l1: float, r0: float, r1: float) -> 
 
 
 @jit
-def advance(tree: Tree, l0: float, l1: float, r0: float, r1: float, front: Front) -> None:
-    """Fill a front for a region, level by level while the nodes fit."""
-    bounds, children, nodes, queue = tree.bounds, tree.child, front.node, front.stack
+def advance(tree: Tree, area: Rectangle, frontier: Frontier) -> None:
+    """Fill a frontier for a region, level by level while the nodes fit."""
+    l0, l1, r0, r1 = area
+    bounds, children, nodes, queue = tree.bounds, tree.child, frontier.node, frontier.stack
     queue[0] = 0
     head, tail, n = 0, 1, 0
-    while head < tail and n + tail - head < FRONT:
-        node = queue[head & (FRONT - 1)]
+    while head < tail and n + tail - head < FRONTIER:
+        node = queue[head & (FRONTIER - 1)]
         head += 1
         if (
             bounds[node, 0] > l1
@@ -102,31 +115,28 @@ def advance(tree: Tree, l0: float, l1: float, r0: float, r1: float, front: Front
             nodes[n] = node
             n += 1
         else:
-            queue[tail & (FRONT - 1)], queue[(tail + 1) & (FRONT - 1)] = child, child + 1
+            queue[tail & (FRONTIER - 1)], queue[(tail + 1) & (FRONTIER - 1)] = child, child + 1
             tail += 2
     while head < tail:
-        nodes[n] = queue[head & (FRONT - 1)]
+        nodes[n] = queue[head & (FRONTIER - 1)]
         head, n = head + 1, n + 1
     for side in range(4):
-        for at in range(FRONT):
-            front.bounds[side, at] = bounds[nodes[at], side] if at < n else np.nan
+        for at in range(FRONTIER):
+            frontier.bounds[side, at] = bounds[nodes[at], side] if at < n else np.nan
 
 
 @jit
 def search(
     tree: Tree,
-    front: Front,
-    l0: float,
-    l1: float,
-    r0: float,
-    r1: float,
+    frontier: Frontier,
+    area: Rectangle,
     known: Rectangle,
     any_will_do: bool,
     upward: int,
 ) -> Rectangle:
-    """Widen a rectangle so that it holds all interests of [l0, l1] x [r0, r1] below a front.
+    """Widen a known rectangle so that it holds all interests of an area below a frontier.
 
-    A node that can't widen it is passed over: so a side that is infinite from the start doesn't
+    A node that can't widen it is skipped: so a side that is infinite from the start doesn't
     count. With `any_will_do` it ends at the first find. `upward` is 1 to look at large ends first.
     (It is called by its own name everywhere: a function in between, however small, has to count
     references to all ten arrays, which takes longer than most searches.)
@@ -134,12 +144,13 @@ def search(
     entries_low_l, entries_high_l = tree.low_l, tree.high_l
     entries_low_r, entries_high_r = tree.low_r, tree.high_r
     bounds, children = tree.bounds, tree.child
-    nodes, stack = front.node, front.stack
-    least_l, largest_l = front.bounds[0], front.bounds[1]
-    least_r, largest_r = front.bounds[2], front.bounds[3]
-    a, b, c, d = known
+    nodes, stack = frontier.node, frontier.stack
+    least_l, largest_l = frontier.bounds[0], frontier.bounds[1]
+    least_r, largest_r = frontier.bounds[2], frontier.bounds[3]
+    l0, l1, r0, r1 = area
+    least, largest, lowest, highest = known
     meeting = _ZERO
-    for at in range(_FRONT):  # without branches, and counting without a sign: many at once
+    for at in range(_FRONTIER):  # without branches, and counting without a sign: many at once
         meets = (
             (least_l[at] <= l1)
             & (largest_l[at] >= l0)
@@ -161,12 +172,13 @@ def search(
             inside = low_l >= l0 and high_l <= l1 and low_r >= r0 and high_r <= r1
             low_l, high_l = max(low_l, l0), min(high_l, l1)
             low_r, high_r = max(low_r, r0), min(high_r, r1)
-            if low_l >= a and high_l <= b and low_r >= c and high_r <= d:
+            if low_l >= least and high_l <= largest and low_r >= lowest and high_r <= highest:
                 continue
             if inside:
-                a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
+                least, largest = min(least, low_l), max(largest, high_l)
+                lowest, highest = min(lowest, low_r), max(highest, high_r)
                 if any_will_do:
-                    return a, b, c, d
+                    return Rectangle(least, largest, lowest, highest)
                 continue
             if children[node] >= 0:
                 stack[depth] = children[node] + 1 - upward
@@ -190,17 +202,11 @@ def search(
                 low_l, high_l = max(entries_low_l[e], l0), min(entries_high_l[e], l1)
                 low_r, high_r = max(entries_low_r[e], r0), min(entries_high_r[e], r1)
                 if low_l <= high_l and low_r <= high_r:
-                    a, b, c, d = min(a, low_l), max(b, high_l), min(c, low_r), max(d, high_r)
+                    least, largest = min(least, low_l), max(largest, high_l)
+                    lowest, highest = min(lowest, low_r), max(highest, high_r)
             if any_will_do:
-                return a, b, c, d
-    return a, b, c, d
-
-
-NONE: Rectangle = (np.inf, -np.inf, np.inf, -np.inf)
-ONLY_LEAST: Rectangle = (np.inf, np.inf, -np.inf, np.inf)
-"""To find only the least l of a region: inf if it is empty."""
-ONLY_LARGEST: Rectangle = (-np.inf, np.inf, -np.inf, -np.inf)
-"""To find only the largest r of a region: -inf if it is empty."""
+                return Rectangle(least, largest, lowest, highest)
+    return Rectangle(least, largest, lowest, highest)
 
 
 @jit
