@@ -9,11 +9,8 @@ from .errors import SpaceError as SpaceError
 from .errors import UsageError as UsageError
 from .errors import ValueRefusedError as ValueRefusedError
 from .model.attributes import Boolean as Boolean
-from .model.attributes import Category as Category
-from .model.attributes import Hierarchy as Hierarchy
 from .model.attributes import Integer as Integer
 from .model.attributes import Number as Number
-from .model.attributes import String as String
 from .model.attributes import Timestamp as Timestamp
 from .model.boxes import Boxes as Boxes
 from .model.events import EventFile as EventFile
@@ -26,5 +23,8 @@ from .model.sets import Subscription as Subscription
 from .model.space import Space as Space
 from .model.subscriptions import encode_subscriptions as encode_subscriptions
 from .model.subscriptions import read_subscriptions as read_subscriptions
+from .model.text_attributes import Category as Category
+from .model.text_attributes import Hierarchy as Hierarchy
+from .model.text_attributes import String as String
 from .results import Matches as Matches
 from .results import Rankings as Rankings

@@ -18,16 +18,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rangecast.model.attributes import (
-    Boolean,
-    Category,
-    Hierarchy,
-    Integer,
-    Number,
-    String,
-    Timestamp,
-)
+from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import Category, Hierarchy, String
 
 LEAVES = {"EU": {"de", "fr", "it"}, "US": {"ny", "ca"}, "world": {"de", "fr", "it", "ny", "ca"}}
 

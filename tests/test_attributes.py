@@ -7,18 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import SpaceError, ValueRefusedError, near
-from rangecast.model.attributes import (
-    MISSING,
-    OTHER,
-    Boolean,
-    Category,
-    Hierarchy,
-    Integer,
-    Number,
-    String,
-    Timestamp,
-)
+from rangecast.model.attributes import MISSING, Boolean, Integer, Number, Timestamp
 from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
+from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
 
 TREE = {"EU": ["de", {"FR": ["paris", "lyon"]}], "US": ["ny", "ca"]}
 
@@ -152,7 +143,7 @@ def test_a_concept_is_the_range_of_its_leaves():
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"EU": ["de", "de"]}, "stands twice"),
+        ({"EU": ["de", "de"]}, "is in the tree twice"),
         ({"EU": []}, "has no leaf"),
         ({}, "has no leaf"),
         ({"EU": [5]}, "made of tables"),

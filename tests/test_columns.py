@@ -13,17 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import ValueRefusedError
-from rangecast.model.attributes import (
-    MISSING,
-    OTHER,
-    Boolean,
-    Category,
-    Hierarchy,
-    Integer,
-    Number,
-    String,
-    Timestamp,
-)
+from rangecast.model.attributes import MISSING, Boolean, Integer, Number, Timestamp
 from rangecast.model.batch import value_at
 from rangecast.model.encode import (
     bounds,
@@ -34,6 +24,7 @@ from rangecast.model.encode import (
     explain,
     explain_bounds,
 )
+from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
 
 ATTRIBUTES = {
     "number": Number("a"),

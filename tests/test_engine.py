@@ -16,10 +16,11 @@ from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Category, Number, String
+from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import Category, String
 from tests.strategies import boxes, intervals, points
 
 D = 3

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from rangecast.errors import BadRowError, FileError, RangecastError, UsageError
 from rangecast.model import files
-from rangecast.model.attributes import Boolean, Category, Integer, Number, String, Timestamp
+from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
 from rangecast.model.badrows import BadRows
 from rangecast.model.events import EventFile, encode_events
 from rangecast.model.files import read_tables
 from rangecast.model.space import Space
 from rangecast.model.table_writer import write_table
+from rangecast.model.text_attributes import Category, String
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 ROWS = [

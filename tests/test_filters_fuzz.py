@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
-from rangecast.model.attributes import Integer, Number, String
+from rangecast.model.attributes import Integer, Number
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
 from tests import filter_language as language
 
 WORDS = """

@@ -19,15 +19,7 @@ from hypothesis import strategies as st
 from rangecast import Engine
 from rangecast.errors import BadRowError, FileError, RangecastError, SpaceError, UsageError
 from rangecast.model import files, json_lines
-from rangecast.model.attributes import (
-    Boolean,
-    Category,
-    Hierarchy,
-    Integer,
-    Number,
-    String,
-    Timestamp,
-)
+from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.events import EventFile, encode_event, encode_events
@@ -35,6 +27,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.records import Records, Rows, table_source
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.text_attributes import Category, Hierarchy, String
 
 ATTRIBUTES = {
     "number": Number("a"),

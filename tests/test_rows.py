@@ -80,5 +80,5 @@ def test_only_what_is_mentioned_is_kept():
     lo, hi = np.full((1000, 100), -np.inf), np.full((1000, 100), np.inf)
     lo[:, 7], hi[:, 7] = 1, 2
     rows = append(no_rows(), 0, Boxes.of(lo, hi), np.arange(1000))
-    assert rows.bounds.first_term[1000] == 1000
+    assert rows.bounds.arrays.first_term[1000] == 1000
     assert rows.memory < 100 * 1000

@@ -3,16 +3,9 @@ from datetime import UTC, datetime
 import pytest
 
 from rangecast.errors import SpaceError
-from rangecast.model.attributes import (
-    Boolean,
-    Category,
-    Hierarchy,
-    Integer,
-    Number,
-    String,
-    Timestamp,
-)
+from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import Category, Hierarchy, String
 
 TOML = """
 [[attribute]]

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rangecast.engine import Engine
 from rangecast.errors import RangecastError, UsageError
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Integer, Number, String
+from rangecast.model.attributes import Integer, Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
 from rangecast.spark import match, prepare
 from tests import adversarial, strategies
 from tests.conformance import as_sets

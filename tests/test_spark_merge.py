@@ -6,9 +6,10 @@ import pytest
 
 from rangecast.errors import UsageError
 from rangecast.merge import Cells, Summary
-from rangecast.model.attributes import Integer, Number, String
+from rangecast.model.attributes import Integer, Number
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.model.text_attributes import String
 from rangecast.spark import merge
 from rangecast.workloads import generate
 

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from rangecast.errors import BadRowError, FileError, UsageError
-from rangecast.model.attributes import Number, String
+from rangecast.model.attributes import Number
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
 from rangecast.spark.stream.batch import Step
 from rangecast.spark.stream.pinned import Pinned
 from rangecast.spark.stream.run import run_stream

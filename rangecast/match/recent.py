@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, U16
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.result import MatchRows, collect, single
 from rangecast.model.rowstore import Bounds, RowArrays
@@ -32,7 +33,7 @@ def _holds(bounds: Bounds, row: int, point: F64) -> bool:
 
 @jit
 def _scan(
-    bounds: Bounds,
+    table: I64,
     died: I64,
     edit: int,
     start: int,
@@ -44,6 +45,7 @@ def _scan(
     counts: I64,
 ) -> tuple[int, int, int, int, int]:
     """The `Step` of `match.result`; `cursor` is how many rows of the event are done."""
+    bounds = pointers(opened(table, Bounds))
     filled = tested = 0
     while event < len(points):
         for row in range(start + cursor, end):
@@ -63,11 +65,7 @@ def _scan(
 
 @jit_single
 def _scan_one(
-    first_box: I64,
-    first_term: I64,
-    axis: U16,
-    lo: F64,
-    hi: F64,
+    table: I64,
     died: I64,
     edit: int,
     start: int,
@@ -75,11 +73,8 @@ def _scan_one(
     point: F64,
     rows: I32,
 ) -> int:
-    """Write the rows that hold a point; return how many.
-
-    The first five are the bounds: numba takes plain arrays faster than a tuple of them.
-    """
-    bounds = Bounds(first_box, first_term, axis, lo, hi)
+    """Write the rows that hold a point; return how many."""
+    bounds = pointers(opened(table, Bounds))
     filled = 0
     for row in range(start, end):
         if died[row] > edit and _holds(bounds, row, point):
@@ -95,12 +90,12 @@ def match_recent(
 
     one   there is one event; no work is counted
     """
-    bounds, died = rows.bounds, rows.died
+    table, died = rows.bounds.table, rows.died
     if one:
         found = np.empty(end - start, np.int32)
-        return single(found[: _scan_one(*bounds, died, edit, start, end, points[0], found)])
+        return single(found[: _scan_one(table, died, edit, start, end, points[0], found)])
 
     def step(event: int, cursor: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
-        return _scan(bounds, died, edit, start, end, points, event, cursor, found, counts)
+        return _scan(table, died, edit, start, end, points, event, cursor, found, counts)
 
     return collect(step, len(points), len(points))

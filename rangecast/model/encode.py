@@ -31,7 +31,6 @@ from rangecast.model.attributes import (
     Interval,
     NanMeaning,
     Number,
-    String,
     Timestamp,
     plain,
 )
@@ -44,6 +43,7 @@ from rangecast.model.casts import (
     is_text,
     moments_of,
 )
+from rangecast.model.text_attributes import String
 
 _NAN = r"^\s*[+-]?(?i:nan)\s*$"
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import OTHER, String
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.text_attributes import OTHER, String
 
 _SPLIT = 4
 """Boxes that one box may become in another vocabulary: `!=` splits at other places."""

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I32, I64, U16, U32, AnyArray
+from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -37,6 +38,7 @@ Box = tuple[tuple[int, float, float], ...]
 """A box as a filter holds it: (axis, lo, hi) of each attribute that it mentions."""
 
 
+@edited
 class Bounds(NamedTuple):
     """The boxes of all rows, only what is mentioned: what kernels read."""
 
@@ -50,7 +52,7 @@ class Bounds(NamedTuple):
 class RowArrays(NamedTuple):
     """The arrays at one moment; only the rows that its holder counts are valid."""
 
-    bounds: Bounds
+    bounds: Bundle[Bounds]
     scores: F64
     arrival: I64
     died: I64
@@ -61,19 +63,20 @@ class RowArrays(NamedTuple):
     @property
     def memory(self) -> int:
         """Bytes of the arrays, the texts of ids not counted."""
-        arrays = (*self.bounds, *self[1:])
-        return sum(array.nbytes for array in arrays if array is not None)
+        return self.bounds.memory + sum(array.nbytes for array in self[1:] if array is not None)
 
 
 def no_rows() -> RowArrays:
     """Return the arrays of an empty set."""
     return RowArrays(
-        bounds=Bounds(
-            first_box=np.zeros(1, np.int64),
-            first_term=np.zeros(1, np.int64),
-            axis=np.zeros(0, np.uint16),
-            lo=np.zeros(0),
-            hi=np.zeros(0),
+        bounds=Bundle(
+            Bounds(
+                first_box=np.zeros(1, np.int64),
+                first_term=np.zeros(1, np.int64),
+                axis=np.zeros(0, np.uint16),
+                lo=np.zeros(0),
+                hi=np.zeros(0),
+            )
         ),
         scores=np.zeros(0),
         arrival=np.zeros(0, np.int64),
@@ -92,7 +95,8 @@ def append(rows: RowArrays, count: int, boxes: Boxes, arrival: I64) -> RowArrays
     kind = np.dtype(np.int64 if pa.types.is_integer(boxes.ids.type) else object)
     weighted = None if boxes.weights is None else boxes.dimensions
     rows = _with_room(rows, count, (boxes.rows, len(boxes.lo), len(box)), kind, weighted)
-    bounds, b = rows.bounds, int(rows.bounds.first_box[count])
+    bounds = rows.bounds.arrays
+    b = int(bounds.first_box[count])
     t = int(bounds.first_term[b])
     bounds.axis[t : t + len(box)] = axis
     bounds.lo[t : t + len(box)] = boxes.lo[box, axis]
@@ -125,7 +129,8 @@ def append_one(
     kind = np.dtype(np.int64 if isinstance(subscription, int) else object)
     more = 1, len(boxes), sum([len(box) for box in boxes])
     rows = _with_room(rows, count, more, kind, None if weights is None else len(weights))
-    bounds, last_box = rows.bounds, int(rows.bounds.first_box[count])
+    bounds = rows.bounds.arrays
+    last_box = int(bounds.first_box[count])
     term = int(bounds.first_term[last_box])
     for box in boxes:
         for axis, lo, hi in box:
@@ -167,7 +172,7 @@ def _with_room(
         rows = rows._replace(ids=rows.ids[:0].astype(kind))
     if weighted is not None and rows.weights is None:
         rows = rows._replace(weights=np.ones((len(rows.scores), weighted)))
-    bounds = rows.bounds
+    bounds = rows.bounds.arrays
     boxes = int(bounds.first_box[count])
     terms = int(bounds.first_term[boxes])
     new_rows, new_boxes, new_terms = more
@@ -179,12 +184,14 @@ def _with_room(
     ):
         return rows
     return RowArrays(
-        bounds=Bounds(
-            first_box=_grown(bounds.first_box, count + 1, new_rows),
-            first_term=_grown(bounds.first_term, boxes + 1, new_boxes),
-            axis=_grown(bounds.axis, terms, new_terms),
-            lo=_grown(bounds.lo, terms, new_terms),
-            hi=_grown(bounds.hi, terms, new_terms),
+        bounds=Bundle(
+            Bounds(
+                first_box=_grown(bounds.first_box, count + 1, new_rows),
+                first_term=_grown(bounds.first_term, boxes + 1, new_boxes),
+                axis=_grown(bounds.axis, terms, new_terms),
+                lo=_grown(bounds.lo, terms, new_terms),
+                hi=_grown(bounds.hi, terms, new_terms),
+            )
         ),
         scores=_grown(rows.scores, count, new_rows),
         arrival=_grown(rows.arrival, count, new_rows),
@@ -196,8 +203,9 @@ def _with_room(
 
 
 @jit
-def _spread(bounds: Bounds, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
+def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
     """Write the boxes of these rows, in this order, densely. Other threads may run meanwhile."""
+    bounds = opened(table, Bounds)
     place = 0
     for row in range(len(rows)):
         for box in range(bounds.first_box[rows[row]], bounds.first_box[rows[row] + 1]):
@@ -212,11 +220,11 @@ def _spread(bounds: Bounds, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
 
 def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
     """Return the subscriptions of the wanted rows as dense boxes, in this order."""
-    first = rows.bounds.first_box
+    first = rows.bounds.arrays.first_box
     count = int((first[wanted + 1] - first[wanted]).sum())
     lo, hi = np.empty((count, len(space))), np.empty((count, len(space)))
     owner = np.empty(count, np.int32)
-    _spread(rows.bounds, wanted, lo, hi, owner)
+    _spread(rows.bounds.table, wanted, lo, hi, owner)
     for array in (lo, hi, owner):
         array.flags.writeable = False
     return Boxes.of(
@@ -232,7 +240,7 @@ def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
 
 def terms_of(rows: RowArrays, row: int) -> list[Box]:
     """Return the boxes of one row as a filter holds them."""
-    bounds = rows.bounds
+    bounds = rows.bounds.arrays
     first = bounds.first_term[bounds.first_box[row] : bounds.first_box[row + 1] + 1].tolist()
     return [
         tuple(

@@ -10,7 +10,8 @@ from typing import Any
 import tomli_w
 
 from rangecast.errors import SpaceError, near, shown
-from rangecast.model.attributes import KINDS, Attribute, String
+from rangecast.model.attributes import Attribute
+from rangecast.model.text_attributes import KINDS, String
 
 RESERVED = ("id", "filter", "score", "seq")
 """Columns of files that no attribute may be taken for."""

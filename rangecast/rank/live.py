@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, U16
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import frozen
 from rangecast.model.liveview import LiveView
-from rangecast.model.rowstore import RowArrays, boxes_of
+from rangecast.model.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index, build
 from rangecast.rank.liveness import Liveness
@@ -83,11 +84,7 @@ def ranked_part(
 
 @jit_single
 def _compare(
-    first_box: I64,
-    first_term: I64,
-    axes: U16,
-    lo: F64,
-    hi: F64,
+    table: I64,
     order: I64,
     died: I64,
     edit: int,
@@ -102,11 +99,11 @@ def _compare(
 ) -> None:
     """Write the best of some rows by comparing each with each event, as places in `order`.
 
-    The first five are a set's `Bounds`: numba takes plain arrays faster than a tuple of them.
-
+    table          of the set's `Bounds`
     worth          (rows, 1) scores, or (rows, d) weights, or (rows, 0): all weigh 1
     above, below   (events, d) a range holds an event if lo <= above and below <= hi
     """
+    bounds = pointers(opened(table, Bounds))
     for event in range(len(above)):
         filled = 0
         for place in range(len(order)):
@@ -115,11 +112,12 @@ def _compare(
                 continue
             counters[TESTED] += 1
             best, found = 0.0, False
-            for box in range(first_box[row], first_box[row + 1]):
+            for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
                 total, all_hold, some_hold = 0.0, True, False
-                for term in range(first_term[box], first_term[box + 1]):
-                    axis = axes[term]
-                    if lo[term] <= above[event, axis] and below[event, axis] <= hi[term]:
+                for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
+                    axis = bounds.axis[term]
+                    starts, ends = bounds.lo[term], bounds.hi[term]
+                    if starts <= above[event, axis] and below[event, axis] <= ends:
                         some_hold = True
                         if relaxed:
                             total += worth[row, axis] if worth.shape[1] else 1.0
@@ -149,7 +147,7 @@ def _best_recent(view: LiveView[Any, RankedPart], query: Query) -> PartBest:
     else:
         worth = rows.weights
     above, below = (query.lo, query.hi) if query.span == "contain" else (query.hi, query.lo)
-    live = *rows.bounds, order, rows.died, view.edit, query.relaxed, worth
+    live = rows.bounds.table, order, rows.died, view.edit, query.relaxed, worth
     for first in range(0, len(above), _PIECE):  # between pieces other threads may run
         some = slice(first, first + _PIECE)
         out = places[some], scores[some], counts[some], counters

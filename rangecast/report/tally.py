@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.match.claims import rows_of
-from rangecast.model.attributes import Category, Hierarchy, Integer, Number, Timestamp
+from rangecast.model.attributes import Integer, Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import Events
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.ids import Places
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import Category, Hierarchy
 from rangecast.report.facts import Busy, Group, Region
 
 _CELLS = 28

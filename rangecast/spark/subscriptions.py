@@ -29,13 +29,13 @@ from pyspark.sql.types import (
 
 from rangecast.errors import BadRow, UsageError
 from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
-from rangecast.model.attributes import String
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.boxes import Boxes
 from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import Part, check_columns, encode_part
+from rangecast.model.text_attributes import String
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
 from rangecast.spark.shipped import ship

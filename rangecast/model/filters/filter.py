@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import FilterError, UsageError
-from rangecast.model.attributes import MISSING, OTHER, String
+from rangecast.model.attributes import MISSING
 from rangecast.model.filters.compile import MAX_BOXES, region_of
 from rangecast.model.filters.regions import Product, Region, absorbed, boxes, snapped, union
 from rangecast.model.filters.text import text_of
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import OTHER, String
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64, I32

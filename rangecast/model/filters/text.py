@@ -13,16 +13,7 @@ from datetime import timedelta, timezone
 from math import inf
 from typing import TYPE_CHECKING
 
-from rangecast.model.attributes import (
-    EPOCH,
-    FARTHEST_ZONE,
-    OTHER,
-    Attribute,
-    Hierarchy,
-    Interval,
-    String,
-    quoted,
-)
+from rangecast.model.attributes import EPOCH, FARTHEST_ZONE, Attribute, Interval, quoted
 from rangecast.model.filters.lexer import name_text
 from rangecast.model.filters.regions import (
     NULL,
@@ -33,6 +24,7 @@ from rangecast.model.filters.regions import (
     joined,
 )
 from rangecast.model.space import Space
+from rangecast.model.text_attributes import OTHER, Hierarchy, String
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64
