@@ -59,17 +59,18 @@ class Played(NamedTuple):
         return float(self.live.store.arrays.work[:4, column].sum())
 
 
-def live_set(index: str, dimensions: int, k: int = 1) -> Live:
+def live_set(index: str, dimensions: int, k: int = 1, *, late: bool = True) -> Live:
     """Return an empty set, its kernels compiled."""
     _compile(index, dimensions)
     plan = INDEXES[index]
-    return Live(plan.build(dimensions), dimensions, k, roots_only=plan.roots_only and k == 1)
+    roots_only = plan.roots_only and k == 1
+    return Live(plan.build(dimensions), dimensions, k, roots_only=roots_only, late=late)
 
 
-def play(trace: Trace, index: str, k: int = 1) -> Callable[[], Played]:
+def play(trace: Trace, index: str, k: int = 1, *, late: bool = True) -> Callable[[], Played]:
     """Store the boxes of a trace in a new set; return what plays the commands."""
     boxes = trace.boxes
-    live = live_set(index, boxes.dimensions, k)
+    live = live_set(index, boxes.dimensions, k, late=late)
     rows = live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
     return lambda: Played(live, live.do(rows[trace.ids], trace.comes))
 
@@ -95,10 +96,12 @@ def _compile(index: str, dimensions: int) -> None:
     graph.unsubscribe(-1)
 
 
-def paper_trace(commands: int, attributes: int, share: float = 0.15, seed: int = 0) -> Trace:
+def paper_trace(
+    commands: int, attributes: int, share: float = 0.15, seed: int = 0, segment: str = "ends"
+) -> Trace:
     """Return the commands of section V-A."""
     sizes = {"commands": commands, "attributes": attributes, "events": 1}
-    made = generate("covering", seed=seed, unsubscribe_share=share, **sizes)
+    made = generate("covering", seed=seed, unsubscribe_share=share, segment=segment, **sizes)
     table = made.tables["commands"]
     words = table["command"].to_numpy() == "subscribe"
     return Trace(made.boxes, table["id"].to_numpy(), words.astype(np.uint8))

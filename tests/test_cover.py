@@ -15,9 +15,12 @@ from rangecast import Boxes, Filter, Integer, Number, Space, UsageError
 from rangecast.cover import CoverSet
 from rangecast.cover.blocks.index import Blocks
 from rangecast.cover.choose import INDEXES
+from rangecast.cover.live import Live
 from rangecast.cover.papers.kdtree import KdTree
+from rangecast.cover.store import CALLS, LATE, REJOIN
 from rangecast.model.filters.filter import boxes_of
 from rangecast.model.sets import Subscription
+from rangecast.workloads import generate
 from tests.adversarial import cases
 from tests.cover_oracle import Neighbourhood, cover_matrix
 from tests.strategies import boxes as some_boxes
@@ -310,8 +313,6 @@ def test_alternatives_are_covered_one_by_one():
 
 
 def test_lemma_1_and_theorem_1_hold_on_the_paper_s_workload():
-    from rangecast.workloads import generate
-
     made = generate("covering", commands=4000, attributes=3, unsubscribe_share=0.3)
     commands = made.tables["commands"]
     left = commands["command"].to_pylist().count("unsubscribe")
@@ -435,3 +436,39 @@ def test_the_oracle_itself_on_a_case_by_hand():
     assert right.unsubscribe(0) == ([1], [0])
     assert right.replace(1, 0) == ([0], [])
     assert right.replace(0, 1) == ([1], [])
+
+
+@pytest.mark.parametrize("segment", ["ends", "length"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_algorithm_as_printed_sends_the_same_messages(k, segment):
+    made = generate(
+        "covering", seed=3, commands=3000, attributes=2, unsubscribe_share=0.4, segment=segment
+    )
+    table = made.tables["commands"]
+    comes = (table["command"].to_numpy() == "subscribe").astype(np.uint8)
+    played = []
+    for late in (True, False):
+        live = Live(KdTree(2), 2, k, roots_only=False, late=late)
+        rows = live.new_rows(made.boxes.lo, made.boxes.hi, made.boxes.owner, made.boxes.rows)
+        played.append((live.do(rows[table["id"].to_numpy()], comes), live.store.arrays.work))
+    (whole, work), (printed, less) = played
+    for ours, theirs in zip(whole, printed, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert less[[LATE, REJOIN]].sum() == 0 < work[LATE, CALLS]
+
+
+def test_a_region_that_lies_wholly_inside_needs_no_comparisons():
+    """Paper 000, section IV-C: all points of such a node are in the region asked for."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    lo, hi = -rng.integers(1, 1000, (n, 1)).astype(float), rng.integers(1, 1000, (n, 1))
+    live = CoverSet(space_of(1), index="kdtree", k="all")
+    live.subscribe_many(Boxes.of(lo, hi))
+    before = live.work.subscribe.comparisons
+    live.subscribe(-1, "a0 between 0 and 0")  # everything covers it
+    assert len(live.covered_by(-1)) == n
+    assert live.work.subscribe.comparisons - before < n / 5
+    before = live.work.late.comparisons
+    live.subscribe(-2, "a0 between -2000 and 2000")  # it covers everything
+    assert len(live.covered_by(-2)) == 0
+    assert live.work.late.comparisons - before < n / 5

@@ -47,9 +47,14 @@ class RowMessages(NamedTuple):
 
 
 class Live:
-    """Rows that are live, in a relation graph over a covering index."""
+    """Rows that are live, in a relation graph over a covering index.
 
-    def __init__(self, index: Index, dimensions: int, k: int, *, roots_only: bool):
+    late   whether a new root looks for roots that it covers; not so in the printed algorithm
+    """
+
+    def __init__(
+        self, index: Index, dimensions: int, k: int, *, roots_only: bool, late: bool = True
+    ):
         self.index = index
         self.store = empty(dimensions)
         self.live = np.empty(0, np.bool_)
@@ -57,6 +62,7 @@ class Live:
         """Rows and boxes ever used."""
         self._k = k
         self._roots_only = roots_only
+        self._late = late
         log = Log(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8))
         self._log = Bundle(log)
         self._single = Bundle(Commands(np.empty(1, np.int32), np.empty(1, np.uint8)))
@@ -121,7 +127,7 @@ class Live:
         at = 0
         while at < len(rows):
             at, logged, reason, lacking = kernels_for(self.index).run(
-                *self._tables, commands.table, at, self._k, self._roots_only, self._log.table
+                *self._tables, commands.table, at, *self._options, self._log.table
             )
             sent.append([column[:logged].copy() for column in self._log.arrays])
             self._mend(reason, lacking)
@@ -136,7 +142,7 @@ class Live:
         at = logged = 0
         while at == 0:
             at, logged, reason, lacking = kernels_for(self.index).run_one(
-                *self._tables, self._single.table, 0, self._k, self._roots_only, self._log.table
+                *self._tables, self._single.table, 0, *self._options, self._log.table
             )
             self._mend(reason, lacking)
         log = self._log.arrays
@@ -148,6 +154,10 @@ class Live:
         if not comes:
             self.free(command.row)
         return exposed, withdraws
+
+    @property
+    def _options(self) -> tuple[int, bool, bool]:
+        return self._k, self._roots_only, self._late
 
     @property
     def _tables(self) -> tuple[I64, I64]:

@@ -12,6 +12,8 @@ Beyond the algorithm as it is printed:
 - Property 1 holds at every step. A new subscription that nothing is above may be above roots that
   came before it: they get an edge from it. What something is above can't be above a root, so
   nobody else needs to look. So the roots are at all times the subscriptions to be kept.
+  `late` says so; without it the algorithm is the printed one: the messages are the same, but a root
+  may be covered.
 - With k = 1 an index may hold the roots alone (`roots_only`): what is covered is covered by a
   root. Those that lost their coverer are then held while they look for another one.
 
@@ -176,13 +178,15 @@ def _cut_across(store: Store, above: int, below: int) -> None:
 
 
 @jit
-def _add(index: Any, store: Store, row: int, k: int, roots_only: bool) -> tuple[int, int]:
+def _add(
+    index: Any, store: Store, row: int, k: int, roots_only: bool, late: bool
+) -> tuple[int, int]:
     """Add a row; returns how many are above it (as far as was looked), -1 if `edges` are short."""
     if k <= 0:
         return _add_to_all(index, store, row, k)
     above = search_all(index, store, Want(row, False, False, False, k), SUBSCRIBE, store.found)
     below = 0
-    if above == 0:
+    if above == 0 and late:
         all_roots = Want(row, True, True, False, store.notes[ROW_ROOM])
         below = search_all(index, store, all_roots, LATE, store.others)
     if not _has_edges(store, above + below):
@@ -282,7 +286,14 @@ def _extent(store: Store, row: int, comes: bool, roots_only: bool) -> tuple[int,
 
 @jit
 def _run(
-    index: Any, store: Store, commands: Commands, start: int, k: int, roots_only: bool, log: Log
+    index: Any,
+    store: Store,
+    commands: Commands,
+    start: int,
+    k: int,
+    roots_only: bool,
+    late: bool,
+    log: Log,
 ) -> tuple[int, int, int, int]:
     """Do the commands from `start` on, and log the messages.
 
@@ -302,7 +313,7 @@ def _run(
             return at, logged, NEEDS_ROOM, inserts
         if comes:
             _copy_work(store, 0, KINDS * COSTS)
-            above, lacking = _add(index, store, row, k, roots_only)
+            above, lacking = _add(index, store, row, k, roots_only, late)
             if above < 0:
                 _copy_work(store, KINDS * COSTS, 0)  # it will be done again
                 return at, logged, NEEDS_EDGES, lacking
@@ -350,11 +361,18 @@ def kernels_for(index: Index) -> Kernels:
 def _kernels_for(kind: Any) -> Kernels:
 
     def run(
-        index: I64, store: I64, commands: I64, start: int, k: int, roots_only: bool, log: I64
+        index: I64,
+        store: I64,
+        commands: I64,
+        start: int,
+        k: int,
+        roots_only: bool,
+        late: bool,
+        log: I64,
     ) -> tuple[int, int, int, int]:
         held, live = pointers(opened(index, kind)), pointers(opened(store, Store))
         todo, out = opened(commands, Commands), opened(log, Log)
-        return _run(held, live, todo, start, k, roots_only, out)
+        return _run(held, live, todo, start, k, roots_only, late, out)
 
     @jit
     def earliest_above(index: I64, store: I64, rows: I32, out: I32) -> None:

@@ -6,7 +6,8 @@ settings: 60,000 commands on 5 attributes with p = 5% and 40% (V-B); 10,000 .. 1
 3 .. 8 attributes with p = 15% (V-C). Its "dimensions" are those of the points, two an attribute.
 
 Where the paper is silent:
-- A random segment has two independent, uniform ends.
+- A random segment has two independent, uniform ends (`segment` is `ends`), or a uniform length and
+  then a uniform place (`length`). Counts of work with the second are nearer to tables I and II.
 - When nothing is live, the command is a subscribe.
 - Events (the paper has none) are uniform over the space.
 
@@ -16,7 +17,7 @@ Where the paper is silent:
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,17 @@ def _who(rng: np.random.Generator, commands: int, share: float) -> tuple[I64, Bo
     return ids, subscribes
 
 
+def _segments(rng: np.random.Generator, shape: tuple[int, int], segment: str) -> tuple[I64, I64]:
+    """Return the ends of random segments."""
+    if segment == "ends":
+        ends = rng.integers(0, TOP, (*shape, 2), endpoint=True)
+        ends.sort(axis=2)
+        return ends[:, :, 0], ends[:, :, 1]
+    length = rng.integers(0, TOP, shape, endpoint=True)
+    start = rng.integers(0, TOP - length, endpoint=True)
+    return start, start + length
+
+
 @workload("covering", source="paper 000, section V-A")
 def covering(
     seed: int,
@@ -61,14 +73,15 @@ def covering(
     unsubscribe_share: Annotated[
         float, takes("p: probability that a command unsubscribes.", ge=0, lt=0.5)
     ] = 0.15,
+    segment: Annotated[
+        Literal["ends", "length"], takes("What is drawn: both ends, or the length first.")
+    ] = "ends",
 ) -> Workload:
     """Boxes with random edges that come and go."""
     space = Space(Integer(name, min=0, max=TOP) for name in numbered("a", attributes))
     ids, subscribes = _who(stream(seed, "covering/commands"), commands, unsubscribe_share)
     boxes = int(subscribes.sum())
-    ends = stream(seed, "covering/boxes").integers(0, TOP, (boxes, attributes, 2), endpoint=True)
-    ends.sort(axis=2)
-    lo, hi = ends[:, :, 0], ends[:, :, 1]
+    lo, hi = _segments(stream(seed, "covering/boxes"), (boxes, attributes), segment)
     given = np.broadcast_to(subscribes[:, None], (commands, attributes))
     command_bounds = box_table(space.names, lo[ids], hi[ids], mentioned=given).drop_columns("id")
     words = pa.array(["unsubscribe", "subscribe"]).take(pa.array(subscribes.astype(np.int64)))

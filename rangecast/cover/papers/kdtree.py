@@ -9,7 +9,9 @@ is a leaf and they fit together.
 
 A search begins at the rightmost leaf, where the largest points are, and goes back up: a left
 child is looked into only if the coordinate asked for isn't above its split. Downwards (what does
-this box cover?) it is the mirror image. Cost: with d attributes about n^(1 - 1/2d) in theory; a
+this box cover?) it is the mirror image. Where the splits on the way bound every coordinate by what
+is asked for, the region of the node lies wholly inside the one asked for: all of its boxes are
+taken without a comparison. Cost: with d attributes about n^(1 - 1/2d) in theory; a
 random search in 16 dimensions visits some 3% of the points at n = 100,000.
 
 Boxes that arrive in order make a tree deep. It is then built anew from a shuffled order, once an
@@ -58,6 +60,8 @@ class KdState(NamedTuple):
     """(boxes,) the leaf that holds a box, NONE if it isn't held."""
     after: I32
     before: I32
+    bounded: I32
+    """(coordinates,) during a search: the node from which on a coordinate holds for all boxes."""
     notes: I64
 
 
@@ -181,17 +185,26 @@ def _search(
     index: KdState, store: Store, want: Want, box: int, out: I32, filled: int
 ) -> tuple[int, int, int]:
     points, width, down = store.points, store.notes[WIDTH], want.down
-    node = visited = compared = 0
+    node = visited = compared = bounded = 0
     near = 0 if down else 1  # the child that is looked into first
+    for axis in range(width):
+        index.bounded[axis] = NONE
     while True:
         while index.axis[node] != NONE:
             visited += 1
+            axis, value = index.axis[node], index.value[node]
             node = index.child[node] + near
+            asked = points[box * width + axis]
+            if index.bounded[axis] == NONE and (value <= asked if down else value >= asked):
+                index.bounded[axis] = node
+                bounded += 1
         visited += 1
         other = index.child[node]
         while other != NONE:
-            compared += 1
-            found = dominates(store, box, other) if down else dominates(store, other, box)
+            found = bounded == width
+            if not found:
+                compared += 1
+                found = dominates(store, box, other) if down else dominates(store, other, box)
             if found:
                 filled = consider(store, want, other, out, filled)
                 if is_enough(want, filled):
@@ -201,8 +214,12 @@ def _search(
             if node == 0:
                 return filled, visited, compared
             parent = index.parent[node]
+            axis = index.axis[parent]
+            if index.bounded[axis] == node:
+                index.bounded[axis] = NONE
+                bounded -= 1
             if node == index.child[parent] + near:
-                asked = points[box * width + index.axis[parent]]
+                asked = points[box * width + axis]
                 value = index.value[parent]
                 if (asked > value) if down else (asked <= value):
                     node = index.child[parent] + 1 - near
@@ -237,7 +254,8 @@ class KdTree:
         none = np.empty(0, np.int32)
         notes = np.zeros(9, np.int64)
         notes[OVER], notes[UNDER] = overflow, underflow
-        state = KdState(none, np.empty(0), none, none, none, none, none, none, none, notes)
+        bounded = np.empty(2 * dimensions, np.int32)
+        state = KdState(none, np.empty(0), none, none, none, none, none, none, none, bounded, notes)
         self.state = Bundle(state)
         self.make_room(64)
         self._clear()
