@@ -53,7 +53,7 @@ def data(tmp_path):
     [
         (MatchIndex, ["auto", *MATCH]),
         (RankIndex, ["auto", *RANK]),
-        (Algorithm, [*ALGORITHMS, "batch"]),
+        (Algorithm, [*ALGORITHMS, "batch", "batch-dense"]),
         (Format, SUFFIXES.values()),
     ],
 )

@@ -1,6 +1,7 @@
 """notify: every list right after every change, told to those concerned alone, in few messages."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -182,6 +183,30 @@ def test_a_batch_sends_what_is_needed_in_order(data, k, how):
                 assert sorted(told[len(worse) :]) == sorted(others)
                 assert all(m.y == model.objects[m.object][0] for m in mine if m.y < math.inf)
     assert not len(board.wrong(board.lists()))
+
+
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+def test_a_batch_takes_no_work_that_grows_with_the_objects(algorithm):
+    """Theorem 6: a hundred times the objects, but none of them near, and the same batches."""
+    rng = np.random.default_rng(2)
+    near = [(i, float(x), float(y)) for i, (x, y) in enumerate(rng.random((300, 2)))]
+    interests = [tuple(sorted(pair)) for pair in rng.random((200, 2)).tolist()]
+    batches = [[(int(i), float(rng.random())) for i in rng.integers(0, 300, 20)] for _ in range(4)]
+    found = []
+    for more in (0, 30_000):
+        far = [(1000 + i, 2.0 + i, 9.0) for i in range(more)]
+        board = make(3, near + far, interests, algorithm=algorithm)
+        board.update_batch(batches[0])  # once, the state before is copied
+        start, sent = board.work, []
+        tracemalloc.start()
+        for batch in batches[1:]:
+            sent += board.update_batch(batch)
+        allocated = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        work = [now - then for now, then in zip(board.work, start, strict=True)]
+        found.append((sent, work, allocated))
+    assert found[0][:2] == found[1][:2]
+    assert found[1][2] < found[0][2] + 10_000
 
 
 @settings(max_examples=80)

@@ -2,11 +2,11 @@
 
 import csv
 import json
-import math
 
 import pyarrow.parquet as pq
 import pytest
 
+from rangecast.model.numbers import MAX
 from rangecast.notify.messages import Message
 from rangecast.notify.subscriber import Entry, Interest
 from tests.notify_model import Model
@@ -50,6 +50,7 @@ def rows(text):
         ("--algorithm", "sparse", "--epsilon", 1),
         ("--algorithm", "sparse", "--sketch", 2),
         ("--algorithm", "batch", "--batch-size", 4),
+        ("--algorithm", "batch-dense", "--batch-size", 4),
     ],
 )
 def test_applying_the_file_gives_the_right_lists(cli, data, options):
@@ -60,10 +61,9 @@ def test_applying_the_file_gives_the_right_lists(cli, data, options):
     assert list(given[0]) == COLUMNS
     assert facts["messages"] == len(given)
     model = Model([(r["id"], float(r["x"]), float(r["y"])) for r in rows(OBJECTS)])
-    ends = [(float(r["x_lo"] or -math.inf), float(r["x_hi"] or math.inf)) for r in rows(INTERESTS)]
-    finite = [(max(lo, -1e308), min(hi, 1e308)) for lo, hi in ends]
+    ends = [(float(r["x_lo"] or -MAX), float(r["x_hi"] or MAX)) for r in rows(INTERESTS)]
     held = [
-        Interest(lo, hi, 2, entries=[Entry(*o) for o in model.best(lo, hi, 2)]) for lo, hi in finite
+        Interest(lo, hi, 2, entries=[Entry(*o) for o in model.best(lo, hi, 2)]) for lo, hi in ends
     ]
     arrivals = {name: o[1] for name, o in model.objects.items()} | {"e": 4}
     for row in given:
@@ -81,6 +81,44 @@ def test_applying_the_file_gives_the_right_lists(cli, data, options):
         model.change(row["id"], *(float(row[name]) if row[name] else None for name in ("y", "x")))
     for interest in held:
         assert [tuple(e) for e in interest.best] == model.best(interest.lo, interest.hi, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["dense", "sparse", "batch", "batch-dense"])
+def test_highest_first_is_lowest_first_with_the_sign_turned(cli, data, algorithm):
+    options = ("-k", 2, "--algorithm", algorithm, "--check", "--json")
+    low = cli("notify", *FILES, *options)
+    for name in FILES[:2]:
+        columns, *values = [line.split(",") for line in (data / name).read_text().splitlines()]
+        y = columns.index("y")
+        for row in values:
+            row[y] = row[y] and str(-float(row[y]))
+        text = "\n".join(",".join(row) for row in [columns, *values])
+        (data / name).write_text(text + "\n")
+    high = cli("notify", *FILES, *options, "--descending")
+    facts = [json.loads(done.stderr) for done in (low, high)]
+    assert [one["wrong_lists"] for one in facts] == [0, 0]
+    assert facts[0]["calls"] == facts[1]["calls"]
+    turned = [one | {"y": str(-float(one["y"]) + 0.0)} for one in rows(high.stdout)]
+    given = [one | {"y": str(float(one["y"]))} for one in rows(low.stdout)]
+    assert turned == given
+
+
+def test_batches_over_dense_and_sparse_reach_the_same(cli, data):
+    heard = []
+    for algorithm in ("batch", "batch-dense"):
+        given = rows(cli("notify", *FILES, "-k", 2, "--algorithm", algorithm).stdout)
+        heard.append(
+            {
+                (row["object"], row["y"], one["id"])
+                for row in given
+                for one in rows(INTERESTS)
+                if float(row["left_outer"]) < float(one["x_lo"] or -MAX) <= float(row["left_inner"])
+                and float(row["right_inner"])
+                <= float(one["x_hi"] or MAX)
+                < float(row["right_outer"])
+            }
+        )
+    assert heard[0] == heard[1] != set()
 
 
 def test_numbers_are_rows_of_updates_and_infinities_are_written(cli, data):

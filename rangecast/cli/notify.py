@@ -48,7 +48,8 @@ def notify(
         typer.Option(
             "--algorithm",
             help="dense: from the objects alone; sparse: fewer messages, knowing the interests; "
-            "batch: like sparse, and only what the end of each batch needs.",
+            "batch and batch-dense: like sparse and dense, and only what the end of each batch "
+            "needs.",
         ),
     ] = Algorithm.SPARSE,
     epsilon: Annotated[
@@ -58,7 +59,9 @@ def notify(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            "--batch-size", min=1, help="Updates per batch (default 1000), for --algorithm batch."
+            "--batch-size",
+            min=1,
+            help="Updates per batch (default 1000), for --algorithm batch and batch-dense.",
         ),
     ] = None,
     sketch: Annotated[
@@ -83,8 +86,9 @@ def notify(
     """Write the messages that keep top-k lists up to date: seq, position, object, x, y and tile.
 
     An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r <
-    right_outer. Messages are applied in the order of seq, the row of the update (or the number of
-    the batch), and position.
+    right_outer; an end without a bound counts as 1.7976931348623157e308 or its negative. Messages
+    are applied in the order of seq, the row of the update (or the number of the batch), and
+    position.
 
     \b
     Examples:
@@ -97,12 +101,13 @@ def notify(
     from rangecast.notify import tables
     from rangecast.notify.board import Board
 
-    if batch_size is not None and algorithm != Algorithm.BATCH:
+    in_batches = algorithm in (Algorithm.BATCH, Algorithm.BATCH_DENSE)
+    if batch_size is not None and not in_batches:
         raise UsageError(
-            f"--batch-size is for --algorithm batch, and the algorithm is {algorithm}\n"
+            f"--batch-size is for batch and batch-dense, and the algorithm is {algorithm}\n"
             "  to do: pass --algorithm batch, or leave out --batch-size"
         )
-    size = (batch_size or _BATCH) if algorithm == Algorithm.BATCH else None
+    size = (batch_size or _BATCH) if in_batches else None
     with Run.started(
         output,
         reads=[objects, updates, interests],
@@ -118,12 +123,12 @@ def notify(
         things = tables.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
         with run.task("reading interests") as advance:
             wanted = tables.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
-        paints = "dense" if algorithm == Algorithm.DENSE else "sparse"
+        is_dense = algorithm in (Algorithm.DENSE, Algorithm.BATCH_DENSE)
         board = Board(
             max([k, *wanted.wanted.values()]),
             objects=things,
             interests=wanted,
-            algorithm=paints,
+            algorithm="dense" if is_dense else "sparse",
             epsilon=epsilon,
             sketch=sketch,
             descending=descending,

@@ -42,11 +42,12 @@ class RankIndex(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """Those of `notify.board.ALGORITHMS`, and `batch`."""
+    """Those of `notify.board.ALGORITHMS`, and batches over either."""
 
     DENSE = "dense"
     SPARSE = "sparse"
     BATCH = "batch"
+    BATCH_DENSE = "batch-dense"
 
 
 class Format(StrEnum):

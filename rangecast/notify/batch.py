@@ -17,7 +17,8 @@ first the better ones are applied, then the worse ones one by one, and what a sw
 
 Two lines of objects are kept, one that lags a batch behind, so that both states can be asked.
 
-Cost: one sweep for each object that got worse, at most six first_k for each object sent.
+Cost: one sweep for each object that got worse, at most six first_k for each object sent, and
+nothing that grows with the number of objects (Theorem 6) but the logarithms of the line.
 Section IV-A of paper 001, corrected by our reading notes.
 """
 
@@ -67,13 +68,15 @@ def sweep_all(
     scratch_arrays: Any,
     frontier_arrays: Any,
     sweep: F64,
-    marks: I8,
-    found: I32,
+    batch: int,
+    marks: I64,
+    exposed: I32,
     work: I64,
 ) -> int:
     """Make objects worse one by one and write whom they fall behind, once each; return how many.
 
-    `marks` is by slot: what is marked is not written, and what is written is marked.
+    `marks` is by slot. What is marked with the number of this batch is not written, and what is
+    written is marked.
     """
     line, tree = Line(*arrays), Tree(*tree_arrays)
     scratch, frontier = Scratch(*scratch_arrays), Frontier(*frontier_arrays)
@@ -97,9 +100,9 @@ def sweep_all(
             p = next_best(line, lo, hi, level_y, arrival, ys[i], limit) if some else -1
             if p < 0:
                 break
-            if not marks[line.slot[p]]:
-                marks[line.slot[p]] = 1
-                found[n] = line.slot[p]
+            if marks[line.slot[p]] != batch:
+                marks[line.slot[p]] = batch
+                exposed[n] = line.slot[p]
                 n += 1
             pass_by(scratch, k, x, line.x[p])
             level_y, arrival = line.y[p], line.arrival[p]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -158,9 +158,15 @@ class Board(InterestSet):
         """The objects, by id."""
         return BoardObjects(self._objects, self.line, descending=self.descending)
 
-    def table(self) -> pa.Table:
-        """Return all objects, as a board takes them: id, x, y and arrival."""
-        slots, xs, ys, arrivals = self.line.columns()
+    def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
+        """Return all objects, as a board takes them: id, x, y and arrival.
+
+        With ids, only those of them that there are.
+        """
+        some = None
+        if ids is not None:
+            some = np.array([self._objects.row(one) for one in ids if one in self._objects], int)
+        slots, xs, ys, arrivals = self.line.columns(some)
         names = pa.array(self._names[slots].tolist())
         return pa.table({"id": names, "x": xs, "y": self._signed(ys), "arrival": arrivals})
 

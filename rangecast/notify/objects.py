@@ -104,9 +104,9 @@ class Objects:
         p = self.line.place[slot]
         return float(self.line.x[p]), float(self.line.y[p]), int(self.line.arrival[p])
 
-    def columns(self) -> tuple[I32, F64, F64, I64]:
-        """Return slot, x, y and arrival of all objects, in order of x."""
-        at = self._places()
+    def columns(self, slots: I64 | None = None) -> tuple[I32, F64, F64, I64]:
+        """Return slot, x, y and arrival of all objects, in order of x, or of those in slots."""
+        at = self._places() if slots is None else self.line.place[slots]
         line = self.line
         return line.slot[at], line.x[at], line.y[at], line.arrival[at]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32
+from rangecast.kernels.arrays import F64, I32, grown
 from rangecast.model.arguments import finite
 from rangecast.notify.batch import BETTER, SAME, WORSE, change_all, paint_batch, sweep_all
 from rangecast.notify.dense import EVENT, paint_dense
@@ -49,6 +49,9 @@ class Painter:
         self._cursor, self._sweep = np.zeros(4, np.int64), np.zeros(5)
         self._work = np.zeros(4, np.int64)
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
+        self._batch = 0
+        """The number of the batch; what has it in `_marks`, by slot, is known to change."""
+        self._marks, self._exposed = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
     @property
     def work(self) -> Work:
@@ -92,9 +95,10 @@ class Painter:
         worse, better = np.flatnonzero(ys > olds), np.flatnonzero(ys < olds)
         worse = worse[np.lexsort((arrivals[worse], ys[worse]))[::-1]]
         change_all(objects.arrays, slots[better], ys[better])
-        marks = np.zeros(len(objects.line.place), np.int8)
-        marks[slots[worse]] = marks[slots[better]] = 1
-        found = np.zeros(len(marks), np.int32)
+        self._batch += 1  # nothing is cleared: a batch takes as long as it is large, whatever n is
+        self._marks = grown(self._marks, len(objects.line.place))
+        self._exposed = grown(self._exposed, len(objects.line.place))
+        self._marks[slots[worse]] = self._marks[slots[better]] = self._batch
         exposed = sweep_all(
             objects.arrays,
             interests.arrays,
@@ -105,11 +109,12 @@ class Painter:
             self._scratch,
             self._frontier,
             self._sweep,
-            marks,
-            found,
+            self._batch,
+            self._marks,
+            self._exposed,
             self._work,
         )
-        order = np.concatenate([slots[worse], found[:exposed], slots[better]])
+        order = np.concatenate([slots[worse], self._exposed[:exposed], slots[better]])
         sizes = [len(worse), exposed, len(better)]
         kinds = np.repeat(np.array([WORSE, SAME, BETTER], np.int8), sizes)
 

@@ -17,7 +17,7 @@ batch; a file that isn't named there is what an attempt that crashed has left.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.durable import sync_folder, write_bytes, write_whole
+from rangecast.model.members import Id
 from rangecast.notify.interests import Interests
 from rangecast.notify.objects import Objects
 from rangecast.notify.subscriber import Lists
@@ -140,9 +141,15 @@ def read_objects(folder: Path, parts: Sequence[Part]) -> pa.Table:
 
 
 def write_objects(
-    folder: Path, parts: Sequence[Part], objects: pa.Table, changed: pa.ChunkedArray
+    folder: Path,
+    parts: Sequence[Part],
+    objects_of: Callable[[list[Id] | None], pa.Table],
+    changed: pa.ChunkedArray,
 ) -> list[Part]:
-    """Write the objects with these ids, `objects` being all there are; return all parts."""
+    """Write the objects with the ids that changed; return all parts.
+
+    `objects_of` returns those of some ids that there are, or all there are.
+    """
     if parts and not len(changed):
         return list(parts)
     kept = len(parts)
@@ -152,9 +159,9 @@ def write_objects(
         taken = read_table(folder, OBJECTS, parts[kept].file)["id"]
         both = [pa.table({"id": changed}), pa.table({"id": taken})]
         changed = pa.concat_tables(both, promote_options="permissive")["id"].unique()
+    objects = objects_of(changed.to_pylist() if kept else None)
     if kept:
         gone = changed.filter(pc.invert(_among(changed, objects["id"])))
-        objects = objects.filter(_among(objects["id"], changed))
         objects = pa.concat_tables([objects, pa.table({"id": gone})], promote_options="permissive")
     part = Part(write_table(folder, OBJECTS, objects), objects.num_rows)
     return [*parts[:kept], part]

@@ -126,7 +126,7 @@ class KeptLists:
         sync_tree(self.folder / INTERESTS)
         looker = _looker(board.line)
         state = self._changed(empty, range(len(empty.buckets)), looker)
-        self._commit(state, board.table(), table["id"])
+        self._commit(state, board, table["id"])
 
     def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery:
         """Start to apply a stream of updates; `trigger` is Spark's, such as availableNow=True."""
@@ -151,7 +151,7 @@ class KeptLists:
         ]
         teller = _teller(messages.arrival, self._signed(messages.y), messages.tile)
         state = self._changed(state._replace(batch=batch), reached, teller)
-        self._commit(state, board.table(), rows["id"])
+        self._commit(state, board, rows["id"])
         self._board = board
 
     @property
@@ -213,9 +213,9 @@ class KeptLists:
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
 
-    def _commit(self, state: State, objects: pa.Table, changed: pa.ChunkedArray) -> None:
+    def _commit(self, state: State, board: Board, changed: pa.ChunkedArray) -> None:
         """Write the objects that changed, and make this state the one that holds."""
-        parts = write_objects(self.folder, state.objects, objects, changed)
+        parts = write_objects(self.folder, state.objects, board.table, changed)
         written = parts[-1].rows if parts != state.objects else 0
         state = state._replace(objects=parts, work=state.work._replace(objects=written))
         before = committed_state(self.folder)
