@@ -22,7 +22,7 @@ from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.kernels.hilbert_measure import weight_of_ranges
 from rangecast.merge import Cells, Ranges, Summary
 from rangecast.merge.measure import share_of, weights_of
-from rangecast.merge.ranges import within_budget
+from rangecast.merge.ranges import difference, within_budget
 from rangecast.merge.trade import Setting, outcome, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
@@ -175,3 +175,18 @@ def test_no_ranges_hold_nothing():
     space = Space([Number("x", min=0, max=1)])
     nothing = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     assert share_of(space, Cells.uniform(space, 4), nothing) == 0.0
+
+
+@given(st.data())
+def test_ranges_cover_others_if_they_hold_all_of_their_places(data):
+    def ranges_of(places):
+        """The maximal ranges of a set of places."""
+        breaks = [place for place in places if place - 1 not in places]
+        ends = [place for place in places if place + 1 not in places]
+        return Ranges(np.array(sorted(breaks), np.uint64), np.array(sorted(ends), np.uint64))
+
+    one, other = (data.draw(st.sets(st.integers(0, 40), max_size=25)) for _ in range(2))
+    left = difference(ranges_of(other), ranges_of(one))
+    found = [range(int(a), int(b) + 1) for a, b in zip(*left, strict=True)]
+    assert [place for some in found for place in some] == sorted(other - one)
+    assert ranges_of(one).covers(ranges_of(other)) == (other <= one)

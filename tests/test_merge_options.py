@@ -294,6 +294,11 @@ def test_a_link_that_comes_late_hears_all_and_one_that_goes_is_forgotten():
     assert pairs(links.connect("c").add) == [(0, 20)]
     assert links.holds({"x": 7}) == ["a", "b"]
     assert links.holds({"x": 7}, came_over="a") == ["b"]
+    assert {link: held.tolist() for link, held in links.holds_many({"x": [7, 15]}).items()} == {
+        "a": [True, False],
+        "b": [True, True],
+        "c": [False, False],
+    }
     forwards = links.replace("a", 2, "x between 15 and 30")
     assert {link: pairs(one.add) for link, one in forwards.items()} == {
         "b": [(15, 30)],

@@ -22,12 +22,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from rangecast.kernels.arrays import Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.forward import RangeForward
 from rangecast.merge.ranges import Ranges, difference, joined
 from rangecast.merge.summary import Summary
 from rangecast.model.boxes import id_array
 from rangecast.model.events import encode_event
+from rangecast.model.inputs import as_points
 from rangecast.model.members import Id
 from rangecast.model.sets import SubscriptionSet
 from rangecast.model.snapshot import (
@@ -116,12 +118,17 @@ class Links(SubscriptionSet):
 
     def holds(self, event: Mapping[str, Any], came_over: Link | None = None) -> list[Link]:
         """Return the links that an event must go out over, other than the one that it came over."""
-        point = encode_event(event, self.space)[None]
+        place = self.cells.places(encode_event(event, self.space)[None])
         return [
             link
             for link, summary in self._summaries.items()
-            if link != came_over and summary.holds_many(point)[0]
+            if link != came_over and summary.hold(place)[0]
         ]
+
+    def holds_many(self, events: Any) -> dict[Link, Bool]:
+        """Return for each link whether each event must go out over it; see `Summary.holds_many`."""
+        places = self.cells.places(as_points(events, self.space))
+        return {link: summary.hold(places) for link, summary in self._summaries.items()}
 
     @property
     def memory(self) -> int:

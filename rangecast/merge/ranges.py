@@ -48,6 +48,13 @@ class Ranges(NamedTuple):
         at = np.searchsorted(self.starts, places, side="right") - 1
         return np.asarray((at >= 0) & (places <= self.ends[np.maximum(at, 0)]))
 
+    def covers(self, other: Ranges) -> bool:
+        """Whether every range of another set lies in one of these (paper 004, section 3.5).
+
+        If not all of them do, `difference` is what is left of it: the rest is covered in part.
+        """
+        return not len(difference(other, self))
+
 
 class RangeSets(NamedTuple):
     """The ranges of many subscriptions: those of s are from offsets[s] to offsets[s + 1]."""

@@ -27,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, AnyArray, Bool
+from rangecast.kernels.arrays import F64, U64, AnyArray, Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.client import Converted, digest_of
 from rangecast.merge.forward import NOTHING, RangeForward, RangeForwards
@@ -224,7 +224,11 @@ class Summary(SubscriptionSet):
 
     def holds_many(self, events: Any) -> Bool:
         """Return whether each event may match a subscription; events as `as_points` takes them."""
-        return self._levels.hold(self.cells.places(as_points(events, self.space)))
+        return self.hold(self.cells.places(as_points(events, self.space)))
+
+    def hold(self, places: U64) -> Bool:
+        """Return whether each place of the curve is held."""
+        return self._levels.hold(places)
 
     def missing(self, ranges: Ranges) -> Ranges:
         """Return the parts of these ranges that the summary doesn't hold."""
