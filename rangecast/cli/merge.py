@@ -24,7 +24,10 @@ from rangecast.cli.options import (
 from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rangecast.cli.run import Run
+    from rangecast.kernels.arrays import F64, Bool
     from rangecast.merge.trade import Outcome, Recommendation, Sample
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
@@ -47,6 +50,13 @@ def merge(
     ranges: Annotated[
         Path | None,
         typer.Option("--ranges", help="Write the ranges of the recommended setting: start, end."),
+    ] = None,
+    bounding: Annotated[
+        Path | None,
+        typer.Option(
+            "--bounding-boxes",
+            help="Write --max-ranges boxes that hold all subscriptions: id, filter.",
+        ),
     ] = None,
     save: Annotated[
         Path | None,
@@ -87,6 +97,9 @@ def merge(
     them, and --redundant the subscriptions that add nothing to those before them: the ranges are
     the same without them.
 
+    --bounding-boxes writes another kind of summary: plain boxes, as filters that any other program
+    can use. They let more through than ranges do, unless subscriptions lie in a few clusters.
+
     \b
     Examples:
       rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 -o settings.csv
@@ -98,7 +111,7 @@ def merge(
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
-    from rangecast.merge import trade
+    from rangecast.merge import bounding_boxes, trade
     from rangecast.model.snapshot import check_free
     from rangecast.report.merge import draw, table_of
 
@@ -108,7 +121,7 @@ def merge(
     with Run.started(
         output,
         reads=[subscriptions, space, events],
-        tables=[ranges, redundant],
+        tables=[ranges, bounding, redundant],
         pictures=[plot],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
@@ -143,6 +156,11 @@ def merge(
         if save is not None:
             found.summary.save(save)
         details = [_sentence(best, boxes.rows)]
+        hulls = None
+        if bounding is not None:
+            hulls = bounding_boxes(boxes, where, max_ranges)
+            run.write(_filters(hulls, where), bounding)
+            details.append(_held_back(hulls, sample))
         needless = None
         if redundant is not None:
             adds_nothing = pa.array(trade.redundant(where, boxes, cells, limit))
@@ -158,6 +176,8 @@ def merge(
             "events": best.events,
             "settings": len(found.outcomes),
             "ranges_file": ranges,
+            "bounding_boxes_file": bounding,
+            "bounding_boxes": None if hulls is None else hulls.rows,
             "saved": save,
             "redundant_file": redundant,
             "redundant": None if needless is None else len(needless),
@@ -175,17 +195,48 @@ def _sample(run: Run, path: Path, space: Space, boxes: Boxes) -> Sample:
     """Return some of the events, and which of them a subscription matches."""
     import numpy as np
 
-    from rangecast.match.choose import build
     from rangecast.merge.trade import Sample
 
     batches = run.batches("reading events", run.events(path, space))
     points = np.concatenate([np.zeros((0, len(space))), *(batch.points for batch in batches)])
     points = points[:: max(1, -(-len(points) // _MOST_EVENTS))]
+    return Sample(points, _matched(boxes, points))
+
+
+def _matched(boxes: Boxes, points: F64) -> Bool:
+    """Return which events some box holds."""
+    import numpy as np
+
+    from rangecast.match.choose import build
+
     matched = np.zeros(len(points), np.bool_)
     for first, piece in build(boxes).stream(points):
         counts = np.diff(piece.offsets)
         matched[first : first + len(counts)] |= counts > 0
-    return Sample(points, matched)
+    return matched
+
+
+def _filters(boxes: Boxes, space: Space) -> pa.Table:
+    """Return boxes as a table of subscriptions."""
+    import pyarrow as pa
+
+    from rangecast.model.filters.text import text_of_bounds
+
+    texts = [
+        text_of_bounds(space, boxes.lo[[row]], boxes.hi[[row]]) for row in range(len(boxes.lo))
+    ]
+    return pa.table({"id": boxes.ids, "filter": texts})
+
+
+def _held_back(hulls: Boxes, sample: Sample | None) -> str:
+    """Say how many bounding boxes there are, and what they let through."""
+    from rangecast.cli.output import counted
+
+    text = counted(hulls.rows, "bounding box", "bounding boxes")
+    if sample is None or not len(sample.points):
+        return f"{text} hold all of them" if hulls.rows != 1 else f"{text} holds all of them"
+    passed = _matched(hulls, sample.points).mean()
+    return f"{passed:.1%} of the sample events pass {text}"
 
 
 def _sentence(best: Outcome, rows: int) -> str:

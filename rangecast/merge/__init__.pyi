@@ -5,6 +5,7 @@ from .client import convert as convert
 from .exact import ExactSummary as ExactSummary
 from .forward import RangeForward as RangeForward
 from .forward import RangeForwards as RangeForwards
+from .hulls import bounding_boxes as bounding_boxes
 from .links import Links as Links
 from .ranges import Ranges as Ranges
 from .split import SplitSummary as SplitSummary
