@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -42,6 +43,7 @@ type = "parquet"
 path = "out"
 """
 STREAM = GOOD.replace('"batch"', '"stream"') + '[stream]\ncheckpoint = "checkpoint"\n'
+RATE = re.sub(r"(?s)type = .files.*?events.csv.", 'type = "rate"', GOOD)
 
 
 def step(more):
@@ -75,16 +77,16 @@ columns.price = "cents / 100"
 options.mode = "FAILFAST"
 """
     shared = {
-        "integer_ids": True,
+        "ids": "integer",
         "schema": "id long, cents long",
         "columns": {"price": "cents / 100"},
         "options": {"mode": "FAILFAST"},
     }
     files = 'type = "files"\nformat = "csv"\npath = "events.csv"\n'
     topic = 'type = "kafka"\nservers = "a:1"\ntopic = "t"\n'
-    found = load(folder, GOOD.replace(files, files + how)).source
+    found = load(folder, GOOD.replace(files, files + how)).settings.source
     assert found == Files(str(folder / "events.csv"), "csv", **shared)
-    found = load(folder, GOOD.replace(files, topic + how)).source
+    found = load(folder, GOOD.replace(files, topic + how)).settings.source
     assert found == Topic("a:1", "t", **shared)
 
 
@@ -96,12 +98,24 @@ MISTAKES = [
     (GOOD.replace('format = "csv"', 'format = "xml"'), "source.format: there is no 'xml'"),
     (GOOD.replace('format = "csv"\n', ""), "source.format: is missing"),
     (GOOD.replace('path = "events.csv"', "path = 3"), "source.path: can't be used"),
-    (GOOD.replace('type = "files"', 'type = "rate"'), "source.type: the rate source has no end"),
+    (RATE, "source.type: the rate source has no end"),
     (GOOD.replace("[source]", '[source]\nids = "x"'), "source.ids: there is no 'x'"),
     (GOOD.replace('type = "match"', 'type = "rank"'), r"step\[0\].type: there is no 'rank'"),
     (
         step("keep = [1]"),
-        r"step\[0\].keep: can't be used",
+        r"step\[0\].keep\[0\]: can't be used\n  given: 1\n  expected: the name of a column",
+    ),
+    (step("keep = 1"), r"step\[0\].keep: can't be used\n  given: 1\n  expected: a list of columns"),
+    (step('outptu = "pairs"'), r"step\[0\].outptu: means nothing here: did you mean 'output'"),
+    (
+        GOOD.replace("[subscriptions]", "[subscriptions]\nkeep_versions = 0"),
+        r"subscriptions.keep_versions: can't be used\n  given: 0\n  expected: how many versions",
+    ),
+    (GOOD.replace("[source]", "[sauce]"), "sauce: means nothing here: did you mean.*'source'"),
+    (GOOD.replace('type = "match"', ""), r"step\[0\].type: is missing\n  expected: one of 'match'"),
+    (
+        GOOD.replace("[[sink]]", "[[unsunk]]").replace("[source]", "sink = [3]\n[source]"),
+        r"sink\[0\]: can't be used\n  given: 3\n  expected: a table",
     ),
     (
         step('index = "b"'),
@@ -111,7 +125,10 @@ MISTAKES = [
         step('nan = "zero"'),
         r"step\[0\].nan: there is no 'zero'",
     ),
-    (GOOD + '[[step]]\ntype = "match"\n', "step: there are 2"),
+    (
+        GOOD + '[[step]]\ntype = "match"\n',
+        r"step: can't be used\n  given: 2 tables\n  expected: one table \[\[step\]\]",
+    ),
     (GOOD.replace("[[sink]]", "[sink]"), "sink: can't be used"),
     (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: means nothing here"),
     (GOOD + '[[sink]]\ntype = "console"\nrows = 0\n', r"sink\[1\].rows: can't be used"),
@@ -122,9 +139,16 @@ MISTAKES = [
     (GOOD + "[quarantine]\n", "quarantine.path: is missing"),
     (GOOD + '[stream]\ncheckpoint = "c"\n', "stream: means nothing in a batch job"),
     (GOOD.replace('"batch"', '"stream"'), "stream: is missing"),
-    (STREAM + 'trigger = "now"\n', "stream.trigger: can't be 'now'"),
+    (
+        STREAM + 'trigger = "now"\n',
+        r"stream.trigger: can't be used\n  given: 'now'\n  expected: 'avail",
+    ),
     (STREAM + "[spark]\nconf = 3\n", "spark.conf: can't be used"),
-    (STREAM + "[spark.conf]\na = [1]\n", "spark.conf.a: can't be used"),
+    (
+        STREAM + "[spark.conf]\na = [1]\n",
+        r"spark.conf.a: can't be used\n  given: \[1\]\n  expected: a text, a number, true or",
+    ),
+    (STREAM + "[spark.conf]\na = true\nb = 2026-01-01\n", "spark.conf.b: can't be used"),
     (
         STREAM.replace('"checkpoint"', '"hdfs://host/c"'),
         "subscriptions.versions: is missing",

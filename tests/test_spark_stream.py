@@ -341,7 +341,7 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
     lines = ["id,cents,odd name", "7,500,ann", "seven,500,x", "8,dear,bob"]
     (tmp_path / "events" / "0.csv").write_text("\n".join(lines))
     columns = {"price": "try_cast(cents as int) / 100", "name": "`odd name`"}
-    events = stream(spark, tmp_path, columns=columns, integer_ids=True)
+    events = stream(spark, tmp_path, columns=columns, ids="integer")
     quarantine = Folder(tmp_path / "bad")
     go(spark, tmp_path, events=events, quarantine=quarantine, step=Step(keep=["odd name"]))
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()

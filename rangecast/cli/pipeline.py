@@ -34,7 +34,7 @@ def run(
     from rangecast.spark import Pipeline
 
     pipeline = Pipeline.load(file)
-    settings, is_stream = pipeline.spark, pipeline.stream is not None
+    settings, is_stream = pipeline.settings.spark, pipeline.settings.stream is not None
     output = "-" if any(sink.name == "console" for sink in pipeline.sinks) else None
     with (
         Run.started(output, as_json=as_json, quiet=quiet) as run,

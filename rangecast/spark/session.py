@@ -64,7 +64,10 @@ def start(
     there = running()
     if there is not None:
         return there
-    given = {key: str(value) for key, value in (conf or {}).items()}
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (conf or {}).items()
+    }
     # spark-submit and its kin start the JVM themselves and choose the master.
     started = "PYSPARK_GATEWAY_PORT" in os.environ
     master = master or given.pop("spark.master", None) or (None if started else LOCAL)

@@ -1,147 +1,171 @@
-"""Tables of a TOML file, read key by key; each error names the file, the key and what it takes."""
+"""The keys of a pipeline's TOML file: their names, types, defaults and meaning."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from rangecast.errors import FileError, near
+from msgspec import Meta, field
+
+from rangecast.match.choose import INDEXES
+from rangecast.model.attributes import NanMeaning
+from rangecast.spark.steps.match import OUTPUTS
+from rangecast.spark.steps.question import PLANS
+from rangecast.spark.stream.batch import Step
+from rangecast.spark.stream.run import AVAILABLE_NOW
+from rangecast.spark.stream.sinks import Console, Folder, Sink, Topic
+from rangecast.spark.stream.sources import Files, Options, Rate
+from rangecast.spark.stream.sources import Topic as TopicSource
+from rangecast.spark.stream.toml_file import Location, Table, takes
+
+if TYPE_CHECKING:
+    Index = str
+    Output = str
+    Plan = str
+else:
+    Index, Output, Plan = Literal["auto", *INDEXES], Literal[*OUTPUTS], Literal[*PLANS]
 
 
-class Settings:
-    """One table. Ask for its keys, then call `done`, which refuses those nobody asked for."""
+Count = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, takes("the name of a column")]
 
-    def __init__(self, file: Path, place: str, values: Mapping[str, Any]):
-        self.file = file
-        self._place = place
-        self._values = dict(values)
-        self._asked: list[str] = []
 
-    @classmethod
-    def load(cls, path: str | Path) -> Settings:
-        """Read a TOML file."""
-        file = Path(path)
-        try:
-            return cls(file, "", tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"{file}: can't be read: {error}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise FileError(f"{file}: is not a TOML file: {error}") from None
+class Subscriptions(Table):
+    """Where the set comes from, and its changes."""
 
-    def error(self, key: str, problem: str) -> FileError:
-        """Return the error about a key."""
-        return FileError(f"{self.file}: {self._place}{key}: {problem}")
+    file: Annotated[Path | None, takes("a file of subscriptions")] = None
+    versions: Annotated[Path | None, takes("a folder of versions")] = None
+    edits: Annotated[Path | None, takes("a folder of files of edits")] = None
+    keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
 
-    def has(self, key: str) -> bool:
-        """Whether a key is given."""
-        return key in self._values
 
-    def text(self, key: str, what: str, default: str | None = None) -> str:
-        """Return a text; without a default it must be given."""
-        value = self._value(key, what, default, (str,))
-        assert isinstance(value, str)
-        return value
+class MatchStep(Table):
+    """How events are matched."""
 
-    def optional_text(self, key: str, what: str) -> str | None:
-        """Return a text, `None` if it isn't given."""
-        self._asked.append(key)
-        return self.text(key, what) if self.has(key) else None
+    type: Literal["match"]
+    output: Output = "pairs"
+    keep: Annotated[tuple[Name, ...], takes("a list of columns")] = ()
+    nan: NanMeaning = NanMeaning.REFUSE
+    index: Index = "auto"
+    plan: Plan = "auto"
 
-    def choice(self, key: str, known: Sequence[str], default: str | None = None) -> str:
-        """Return one of the known texts."""
-        what = "one of " + ", ".join(map(repr, known))
-        value = self.text(key, what, default)
-        if value not in known:
-            raise self.error(
-                key, f"there is no {value!r}: {near(value, known)}\n  expected: {what}"
-            )
-        return value
+    @property
+    def step(self) -> Step:
+        return Step(output=self.output, keep=self.keep, nan=self.nan)
 
-    def count(self, key: str, what: str, default: int | None = None) -> int:
-        """Return a whole number of at least one."""
-        value = self._value(key, what, default, (int,))
-        if value < 1:
-            raise self._unfit(key, what, value)
-        assert isinstance(value, int)
-        return value
 
-    def optional_count(self, key: str, what: str) -> int | None:
-        """Return a whole number of at least one, `None` if it isn't given."""
-        self._asked.append(key)
-        return self.count(key, what) if self.has(key) else None
+class ParquetSink(Table, tag_field="type", tag="parquet"):
+    """A folder of Parquet files."""
 
-    def flag(self, key: str, default: bool) -> bool:
-        """Return true or false."""
-        return bool(self._value(key, "true or false", default, (bool,)))
+    path: Annotated[Path, takes("a folder")]
 
-    def texts(self, key: str, what: str) -> tuple[str, ...]:
-        """Return a list of texts, empty if it isn't given."""
-        value = self._value(key, what, [], (list,))
-        if not all(isinstance(one, str) for one in value):
-            raise self._unfit(key, what, value)
-        return tuple(value)
+    @property
+    def sink(self) -> Sink:
+        return Folder(self.path, "parquet")
 
-    def scalars(self, key: str, what: str) -> dict[str, str]:
-        """Return a table of plain values, as texts; empty if it isn't given."""
-        given = self._value(key, what, {}, (dict,))
-        for name, value in given.items():
-            if isinstance(value, dict | list):
-                raise self._unfit(f"{key}.{name}", "a text, a number, true or false", value)
-        plain = {True: "true", False: "false"}
-        return {k: plain[v] if isinstance(v, bool) else str(v) for k, v in given.items()}
 
-    def table(self, key: str, what: str) -> Settings:
-        """Return a table; it must be given."""
-        value = self._value(key, what, None, (dict,))
-        return Settings(self.file, f"{self._place}{key}.", value)
+class JsonSink(Table, tag_field="type", tag="json"):
+    """A folder of files of JSON Lines."""
 
-    def optional_table(self, key: str, what: str) -> Settings | None:
-        """Return a table, `None` if it isn't given."""
-        self._asked.append(key)
-        return self.table(key, what) if self.has(key) else None
+    path: Annotated[Path, takes("a folder")]
 
-    def tables(self, key: str, what: str) -> list[Settings]:
-        """Return the tables of a list; there must be one."""
-        value = self._value(key, what, None, (list,))
-        if not value or not all(isinstance(one, dict) for one in value):
-            raise self._unfit(key, what, value)
-        return [
-            Settings(self.file, f"{self._place}{key}[{place}].", one)
-            for place, one in enumerate(value)
-        ]
+    @property
+    def sink(self) -> Sink:
+        return Folder(self.path, "json")
 
-    def path(self, key: str, what: str) -> Path:
-        """Return a path, which counts from the folder of the file."""
-        return (self.file.parent / self.text(key, what)).resolve()
 
-    def location(self, key: str, what: str) -> str:
-        """Return a path, or a URL as it is."""
-        text = self.text(key, what)
-        return text if "://" in text else str((self.file.parent / text).resolve())
+class ConsoleSink(Table, tag_field="type", tag="console"):
+    """The standard output."""
 
-    def optional_path(self, key: str, what: str) -> Path | None:
-        """Return a path, `None` if it isn't given."""
-        text = self.optional_text(key, what)
-        return None if text is None else (self.file.parent / text).resolve()
+    rows: Annotated[Count, takes("how many rows to show")] = 20
 
-    def done(self) -> None:
-        """Refuse keys that mean nothing here."""
-        for key in self._values:
-            if key not in self._asked:
-                raise self.error(key, f"means nothing here: {near(key, self._asked)}")
+    @property
+    def sink(self) -> Sink:
+        return Console(self.rows)
 
-    def _value(self, key: str, what: str, default: Any, kinds: tuple[type, ...]) -> Any:
-        self._asked.append(key)
-        if not self.has(key):
-            if default is None:
-                raise self.error(key, f"is missing\n  expected: {what}")
-            return default
-        value = self._values[key]
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise self._unfit(key, what, value)
-        return value
 
-    def _unfit(self, key: str, what: str, value: Any) -> FileError:
-        return self.error(key, f"can't be used\n  given: {value!r}\n  expected: {what}")
+class KafkaSink(Table, tag_field="type", tag="kafka"):
+    """A topic of Kafka."""
+
+    servers: Annotated[str, takes("host:port, several with commas")]
+    topic: Annotated[str, takes("the name of a topic")]
+    options: Annotated[Options, takes("a table of texts and numbers, for Spark's writer")] = field(
+        default_factory=dict
+    )
+
+    @property
+    def sink(self) -> Sink:
+        return Topic(self.servers, self.topic, self.options)
+
+
+class Quarantine(Table):
+    """Where bad rows go."""
+
+    path: Annotated[Path, takes("a folder for bad rows")]
+
+
+class Stream(Table):
+    """What only a stream has."""
+
+    checkpoint: Annotated[Location, takes("the folder where Spark notes how far it is")]
+    trigger: Annotated[
+        str,
+        takes(
+            f"{AVAILABLE_NOW!r}, or the time between batches such as '10 seconds'",
+            pattern=rf"^({AVAILABLE_NOW}|\d+ (second|minute|hour)s?)$",
+        ),
+    ] = AVAILABLE_NOW
+
+
+class Spark(Table):
+    """Where to run."""
+
+    master: Annotated[str | None, takes("a master URL such as 'local[4]'")] = None
+    conf: Annotated[Options, takes("a table of texts and numbers")] = field(default_factory=dict)
+
+
+class Settings(Table):
+    """A whole file."""
+
+    mode: Literal["batch", "stream"]
+    space: Annotated[Path, takes("the file of the space")]
+    source: Annotated[Files | Rate | TopicSource, takes("a table [source]")]
+    subscriptions: Annotated[Subscriptions, takes("a table [subscriptions]")]
+    step: Annotated[
+        list[MatchStep], takes("one table [[step]], of type 'match'", min_length=1, max_length=1)
+    ]
+    sink: Annotated[
+        list[ParquetSink | JsonSink | ConsoleSink | KafkaSink],
+        takes("tables [[sink]]", min_length=1),
+    ]
+    quarantine: Annotated[Quarantine | None, takes("a table with a path")] = None
+    stream: Annotated[Stream | None, takes("a table with a checkpoint and a trigger")] = None
+    spark: Annotated[Spark, takes("a table with master and conf")] = field(default_factory=Spark)
+
+    def problem(self) -> str | None:
+        """Return what is wrong with keys that are right one by one."""
+        return self._stream_problem() if self.mode == "stream" else self._batch_problem()
+
+    def _batch_problem(self) -> str | None:
+        given = self.subscriptions
+        if isinstance(self.source, Rate):
+            return "source.type: the rate source has no end; expected: mode = 'stream'"
+        if self.stream is not None:
+            return "stream: means nothing in a batch job\n  expected: mode = 'stream'"
+        for key in ("edits", "keep_versions"):
+            if getattr(given, key) is not None:
+                return f"subscriptions.{key}: is for streams\n  expected: mode = 'stream'"
+        if (given.file is None) == (given.versions is None):
+            return "subscriptions.file: give either a file or a folder of versions"
+        return None
+
+    def _stream_problem(self) -> str | None:
+        given = self.subscriptions
+        if given.file is given.versions is given.edits is None:
+            return "subscriptions.file: give a file, a folder of versions, or a folder of edits"
+        if self.stream is None:
+            return "stream: is missing\n  expected: a table with a checkpoint"
+        if "://" in self.stream.checkpoint and given.versions is None:
+            needed = "a folder on a file system, as the checkpoint is none"
+            return f"subscriptions.versions: is missing\n  expected: {needed}"
+        return None

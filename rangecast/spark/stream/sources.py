@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import pyarrow as pa
+from msgspec import field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
@@ -23,33 +23,38 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from rangecast.errors import FileError, UsageError
 from rangecast.model.files import format_of
 from rangecast.model.space import Space
+from rangecast.spark.stream.toml_file import Location, Table, takes
 
 BROKEN = "_corrupt_record"
-FORMATS = ("parquet", "json", "csv")
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
+Plain = Annotated[str | int | float | bool, takes("a text, a number, true or false")]
+Options = dict[str, Plain]
+Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
+"""Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
+
+
+class _Read(Table, kw_only=True, tag_field="type"):
     """How rows are read, be they of files or of messages."""
 
-    schema: str | None = None
-    """Columns and types as Spark writes them, `id string, price double`, if not to be found out."""
-    integer_ids: bool = False
-    """Whether ids that are read as texts are numbers."""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Of Spark's reader, such as maxFilesPerTrigger."""
+    schema: Annotated[str | None, takes("columns, as 'id string, price double'")] = None
+    """If they are not to be found out."""
+    ids: Literal["text", "integer"] = "text"
+    """What ids are that are read as texts."""
+    columns: Columns = field(default_factory=dict)
+    options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
+        default_factory=dict
+    )
+    """Such as maxFilesPerTrigger."""
 
 
-@dataclass(frozen=True)
-class Files(_Read):
+class Files(_Read, tag="files"):
     """A file, or a folder to which files are added (renamed into it when they are complete)."""
 
-    path: str
-    format: str
+    path: Annotated[Location, takes("a file, or a folder of files")]
+    format: Literal["parquet", "json", "csv"]
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
@@ -70,7 +75,7 @@ class Files(_Read):
             return session.read.parquet(self.path).schema
         else:
             names = self._header() if self.format == "csv" else _names(space, keep)
-            schema = text_schema(names, integer_ids=self.integer_ids)
+            schema = text_schema(names, integer_ids=self.ids == "integer")
         if self.format != "parquet" and BROKEN not in schema.names:
             schema = schema.add(BROKEN, StringType())
         return schema
@@ -86,12 +91,11 @@ class Files(_Read):
         return header
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(Table, tag_field="type", tag="rate"):
     """Numbered rows at a steady rate, for trying things out: `value` is the event's id."""
 
-    rows_per_second: int
-    columns: Mapping[str, str]
+    rows_per_second: Annotated[int, takes("a whole number", ge=1)] = 10
+    columns: Columns = field(default_factory=dict)
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
@@ -103,12 +107,11 @@ class Rate:
         return _with_columns(frame.load(), {"id": "value", **self.columns})
 
 
-@dataclass(frozen=True)
-class Topic(_Read):
+class Topic(_Read, tag="kafka"):
     """A topic of Kafka, each message a JSON object with the attributes, or the schema, as keys."""
 
-    servers: str
-    topic: str
+    servers: Annotated[str, takes("host:port, several with commas")]
+    topic: Annotated[str, takes("the name of a topic")]
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
@@ -124,7 +127,7 @@ class Topic(_Read):
             .load()
         )
         schema = (
-            text_schema(_names(space, keep), integer_ids=self.integer_ids)
+            text_schema(_names(space, keep), integer_ids=self.ids == "integer")
             if self.schema is None
             else _given_schema(self.schema)
         )
@@ -157,11 +160,11 @@ def first_file(path: str | Path) -> Path:
 
 def files_of(path: str | Path) -> Files:
     """Return a file, or a folder of files of one format, as a source; the suffix tells which."""
-    names = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
+    names: dict[str, Any] = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
     form = format_of(first_file(path))
     if form not in names:
         raise FileError(f"{path}: Spark doesn't read {form} files; use {', '.join(names)}")
-    return Files(str(Path(path).absolute()), names[form])  # the JVM has a folder of its own
+    return Files(Location(Path(path).absolute()), names[form])  # the JVM has a folder of its own
 
 
 def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
@@ -212,5 +215,5 @@ def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
     return schema
 
 
-def _with_columns(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    return frame.withColumns({name: F.expr(text) for name, text in columns.items()})
+def _with_columns(frame: DataFrame, columns: Options) -> DataFrame:
+    return frame.withColumns({name: F.expr(str(text)) for name, text in columns.items()})

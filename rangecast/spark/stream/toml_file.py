@@ -1,0 +1,123 @@
+"""TOML files read into msgspec's structs; each error names the file, the key and what it takes.
+
+What a key takes is the description in its annotation. msgspec tells where it found a mistake; here
+its path is followed through the types and the values, for the words of the message.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from rangecast.errors import FileError, near, shown
+
+T = TypeVar("T")
+
+
+class Location(str):
+    """A path, or a URL as it is."""
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True):
+    """A table of a file: its keys, their types and what they mean."""
+
+
+def takes(what: str, **limits: Any) -> msgspec.Meta:
+    """Return the annotation of a key."""
+    return msgspec.Meta(description=what, **limits)
+
+
+def read_toml(path: str | Path, kind: type[T]) -> T:
+    """Read and check a file; paths in it count from its folder."""
+    file = Path(path)
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{file}: can't be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{file}: is not a TOML file: {error}") from None
+
+    def locate(wanted: type, given: Any) -> Any:
+        if not isinstance(given, str):
+            raise TypeError("not a text")
+        is_url = wanted is Location and "://" in given
+        return wanted(given if is_url else (file.parent / given).resolve())
+
+    try:
+        return msgspec.convert(values, kind, dec_hook=locate)
+    except msgspec.ValidationError as error:
+        raise FileError(f"{file}: {_explained(str(error), kind, values)}") from None
+
+
+def _explained(message: str, kind: type, given: Any) -> str:
+    """Return msgspec's message in the words of the file."""
+    problem, at, path = message.rpartition(" - at `$")
+    if not at:
+        problem, path = message, ""
+    what, types = _opened(inspect.type_info(kind))
+    name = ""
+    for key, place in re.findall(r"\.(\w+)|\[([\d.]+)\]", path):
+        if place == "...":  # some value of a table whose keys are free
+            what, types = _opened(types[0].value_type)
+            key = next(
+                one for one, value in given.items() if not isinstance(value, str | int | float)
+            )
+        elif place:
+            name, given = f"{name}[{place}]", given[int(place)]
+            what, types = _opened(types[0].item_type)
+            continue
+        else:
+            what, types = _keys(types, given)[key]
+        name, given = f"{name}.{key}", given[key]
+    named = re.fullmatch(r"(?s)Object (contains|missing) \w+ field `(.*)`", problem)
+    if named:
+        known = _keys(types, given)
+        name, key = f"{name}.{named[2]}".removeprefix("."), named[2]
+        if named[1] == "contains":
+            return f"{name}: means nothing here: {near(key, list(known))}"
+        return f"{name}: is missing\n  expected: {known[key][0]}"
+    name = name.removeprefix(".")
+    choices = [str(one) for kind in types for one in _choices(kind)]
+    if choices and isinstance(given, str):
+        return f"{name}: there is no {given!r}: {near(given, choices)}\n  expected: {what}"
+    is_tables = isinstance(given, list) and given and isinstance(given[0], dict)
+    text = f"{len(given)} tables" if is_tables else shown(given)
+    return f"{name}: can't be used\n  given: {text}\n  expected: {what}"
+
+
+_Opened = tuple[str, list[Any]]
+"""What is expected, and the types that are."""
+
+
+def _opened(kind: inspect.Type) -> _Opened:
+    what = ""
+    if isinstance(kind, inspect.Metadata):
+        what, kind = (kind.extra_json_schema or {}).get("description", ""), kind.type
+    types: list[Any] = list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
+    choices = [one for kind in types for one in _choices(kind)]
+    if not what:
+        known = ", ".join(repr(str(one)) for one in choices)
+        what = f"one of {known}" if choices else "a table"
+    return what, types
+
+
+def _choices(kind: inspect.Type) -> list[Any]:
+    if isinstance(kind, inspect.LiteralType):
+        return list(kind.values)
+    return [one.value for one in kind.cls] if isinstance(kind, inspect.EnumType) else []
+
+
+def _keys(types: list[Any], given: dict[str, Any]) -> dict[str, _Opened]:
+    """Return the keys of a table; if it may be of several types, of the one that it says."""
+    tables = [kind for kind in types if isinstance(kind, inspect.StructType)]
+    tags = [kind.tag for kind in tables if kind.tag is not None]
+    keys = {str(tables[0].tag_field): _opened(inspect.LiteralType(tuple(tags)))} if tags else {}
+    for kind in tables:
+        if kind.tag is None or kind.tag == given.get(str(kind.tag_field)):
+            keys |= {field.encode_name: _opened(field.type) for field in kind.fields}
+    return keys
