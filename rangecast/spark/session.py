@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.errors import UsageError
-from rangecast.spark.java import java_home
+from rangecast.spark.java import java_home, launcher
 
 LOCAL = "local[*]"
 
@@ -53,8 +52,6 @@ logger.repl.level = error
 logger.stream.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 logger.stream.level = off
 """
-_NOISE = b"WARNING: Using incubator modules"
-"""Said by every Java that Spark starts; nobody can act on it."""
 
 
 def start(
@@ -88,11 +85,14 @@ def start(
         builder = builder.config(key, value)
     if started:
         return builder.getOrCreate()
-    os.environ["JAVA_HOME"] = str(java_home())
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log4j2.properties"
         log.write_text(_LOG)
-        with _launched_with(f"-Dlog4j2.configurationFile={log.as_uri()}"), _without_noise():
+        options = (
+            f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Dlog4j2.configurationFile={log.as_uri()}"
+        )
+        java = str(launcher(java_home()))
+        with _environment(SPARK_SUBMIT_OPTS=options, JAVA_HOME=java):
             return builder.getOrCreate()
 
 
@@ -120,39 +120,18 @@ def is_local(session: SparkSession) -> bool:
 
 
 @contextmanager
-def _launched_with(option: str) -> Iterator[None]:
-    """Give the JVM that is being started an option, and leave the environment as it was."""
-    before = os.environ.get("SPARK_SUBMIT_OPTS")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{before} {option}" if before else option
+def _environment(**values: str) -> Iterator[None]:
+    """Set variables for the JVM that is being started, and leave the environment as it was."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["SPARK_SUBMIT_OPTS"]
-        else:
-            os.environ["SPARK_SUBMIT_OPTS"] = before
-
-
-@contextmanager
-def _without_noise() -> Iterator[None]:
-    """Let the JVM that is being started write its errors to ours, less a line of no use."""
-    source, sink = os.pipe()
-    ours = os.dup(2)
-    threading.Thread(target=_pass_on, args=(source, os.dup(ours)), daemon=True).start()
-    os.dup2(sink, 2)
-    os.close(sink)
-    try:
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
-
-
-def _pass_on(source: int, target: int) -> None:
-    with open(source, "rb", buffering=0) as lines, open(target, "wb", buffering=0) as out:
-        for line in lines:
-            if not line.startswith(_NOISE):
-                out.write(line)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _quarter_of_memory() -> int:
