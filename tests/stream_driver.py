@@ -12,9 +12,9 @@ from pathlib import Path
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.spark import start
-from rangecast.spark.stream.batch import Step
-from rangecast.spark.stream.pinned import Pinned
+from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import run_stream
+from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks import Folder
 from rangecast.spark.stream.sources import Files
 from rangecast.store.edits import Edits
@@ -44,10 +44,10 @@ def main() -> None:
     files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
     run_stream(
         files.read(session, SPACE, (), stream=True),
-        Pinned(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE)),
+        VersionedSet(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE)),
         [Folder(folder / "matches")],
         checkpoint=folder / "checkpoint",
-        step=Step(output="arrays"),
+        options=MatchOptions(output="arrays"),
         quarantine=Folder(folder / "bad"),
         watch=watch,
     )

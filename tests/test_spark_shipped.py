@@ -13,7 +13,7 @@ from rangecast.errors import SnapshotError
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.spark import shipped
-from rangecast.spark.shipped import Shipped
+from rangecast.spark.shipped import ShippedObject
 from tests import adversarial
 from tests.conformance import as_sets
 
@@ -39,7 +39,7 @@ def test_every_structure_comes_back_mapped_and_answers_the_same(index, tmp_path)
     folder = shipped._save(tmp_path, built)
     assert shipped._save(tmp_path, built) == folder
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
-    back = Shipped(folder.name, str(folder), None).open()
+    back = ShippedObject(folder.name, str(folder), None).open()
     assert as_sets(back.match(points)) == as_sets(Scan(boxes).match(points))
     mapped = arrays_in(back)
     assert mapped
@@ -53,7 +53,7 @@ def archive(tmp_path, monkeypatch):
     folder = shipped._save(tmp_path / "driver", np.arange(1000.0))
     packed = shipped._packed(folder)
     monkeypatch.setattr(shipped.SparkFiles, "get", lambda name: str(packed))
-    return Shipped(folder.name, "/nowhere", packed.name), packed
+    return ShippedObject(folder.name, "/nowhere", packed.name), packed
 
 
 def test_an_archive_is_unpacked_once_and_again_if_it_was_removed(archive, own_cache):
@@ -63,7 +63,7 @@ def test_an_archive_is_unpacked_once_and_again_if_it_was_removed(archive, own_ca
     place = own_cache / "snapshots" / one.digest
     long_ago = time.time() - 2 * 24 * 3600
     os.utime(place, (long_ago, long_ago))
-    other = Shipped("0" * 32, "/nowhere", packed.name)
+    other = ShippedObject("0" * 32, "/nowhere", packed.name)
     with pytest.raises(SnapshotError, match="no snapshot there"):
         other.open()  # not what is in the archive
     shipped._opened.cache_clear()
@@ -101,7 +101,7 @@ def test_a_driver_leaves_nothing_behind_even_if_it_is_killed(own_cache):
 
 def test_what_is_released_goes_once_nobody_needs_it(tmp_path):
     folder = shipped._save(tmp_path, np.arange(5))
-    one = Shipped(folder.name, str(folder), None)
+    one = ShippedObject(folder.name, str(folder), None)
     shipped._uses[folder.name] += 2
     one.release()
     assert folder.exists()

@@ -16,9 +16,9 @@ from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
-from rangecast.spark.stream.batch import Step
-from rangecast.spark.stream.pinned import Pinned
+from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import run_stream
+from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder, Topic, messages_of_rows
 from rangecast.spark.stream.sources import (
     BROKEN,
@@ -57,7 +57,7 @@ def publish(folder, *edits):
 def pinned(folder):
     versions = Versions(folder / "versions")
     known = space()
-    return Pinned(versions, known, edits=Edits(folder / "edits", versions, known))
+    return VersionedSet(versions, known, edits=Edits(folder / "edits", versions, known))
 
 
 def csv_events(folder, name, events=EVENTS, more=""):
@@ -260,7 +260,7 @@ def test_several_sinks_get_the_same(spark, tmp_path, capsys):
 def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv")
-    go(spark, tmp_path, step=Step(output="arrays", keep=["name"]))
+    go(spark, tmp_path, options=MatchOptions(output="arrays", keep=["name"]))
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = {row["event"]: (row["subscriptions"], row["name"]) for row in rows}
     assert found == {
@@ -274,14 +274,14 @@ def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_p
 def test_a_version_without_subscriptions_leaves_the_results_readable(cli, spark, tmp_path):
     publish(tmp_path, ("subscribe", "all", "true"))
     csv_events(tmp_path, "0.csv")
-    step = {"step": Step(output="arrays")}
-    go(spark, tmp_path, **step)
+    how = {"options": MatchOptions(output="arrays")}
+    go(spark, tmp_path, **how)
     publish(tmp_path, ("unsubscribe", "all", None))
     csv_events(tmp_path, "1.csv", {"e5": (1, "x")})
-    go(spark, tmp_path, **step)
+    go(spark, tmp_path, **how)
     publish(tmp_path, ("subscribe", 7, "true"))  # a text in this folder
     csv_events(tmp_path, "2.csv", {"e6": (1, "x")})
-    go(spark, tmp_path, **step)
+    go(spark, tmp_path, **how)
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = {row["event"]: row["subscriptions"] for row in rows}
     assert found == {**{event: ["all"] for event in EVENTS}, "e5": [], "e6": ["7"]}
@@ -343,7 +343,13 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
     columns = {"price": "try_cast(cents as int) / 100", "name": "`odd name`"}
     events = stream(spark, tmp_path, columns=columns, ids="integer")
     quarantine = Folder(tmp_path / "bad")
-    go(spark, tmp_path, events=events, quarantine=quarantine, step=Step(keep=["odd name"]))
+    go(
+        spark,
+        tmp_path,
+        events=events,
+        quarantine=quarantine,
+        options=MatchOptions(keep=["odd name"]),
+    )
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = sorted((row["event"], row["subscription"], row["odd name"]) for row in rows)
     assert found == [

@@ -226,7 +226,7 @@ class _Demo:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
-        from rangecast.spark import Folder, Pinned, Step, run_stream
+        from rangecast.spark import Folder, MatchOptions, VersionedSet, run_stream
         from rangecast.spark.stream.batch import Done
         from rangecast.store import Versions
 
@@ -250,10 +250,10 @@ class _Demo:
         with StreamProgress(self.run) as progress:
             run_stream(
                 quotes.option("maxFilesPerTrigger", 1).parquet(folder),
-                Pinned(versions, space),
+                VersionedSet(versions, space),
                 [Folder(self.output / "stream")],
                 checkpoint=self.output / "checkpoint",
-                step=Step(output="arrays"),
+                options=MatchOptions(output="arrays"),
                 report=report,
             )
         if sum(batch.events for batch in self.stream) < self.events:  # Ctrl-C ends a stream

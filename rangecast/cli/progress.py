@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StreamProgress:
-    """Is told of each batch; shows rows in, matches out, rate and version."""
+    """Shows each batch of a stream: rows in, matches out, rate and version."""
 
     def __init__(self, run: Run, doing: str = "waiting for the first batch"):
         self._run = run

@@ -115,7 +115,7 @@ def _show(explanation: Explanation) -> None:
 
 
 _ALTERNATIVES = 5
-"""Other alternatives that are told of, a line each."""
+"""Other alternatives that are shown, one per line."""
 
 
 def _values(text: str) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from .steps.prepared import Prepared as Prepared
 from .steps.prepared import prepare as prepare
 from .steps.prepared import prepare_ranking as prepare_ranking
 from .steps.rank import rank as rank
-from .stream.batch import Step as Step
+from .stream.batch import MatchOptions as MatchOptions
 from .stream.history import backfill as backfill
-from .stream.pinned import Pinned as Pinned
 from .stream.pipeline import Pipeline as Pipeline
 from .stream.run import run_stream as run_stream
+from .stream.sets import VersionedSet as VersionedSet
 from .stream.sinks import Callback as Callback
 from .stream.sinks import Console as Console
 from .stream.sinks import Folder as Folder

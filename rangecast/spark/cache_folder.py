@@ -1,4 +1,4 @@
-"""Where a host keeps what its Spark processes share: one folder a user, nobody else's to write."""
+"""Where a host keeps what its Spark processes share: a folder per user, private to that user."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _uses: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ShippedObject:
     """What a task carries instead of the object: its name, and where a worker finds it."""
 
     digest: str
@@ -74,15 +74,15 @@ class Shipped:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def ship(session: SparkSession, thing: Any) -> Shipped:
+def ship(session: SparkSession, thing: Any) -> ShippedObject:
     """Write an object where the workers of a session can map it."""
     folder = _save(_drivers_folder(), thing)
     _uses[folder.name] += 1
     if is_local(session):
-        return Shipped(folder.name, str(folder), None)
+        return ShippedObject(folder.name, str(folder), None)
     archive = _packed(folder)
     session.sparkContext.addFile(str(archive))
-    return Shipped(folder.name, str(folder), archive.name)
+    return ShippedObject(folder.name, str(folder), archive.name)
 
 
 def _save(place: Path, thing: Any) -> Path:
@@ -119,7 +119,7 @@ def _packed(folder: Path) -> Path:
 
 
 @lru_cache(maxsize=_OPEN)
-def _opened(shipped: Shipped) -> Any:
+def _opened(shipped: ShippedObject) -> Any:
     if shipped.archive is None:
         folder = Path(shipped.folder)
     else:

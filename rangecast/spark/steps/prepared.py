@@ -19,7 +19,7 @@ from rangecast.model.snapshot import MANIFEST, load_boxes
 from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
-from rangecast.spark.shipped import Shipped, ship
+from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.subscriptions import encode, gather
 
 Subscriptions = DataFrame | Boxes | str | Path
@@ -34,7 +34,7 @@ class Prepared:
     """With every word that the subscriptions mention."""
     answerer: Answerer
     """Mapped into the driver's memory, as workers map it into theirs."""
-    shipped: Shipped
+    shipped: ShippedObject
 
     @classmethod
     def of(cls, session: SparkSession, answerer: Answerer, space: Space) -> Prepared:

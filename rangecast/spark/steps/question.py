@@ -32,7 +32,7 @@ from rangecast.spark.subscriptions import encode, encoded_boxes, need_distinct_i
 
 PLANS = ("auto", "broadcast", "partitioned")
 MAPPED_BYTES = 2 << 30
-"""The largest structure that every host is given whole, unless told otherwise."""
+"""The largest structure that every host is given whole, by default."""
 _BYTES = 20
 """About what a structure takes for each attribute of a subscription."""
 

@@ -1,6 +1,6 @@
 """One batch of events, answered and written so that it may crash anywhere and be run again.
 
-The steps, in this order; `watch` is told of each when it is done:
+The steps, in this order; `watch` is called after each:
 
     begun               which sinks lack this batch? if none does, there is nothing to do
     pinned              the version of the subscriptions is on the disk (`versions`)
@@ -9,7 +9,7 @@ The steps, in this order; `watch` is told of each when it is done:
     committed           the answers are in place for good
 
 A batch that is run again finds the same events (Spark's checkpoint), the same version (the pin)
-and so the same answers; a sink that has them already is passed over. Bad rows are committed
+and so the same answers; a sink that has them already is skipped. Bad rows are committed
 before the answers: when all sinks have the batch, so has the quarantine.
 
 For a single folder, answers, bad rows and events are counted while the answers are written, not in
@@ -34,8 +34,8 @@ from rangecast.errors import BadRow, BadRowError, UsageError, near
 from rangecast.model.boxes import Boxes
 from rangecast.model.records import REMEDY
 from rangecast.spark.steps.match import OUTPUTS, match
-from rangecast.spark.stream.pinned import Fixed, Ready, Subscriptions
-from rangecast.spark.stream.sinks import Batch, Commit, Counts, Folder, Sink, nothing
+from rangecast.spark.stream.sets import ReadySet, StaticSet, Subscriptions
+from rangecast.spark.stream.sinks import Batch, Commit, Counts, Folder, Sink, no_commit
 from rangecast.spark.stream.sources import BROKEN
 
 _WHOLE = "_whole_row"
@@ -43,7 +43,7 @@ _OWN = (BROKEN, _WHOLE)
 
 
 @dataclass(frozen=True)
-class Step:
+class MatchOptions:
     """How a stream matches its events."""
 
     output: str = "pairs"
@@ -78,11 +78,11 @@ class Done:
 
 
 @dataclass
-class Answering:
+class BatchRunner:
     """Answers batches of one stream, or the one batch of a batch job."""
 
     subscriptions: Subscriptions
-    step: Step
+    options: MatchOptions
     sinks: Sequence[Sink]
     quarantine: Folder | None = None
     report: Callable[[Done], None] = lambda _: None
@@ -91,12 +91,12 @@ class Answering:
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
     _refused: int = field(default=0, init=False)
-    _nobody: Fixed = field(init=False)
+    _nobody: StaticSet = field(init=False)
 
     def __post_init__(self) -> None:
         space = self.subscriptions.space
         none = np.zeros((0, len(space)))
-        self._nobody = Fixed(Boxes.of(none, none), space, index="scan", plan="broadcast")
+        self._nobody = StaticSet(Boxes.of(none, none), space, index="scan", plan="broadcast")
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns, sinks and sets that can't work."""
@@ -104,7 +104,7 @@ class Answering:
             sink.check(session)
         self._refused += self.subscriptions.refresh()
         self.subscriptions.ready(session, self.subscriptions.latest())
-        self._match(events, self._nobody.ready(session, 0), self.step.keep)
+        self._match(events, self._nobody.ready(session, 0), self.options.keep)
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Answer a batch and write it to every sink that lacks it."""
@@ -125,7 +125,7 @@ class Answering:
             commit_bad_rows({"rows": counts["bad_rows"]})
             self.watch("bad rows committed")
         good = counts["events"] - counts["bad_rows"]
-        rows = counts["matches"] if self.step.output == "pairs" else good
+        rows = counts["matches"] if self.options.output == "pairs" else good
         for commit in commits:
             commit({"rows": rows, **counts})
         self.watch("committed")
@@ -143,7 +143,7 @@ class Answering:
                 sink.open(stream, self.closing)
             self._stream = stream
 
-    def _match(self, events: DataFrame, ready: Ready, keep: Sequence[str]) -> DataFrame:
+    def _match(self, events: DataFrame, ready: ReadySet, keep: Sequence[str]) -> DataFrame:
         """Return a row for each event: event, subscriptions, what is kept, what is wrong."""
         broken = [BROKEN] if BROKEN in events.columns else []
         return match(
@@ -155,14 +155,14 @@ class Answering:
             errors="column",
             index=ready.index,
             plan=ready.plan,
-            nan=self.step.nan,
+            nan=self.options.nan,
         )
 
     def _write(
-        self, events: DataFrame, ready: Ready, sinks: Sequence[Sink], batch: Batch
+        self, events: DataFrame, ready: ReadySet, sinks: Sequence[Sink], batch: Batch
     ) -> tuple[Counts, list[Commit], Commit]:
         """Write answers and bad rows; return counts, what commits each sink, and the bad rows."""
-        found = self._match(events, ready, self.step.keep)
+        found = self._match(events, ready, self.options.keep)
         if len(sinks) == 1 and sinks[0].stages:
             seen = Observation()
             rows = self._rows(found.observe(seen, *_counts(found)))
@@ -181,15 +181,15 @@ class Answering:
     def _rows(self, found: DataFrame) -> DataFrame:
         """Return the rows that sinks are given."""
         good = found.filter(is_good(found))
-        keep = [f"`{name}`" for name in self.step.keep]
-        if self.step.output == "arrays":
+        keep = [f"`{name}`" for name in self.options.keep]
+        if self.options.output == "arrays":
             return good.select("event", "subscriptions", *keep)
         return good.select("event", F.explode("subscriptions").alias("subscription"), *keep)
 
     def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> Commit:
         """Write the bad rows of a batch to the quarantine; without one, raise the first."""
         if not counts["bad_rows"] or (self.quarantine and self.quarantine.has(batch.number)):
-            return nothing
+            return no_commit
         # A set that holds no event: its answers are the errors alone.
         nobody = self._nobody.ready(events.sparkSession, 0)
         found = self._match(_with_whole_row(events), nobody, [_WHOLE])
@@ -249,15 +249,15 @@ def _bad_rows(found: DataFrame) -> DataFrame:
     broken = F.col(BROKEN).isNotNull() if BROKEN in found.columns else F.lit(False)
     nameless = F.col("event").isNull()
 
-    def told(of_broken: Any, of_nameless: Any, name: str) -> Column:
+    def described(of_broken: Any, of_nameless: Any, name: str) -> Column:
         error = F.col(f"error.{name}")
         return F.when(broken, of_broken).when(nameless, of_nameless).otherwise(error).alias(name)
 
     return found.filter(~is_good(found)).select(
         F.col("event").cast("string").alias("event"),
-        told("(all)", "id", "column"),
-        told(F.col(_WHOLE), None, "value"),
-        told(
+        described("(all)", "id", "column"),
+        described(F.col(_WHOLE), None, "value"),
+        described(
             "the row can't be split into its columns",
             "an id is an integer or a text, and never missing",
             "reason",

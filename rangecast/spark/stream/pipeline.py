@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from rangecast.errors import FileError
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
-from rangecast.spark.stream.batch import Answering, Done
-from rangecast.spark.stream.pinned import Fixed, Pinned
+from rangecast.spark.stream.batch import BatchRunner, Done
 from rangecast.spark.stream.run import run_stream
+from rangecast.spark.stream.sets import StaticSet, VersionedSet
 from rangecast.spark.stream.settings import Settings
 from rangecast.spark.stream.sinks import Folder, Sink
 from rangecast.spark.stream.toml_file import read_toml
@@ -53,34 +53,34 @@ class Pipeline:
     def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
         """Run the pipeline until it ends; `report` is called with each batch when it is done."""
         given = self.settings
-        step, stream = given.step[0].step, given.stream
+        options, stream = given.step[0].options, given.stream
         quarantine = None if given.quarantine is None else Folder(given.quarantine.path)
-        events = given.source.read(session, self.space, step.keep, stream=stream is not None)
+        events = given.source.read(session, self.space, options.keep, stream=stream is not None)
         if stream is not None:
             run_stream(
                 events,
                 self._pinned(stream.checkpoint),
                 self.sinks,
                 checkpoint=stream.checkpoint,
-                step=step,
+                options=options,
                 quarantine=quarantine,
                 trigger=stream.trigger,
                 report=report,
             )
             return
-        answering = Answering(self._fixed(), step, self.sinks, quarantine, report)
-        with answering.closing:
-            answering.check(session, events)
-            answering.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
+        runner = BatchRunner(self._fixed(), options, self.sinks, quarantine, report)
+        with runner.closing:
+            runner.check(session, events)
+            runner.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
 
-    def _pinned(self, checkpoint: str) -> Pinned:
+    def _pinned(self, checkpoint: str) -> VersionedSet:
         """Return the subscriptions of a stream; a file that has changed is a new version."""
         given, step = self.settings.subscriptions, self.settings.step[0]
         versions = Versions(given.versions or Path(checkpoint) / "versions")
         edits = None if given.edits is None else Edits(given.edits, versions, self.space)
         if given.file is not None and (edits is None or not versions.all()):
             versions.publish_file(read_subscriptions(given.file, self.space), self.space)
-        return Pinned(
+        return VersionedSet(
             versions,
             self.space,
             index=step.index,
@@ -89,7 +89,7 @@ class Pipeline:
             keep_versions=given.keep_versions,
         )
 
-    def _fixed(self) -> Fixed:
+    def _fixed(self) -> StaticSet:
         """Return the subscriptions of a batch job."""
         given, step = self.settings.subscriptions, self.settings.step[0]
         if given.file is not None:
@@ -99,4 +99,4 @@ class Pipeline:
             versions = Versions(given.versions)
             version = versions.latest()
             boxes, space = versions.load(version)
-        return Fixed(boxes, space, index=step.index, plan=step.plan, version=version)
+        return StaticSet(boxes, space, index=step.index, plan=step.plan, version=version)

@@ -2,7 +2,7 @@
 
     run_stream(
         session.readStream.schema(...).parquet("events/"),
-        Pinned(Versions("subscriptions/"), space),
+        VersionedSet(Versions("subscriptions/"), space),
         [Folder("matches/")],
         checkpoint="checkpoint/",
         quarantine=Folder("bad-rows/"),
@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from rangecast.errors import UsageError
-from rangecast.spark.stream.batch import Answering, Done, Step
-from rangecast.spark.stream.pinned import Pinned
+from rangecast.spark.stream.batch import BatchRunner, Done, MatchOptions
+from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks import Folder, Sink
 
 AVAILABLE_NOW = "available-now"
@@ -34,11 +34,11 @@ _STREAM_ID = "sql.streaming.queryId"
 
 def run_stream(
     events: DataFrame,
-    pinned: Pinned,
+    subscriptions: VersionedSet,
     sinks: Sequence[Sink],
     *,
     checkpoint: str | os.PathLike[str],
-    step: Step | None = None,
+    options: MatchOptions | None = None,
     quarantine: Folder | None = None,
     trigger: str = AVAILABLE_NOW,
     report: Callable[[Done], None] = lambda _: None,
@@ -55,14 +55,14 @@ def run_stream(
         raise UsageError("a stream takes a streaming DataFrame, as session.readStream gives")
     session = events.sparkSession
     failed: list[BaseException] = []
-    answering = Answering(pinned, step or Step(), sinks, quarantine, report, watch)
-    with answering.closing:
-        answering.check(session, events)
+    runner = BatchRunner(subscriptions, options or MatchOptions(), sinks, quarantine, report, watch)
+    with runner.closing:
+        runner.check(session, events)
 
         def each(batch: DataFrame, number: int) -> None:
             stream = batch.sparkSession.sparkContext.getLocalProperty(_STREAM_ID)
             try:
-                answering.answer(batch, str(stream), number)
+                runner.answer(batch, str(stream), number)
             except BaseException as error:
                 failed.append(error)
                 raise
@@ -71,8 +71,8 @@ def run_stream(
         writer = events.writeStream.foreachBatch(each).trigger(**when)
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
-            with _told_to_stop() as told:
-                while not told.is_set() and not query.awaitTermination(1):
+            with _stop_requested() as stop:
+                while not stop.is_set() and not query.awaitTermination(1):
                     pass
                 query.stop()
         except Exception:
@@ -82,18 +82,18 @@ def run_stream(
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def _stop_requested() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C and SIGTERM set; Spark's own way to hear Ctrl-C is to crash."""
-    told = threading.Event()
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield stop
         return
     before = {
-        number: signal.signal(number, lambda *_: told.set())
+        number: signal.signal(number, lambda *_: stop.set())
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        yield told
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

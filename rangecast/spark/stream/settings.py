@@ -11,7 +11,7 @@ from rangecast.match.choose import INDEXES
 from rangecast.model.attributes import NanMeaning
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.question import PLANS
-from rangecast.spark.stream.batch import Step
+from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import AVAILABLE_NOW
 from rangecast.spark.stream.sinks import Console, Folder, Sink, Topic
 from rangecast.spark.stream.sources import Files, Options, Rate
@@ -50,8 +50,8 @@ class MatchStep(Table):
     plan: Plan = "auto"
 
     @property
-    def step(self) -> Step:
-        return Step(output=self.output, keep=self.keep, nan=self.nan)
+    def options(self) -> MatchOptions:
+        return MatchOptions(output=self.output, keep=self.keep, nan=self.nan)
 
 
 class ParquetSink(Table, tag_field="type", tag="parquet"):

@@ -1,7 +1,7 @@
 """Where answers go, a batch at a time.
 
 A sink writes a batch and gives back what commits it. Folders are exactly once: nothing is seen
-before the commit, and a batch that is committed is passed over when Spark repeats it. The others
+before the commit, and a batch that is committed is skipped when Spark repeats it. The others
 have no memory of what they wrote: they are at least once.
 """
 
@@ -137,7 +137,7 @@ class Topic(Sink):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         messages_of_rows(rows).write.format("kafka").options(**self._options).save()
-        return nothing
+        return no_commit
 
 
 def messages_of_rows(rows: DataFrame) -> DataFrame:
@@ -166,7 +166,7 @@ class Console(Sink):
         for row in rows.take(self._rows):
             shown.add_row(*(Text(str(value)) for value in row))
         Terminal().print(shown)
-        return nothing
+        return no_commit
 
 
 class Callback(Sink):
@@ -179,8 +179,8 @@ class Callback(Sink):
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
         self._function(rows, batch)
-        return nothing
+        return no_commit
 
 
-def nothing(counts: Counts) -> None:
-    """There is nothing to commit."""
+def no_commit(counts: Counts) -> None:
+    """Do nothing: a commit for sinks that write at once."""

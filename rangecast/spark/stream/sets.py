@@ -21,11 +21,11 @@ _READY = 2
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadySet:
     """A set that events can be matched with, many times."""
 
     subscriptions: Prepared | Boxes
-    """Boxes are cut by space anew for each batch, as its events lie."""
+    """Boxes are cut by space again for each batch, as its events lie."""
     rows: int
     space: Space
     """Of the set, with the words that it mentions."""
@@ -47,11 +47,11 @@ class Subscriptions(Protocol):
     def pin(self, stream: str, batch: int) -> int:
         """Return the version of a batch, always the same one."""
 
-    def ready(self, session: SparkSession, version: int) -> Ready:
+    def ready(self, session: SparkSession, version: int) -> ReadySet:
         """Return the set of a version."""
 
 
-class Pinned:
+class VersionedSet:
     """A folder of versions, perhaps fed by edits; each batch is pinned to one of them."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Pinned:
         self._plan = plan
         self._edits = edits
         self._keep = keep_versions
-        self._held: OrderedDict[int, Ready] = OrderedDict()
+        self._held: OrderedDict[int, ReadySet] = OrderedDict()
 
     def refresh(self) -> int:
         """Apply new edits, remove old versions, and return how many edits were refused."""
@@ -87,7 +87,7 @@ class Pinned:
         """Return the version that answers a batch: the newest, and the same if asked again."""
         return self.versions.pin(stream, batch)
 
-    def ready(self, session: SparkSession, version: int) -> Ready:
+    def ready(self, session: SparkSession, version: int) -> ReadySet:
         """Return a version's subscriptions, ready for matching."""
         if version not in self._held:
             boxes, known = self.versions.load(version)
@@ -102,7 +102,7 @@ class Pinned:
         return self._held[version]
 
 
-class Fixed:
+class StaticSet:
     """One set for all batches."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Fixed:
         self._index = index
         self._plan = plan
         self._version = version
-        self._held: Ready | None = None
+        self._held: ReadySet | None = None
 
     def refresh(self) -> int:
         return 0
@@ -130,14 +130,14 @@ class Fixed:
     def pin(self, stream: str, batch: int) -> int:
         return self._version
 
-    def ready(self, session: SparkSession, version: int) -> Ready:
+    def ready(self, session: SparkSession, version: int) -> ReadySet:
         if self._held is None:
             self._held = _ready(session, self._boxes, self.space, self._index, self._plan)
         return self._held
 
 
-def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: str) -> Ready:
+def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: str) -> ReadySet:
     if plan == "partitioned" or (plan == "auto" and is_large(boxes.rows, len(space))):
-        return Ready(boxes, boxes.rows, space, index, "partitioned")
+        return ReadySet(boxes, boxes.rows, space, index, "partitioned")
     prepared = prepare(session, boxes, space, index=index)
-    return Ready(prepared, boxes.rows, space, "auto", "broadcast")  # it has its index
+    return ReadySet(prepared, boxes.rows, space, "auto", "broadcast")  # it has its index
