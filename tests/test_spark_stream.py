@@ -444,6 +444,12 @@ def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):
             folder = Folder(tmp_path / form, form)
             folder.open("s", closing)
             commit = folder.write(spark.range(0), Batch("s", 0, 1, 3))
-            with pytest.raises(FileError, match="5 rows were written, and not all of them"):
+            with pytest.raises(FileError, match="5 rows were written, and 0 of them are there"):
                 commit({"rows": 5})
             assert not folder.has(0)
+            commit = folder.write(spark.range(0, 9, 1, 3), Batch("s", 1, 1, 3))
+            parts = tmp_path.rglob(f"part-*.{form}")
+            max(parts, key=lambda path: path.stat().st_mtime_ns).unlink()
+            with pytest.raises(FileError, match="9 rows were written, and 6 of them are there"):
+                commit({"rows": 9})
+            assert not folder.has(1)
