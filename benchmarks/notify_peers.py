@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import Bundle, opened
 from rangecast.kernels.jit import jit
 from rangecast.notify.interests import Interests
 from rangecast.notify.line import Line, change, next_best
@@ -54,13 +55,13 @@ class Told(NamedTuple):
 
 @jit
 def _ask_each(
-    line: Line,
-    tree: Tree,
+    line_table: I64,
+    tree_table: I64,
     row: I32,
     slots: I32,
     ys: F64,
     k: int,
-    scratch: Scratch,
+    scratch_table: I64,
     letters: Letters,
     by_staircase: bool,
     keep: bool,
@@ -71,6 +72,8 @@ def _ask_each(
 
     Returns letters, interests looked at, and interests affected.
     """
+    line, tree = opened(line_table, Line), opened(tree_table, Tree)
+    scratch = opened(scratch_table, Scratch)
     west, east = scratch.west, scratch.east
     n = looked_at = affected = 0
     for event in range(len(slots)):
@@ -168,16 +171,17 @@ def unicast(
     """
     work = np.zeros(4, np.int64)
     letters = _letters(room or 1 << 16)
-    tree, row, _ = interests.entries()
+    _, row, _ = interests.entries()
+    scratch = Bundle(Scratch.of(k))
     stack = np.empty(STACK, np.int32)
     n, looked_at, affected = _ask_each(
-        objects.line,
-        tree,
+        objects.table,
+        interests.table,
         row,
         slots,
         ys,
         k,
-        Scratch.of(k),
+        scratch.table,
         letters,
         by_staircase,
         bool(room),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.notify_peers import unicast
 from rangecast.errors import RangecastError, UsageError
+from rangecast.kernels.bundle import Bundle
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox
@@ -265,7 +266,7 @@ def test_a_small_outbox_gives_the_same_messages():
         found = []
         for room in (4096, 16 + 2 * 3):
             board = make(3, objects, interests, algorithm=algorithm)
-            board._painter._out = Outbox.of(room)
+            board._painter._out = Bundle(Outbox.of(room))
             found.append(
                 ([*board.update_many(steps[:40])], [*board.update_batch(steps[40:])], board.work)
             )

@@ -62,7 +62,7 @@ def test_the_line_answers_as_a_sort_does(data):
                 del live[slot]
             else:
                 y = data.draw(st.one_of(VALUES, st.just(INF)))
-                objects.change(slot, y)
+                objects.change_many([slot], [y])
                 live[slot] = (live[slot][0], y, live[slot][2])
         lo, hi = sorted((data.draw(PLACES), data.draw(PLACES)))
         key = (data.draw(VALUES), data.draw(st.integers(-1, arrivals)))

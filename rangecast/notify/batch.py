@@ -24,11 +24,10 @@ Section IV-A of paper 001, corrected by our reading notes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I8, I32, I64
+from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
 from rangecast.notify.dense import EVENT, post_tiles
 from rangecast.notify.line import Line, change, next_best
@@ -50,23 +49,15 @@ WORSE, SAME, BETTER = 0, 1, 2
 
 
 @jit
-def change_all(arrays: Any, slots: I32, ys: F64) -> None:
-    """Give objects new values."""
-    line = Line(*arrays)
-    for i in range(len(slots)):
-        change(line, slots[i], ys[i])
-
-
-@jit
 def sweep_all(
-    arrays: Any,
-    tree_arrays: Any,
+    objects_table: I64,
+    tree_table: I64,
     slots: I32,
     ys: F64,
     k: int,
     uses_interests: bool,
-    scratch_arrays: Any,
-    frontier_arrays: Any,
+    scratch_table: I64,
+    frontier_table: I64,
     sweep: F64,
     batch: int,
     marks: I64,
@@ -78,8 +69,8 @@ def sweep_all(
     `marks` is by slot. What is marked with the number of this batch is not written, and what is
     written is marked.
     """
-    line, tree = Line(*arrays), Tree(*tree_arrays)
-    scratch, frontier = Scratch(*scratch_arrays), Frontier(*frontier_arrays)
+    line, tree = opened(objects_table, Line), opened(tree_table, Tree)
+    scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
     n = 0
     for i in range(len(slots)):
         p = line.place[slots[i]]
@@ -150,29 +141,30 @@ def _tiles(
 
 @jit
 def paint_batch(
-    after_arrays: Any,
-    before_arrays: Any,
-    tree_arrays: Any,
+    after_table: I64,
+    before_table: I64,
+    tree_table: I64,
     slots: I32,
     kinds: I8,
     k: int,
     groups: int,
     uses_interests: bool,
     seq: int,
-    scratch_arrays: Any,
-    frontier_arrays: Any,
-    out_arrays: Any,
+    scratch_table: I64,
+    frontier_table: I64,
+    out_table: I64,
     cursor: I64,
     sweep: F64,
     work: I64,
 ) -> int:
     """Write the messages of objects, in this order; return how many. `cursor[EVENT]`: how far."""
-    after, before, tree = Line(*after_arrays), Line(*before_arrays), Tree(*tree_arrays)
-    scratch, frontier, out = (
-        Scratch(*scratch_arrays),
-        Frontier(*frontier_arrays),
-        Outbox(*out_arrays),
+    after, before, tree = (
+        opened(after_table, Line),
+        opened(before_table, Line),
+        opened(tree_table, Tree),
     )
+    scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
+    out = opened(out_table, Outbox)
     sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
     n = 0
     while cursor[EVENT] < len(slots) and n + 2 * k + ROOM <= len(out.slot):

@@ -38,7 +38,6 @@ from rangecast.model.snapshot import (
     with_prefix,
     without_prefix,
 )
-from rangecast.notify.batch import change_all
 from rangecast.notify.interestset import InterestSet
 from rangecast.notify.messages import Messages, Outbox, Work
 from rangecast.notify.objects import BoardObjects, Objects
@@ -240,7 +239,7 @@ class Board(InterestSet):
         olds = np.array([old[slot] for slot in new], np.float64)
         painted = self._painter.paint_batch(self.line, self._before, self._known, slots, olds, ys)
         messages = self._messages(painted)
-        change_all(self._before.arrays, slots, ys)
+        self._before.change_many(slots, ys)
         for slot in gone:
             self._leave(slot)
         self.seq += 1
@@ -329,7 +328,7 @@ class Board(InterestSet):
     def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
         messages = self._messages(self._painter.paint(self.line, self._known, slots, ys))
         if self._before is not None:
-            change_all(self._before.arrays, np.array(slots, np.int32), np.array(ys, np.float64))
+            self._before.change_many(slots, ys)
         return messages
 
     def _messages(self, painted: Outbox) -> Messages:

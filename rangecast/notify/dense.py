@@ -17,11 +17,10 @@ Section III-A of paper 001, Algorithms 3 to 5 as corrected by our reading notes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox, post
@@ -78,19 +77,23 @@ def post_tiles(
 
 @jit_single
 def paint_dense(
-    arrays: Any,
+    objects_table: I64,
     slots: I32,
     ys: F64,
     k: int,
     groups: int,
-    scratch_arrays: Any,
-    out_arrays: Any,
+    scratch_table: I64,
+    out_table: I64,
     cursor: I64,
     sweep: F64,
     work: I64,
 ) -> int:
     """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
-    line, scratch, out = Line(*arrays), Scratch(*scratch_arrays), Outbox(*out_arrays)
+    line, scratch, out = (
+        opened(objects_table, Line),
+        opened(scratch_table, Scratch),
+        opened(out_table, Outbox),
+    )
     room = len(out.slot) - k
     n = 0
     while cursor[EVENT] < len(slots) and n <= room:

@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import Bundle
 from rangecast.notify.tree import (
     LEAF,
-    NONE,
     STACK,
     Frontier,
     Rectangle,
     Tree,
-    advance,
     number_reached,
-    rows_within,
-    search,
+    rows_in,
+    snap,
 )
 from rangecast.notify.tree_edits import (
     FILL,
@@ -65,27 +64,44 @@ class Interests:
         leaves = len(row) // FILL + 3
         low = _lines((LEAF * leaves,)), _lines((LEAF * leaves,))
         high = low if self._points else (_lines((LEAF * leaves,)), _lines((LEAF * leaves,)))
-        self.tree = Tree(
-            low[0],
-            high[0],
-            low[1],
-            high[1],
-            _lines((2 * leaves, 4)),
-            np.zeros(2 * leaves, np.int32),
-            np.zeros(2 * leaves, np.int32),
+        self._bundle = Bundle(
+            Tree(
+                low[0],
+                high[0],
+                low[1],
+                high[1],
+                _lines((2 * leaves, 4)),
+                np.zeros(2 * leaves, np.int32),
+                np.zeros(2 * leaves, np.int32),
+            )
         )
-        self._keep = Upkeep(
-            np.zeros(LEAF * leaves, np.int32),
-            np.zeros(2 * leaves),
-            np.zeros(2 * leaves, np.int32),
-            np.full(rows, -1, np.int32),
-            np.array([2, 0, 0, 0]),  # the root has no brother, but pairs begin at even numbers
-            np.zeros(leaves, np.int32),
-            np.zeros(leaves, np.int32),
+        self._upkeep = Bundle(
+            Upkeep(
+                np.zeros(LEAF * leaves, np.int32),
+                np.zeros(2 * leaves),
+                np.zeros(2 * leaves, np.int32),
+                np.full(rows, -1, np.int32),
+                np.array([2, 0, 0, 0]),  # the root has no brother, but pairs begin at even numbers
+                np.zeros(leaves, np.int32),
+                np.zeros(leaves, np.int32),
+            )
         )
-        build(self.tree, self._keep, 0, 0, low_l, high_l, low_r, high_r, row)
+        build(self.table, self._upkeep.table, 0, 0, low_l, high_l, low_r, high_r, row)
         self._built = self.count
-        self.arrays = tuple(self.tree)
+
+    @property
+    def tree(self) -> Tree:
+        """The arrays that a search reads, as `tree.py` has them."""
+        return self._bundle.arrays
+
+    @property
+    def table(self) -> I64:
+        """The tree as kernels take it."""
+        return self._bundle.table
+
+    @property
+    def _keep(self) -> Upkeep:
+        return self._upkeep.arrays
 
     def _room(self, leaves: int) -> None:
         """Make room for this many more leaves."""
@@ -105,23 +121,24 @@ class Interests:
 
         tree, keep = self.tree, self._keep
         low_l, low_r = wider(tree.low_l, LEAF), wider(tree.low_r, LEAF)
-        self.tree = Tree(
-            low_l,
-            low_l if self._points else wider(tree.high_l, LEAF),
-            low_r,
-            low_r if self._points else wider(tree.high_r, LEAF),
-            wider(tree.bounds, 2),
-            wider(tree.child, 2),
-            wider(tree.size, 2),
+        self._bundle = Bundle(
+            Tree(
+                low_l,
+                low_l if self._points else wider(tree.high_l, LEAF),
+                low_r,
+                low_r if self._points else wider(tree.high_r, LEAF),
+                wider(tree.bounds, 2),
+                wider(tree.child, 2),
+                wider(tree.size, 2),
+            )
         )
-        self._keep = keep._replace(
+        self._upkeep = self._upkeep.replaced(
             row=wider(keep.row, LEAF),
             cut=wider(keep.cut, 2),
             cut_row=wider(keep.cut_row, 2),
             pairs=wider(keep.pairs, 1),
             leaves=wider(keep.leaves, 1),
         )
-        self.arrays = tuple(self.tree)
 
     def add(self, lo: float, hi: float) -> int:
         """Put in an interest and return its row."""
@@ -129,11 +146,11 @@ class Interests:
         if row >= len(self._keep.home):
             home = np.full(row + row // 4 + 16, -1, np.int32)
             home[: len(self._keep.home)] = self._keep.home
-            self._keep = self._keep._replace(home=home)
+            self._upkeep = self._upkeep.replaced(home=home)
         self._room(1)
         self.count += 1
         deepest = math.ceil(math.log(max(self.count / LEAF, 1.0), 1 / LOPSIDED)) + 1
-        above = insert(self.tree, self._keep, row, lo, lo, hi, hi, deepest, self._path)
+        above = insert(self.table, self._upkeep.table, row, lo, lo, hi, hi, deepest, self._path)
         if above >= 0:
             self._rebuild(int(self._path[above]), above)
         return row
@@ -167,13 +184,13 @@ class Interests:
         n = int(self.tree.size[node])
         a, b, c, d = (np.empty(n) for _ in range(4))
         rows = np.empty(n, np.int32)
-        dissolve(self.tree, self._keep, node, a, b, c, d, rows)
+        dissolve(self.table, self._upkeep.table, node, a, b, c, d, rows)
         self._room(n // FILL + 2)
-        build(self.tree, self._keep, node, depth, a, b, c, d, rows)
+        build(self.table, self._upkeep.table, node, depth, a, b, c, d, rows)
 
     def remove(self, row: int) -> None:
         """Take out an interest."""
-        delete(self.tree, self._keep, row, self._path)
+        delete(self.table, self._upkeep.table, row, self._path)
         self._free.append(row)
         self.count -= 1
         if self.count < self._built // 2:
@@ -182,28 +199,26 @@ class Interests:
 
     def snap(self, l0: float, l1: float, r0: float, r1: float) -> Rectangle | None:
         """Return the smallest rectangle around all interests of [l0, l1] x [r0, r1]."""
-        frontier = Frontier.empty()
-        area = Rectangle(l0, l1, r0, r1)
-        advance(self.tree, area, frontier)
-        found = search(self.tree, frontier, area, NONE, False, 0)
+        frontier = Bundle(Frontier.empty())
+        found = Rectangle(*snap(self.table, frontier.table, Rectangle(l0, l1, r0, r1)))
         return found if found.l0 <= found.l1 else None
 
     def within(self, l0: float, l1: float, r0: float, r1: float) -> I32:
         """Return the rows of all interests of [l0, l1] x [r0, r1]."""
         rows = np.empty(self.number_within(l0, l1, r0, r1), np.int32)
-        rows_within(self.tree, self._keep.row, l0, l1, r0, r1, rows, np.empty(STACK, np.int32))
+        rows_in(self.table, self._keep.row, l0, l1, r0, r1, rows, np.empty(STACK, np.int32))
         return rows
 
     def reached(self, tiles: F64) -> I64:
         """Return how many interests each of these tiles of messages reaches."""
         counts = np.zeros(len(tiles), np.int64)
-        number_reached(self.tree, tiles, counts)
+        number_reached(self.table, tiles, counts)
         return counts
 
     def number_within(self, l0: float, l1: float, r0: float, r1: float) -> int:
         """Return how many interests lie in [l0, l1] x [r0, r1]."""
         none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
-        return rows_within(self.tree, self._keep.row, l0, l1, r0, r1, none, stack)
+        return rows_in(self.table, self._keep.row, l0, l1, r0, r1, none, stack)
 
     @property
     def rows(self) -> int:
@@ -211,7 +226,7 @@ class Interests:
         return self.count + len(self._free)
 
     def entries(self) -> tuple[Tree, I32, int]:
-        """Return the tree, the row of each entry, and how many nodes there are, for kernels."""
+        """Return the tree, the row of each entry, and how many nodes there are."""
         return self.tree, self._keep.row, int(self._keep.used[NODES])
 
     def of(self, row: int) -> tuple[float, float]:
@@ -239,6 +254,5 @@ class Interests:
 
     @property
     def memory(self) -> int:
-        """Bytes of all arrays; an array that serves twice counts once."""
-        arrays = {id(array): array for array in (*self.tree, *self._keep)}
-        return sum(array.nbytes for array in arrays.values())
+        """Bytes of all arrays."""
+        return self._bundle.memory + self._upkeep.memory

@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import edited, opened
 from rangecast.kernels.jit import jit
 
 BLOCK = 32
@@ -41,6 +42,7 @@ _FULLEST, _FULLEST_LINE = 0.95, 0.7
 """How full two neighbouring blocks may be, and how full all of them together."""
 
 
+@edited
 class Line(NamedTuple):
     """The arrays of the module's docstring."""
 
@@ -111,6 +113,14 @@ def change(line: Line, slot: int, y: float) -> None:
 
 
 @jit
+def change_all(table: I64, slots: I32, ys: F64) -> None:
+    """Give objects new values."""
+    line = opened(table, Line)
+    for i in range(len(slots)):
+        change(line, slots[i], ys[i])
+
+
+@jit
 def _put(line: Line, target: int, source: int) -> None:
     line.x[target], line.y[target] = line.x[source], line.y[source]
     line.arrival[target], line.slot[target] = line.arrival[source], line.slot[source]
@@ -167,8 +177,9 @@ def _make_room(line: Line, block: int) -> bool:
 
 
 @jit
-def enter(line: Line, slot: int, x: float, y: float, arrival: int) -> bool:
+def enter(table: I64, slot: int, x: float, y: float, arrival: int) -> bool:
     """Give an object a place; False, and nothing done, if the line needs more room first."""
+    line = opened(table, Line)
     block = _block_of(line.least_x, x)
     if line.held[block] == BLOCK:
         if not _make_room(line, block):
@@ -186,8 +197,9 @@ def enter(line: Line, slot: int, x: float, y: float, arrival: int) -> bool:
 
 
 @jit
-def leave(line: Line, slot: int) -> None:
+def leave(table: I64, slot: int) -> None:
     """Take an object away."""
+    line = opened(table, Line)
     p = line.place[slot]
     block = p // BLOCK
     line.held[block] -= 1
@@ -346,8 +358,15 @@ def best_of(line: Line, lo: float, hi: float, k: int, slots: I32, ys: F64, arriv
 
 
 @jit
-def fill(line: Line, order: I64, x: F64, y: F64, arrival: I64, slot: I32) -> None:
+def best_in(table: I64, lo: float, hi: float, slots: I32, ys: F64, arrivals: I64) -> int:
+    """Write the best objects of a range as far as there is room; return how many there are."""
+    return best_of(opened(table, Line), lo, hi, len(slots), slots, ys, arrivals)
+
+
+@jit
+def fill(table: I64, order: I64, x: F64, y: F64, arrival: I64, slot: I32) -> None:
     """Lay out objects, in the order given, over an empty line."""
+    line = opened(table, Line)
     blocks = len(line.held)
     share, more = len(order) // blocks, len(order) % blocks
     j = 0

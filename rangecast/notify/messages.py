@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
 from rangecast.model.results import Results
 
@@ -48,6 +49,7 @@ class Message(NamedTuple):
         return self.left_outer < lo <= self.left_inner and self.right_inner <= hi < self.right_outer
 
 
+@edited
 class Outbox(NamedTuple):
     """Room for messages, which a kernel fills; `tile` as `Messages` has it."""
 
@@ -57,7 +59,7 @@ class Outbox(NamedTuple):
     arrival: I64
     x: F64
     y: F64
-    tile: F64
+    tile: Annotated[F64, 2]
 
     @classmethod
     def of(cls, room: int) -> Outbox:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import Bundle
 from rangecast.model.members import Id, Members, as_id
-from rangecast.notify.line import BLOCK, NOBODY, Line, best_of, change, enter, fill, leave
+from rangecast.notify.line import BLOCK, NOBODY, Line, best_in, change_all, enter, fill, leave
 
 
 def _empty(blocks: int, slots: int) -> Line:
@@ -48,10 +49,19 @@ class Objects:
         blocks = 1
         while 0.5 * BLOCK * blocks < len(x):
             blocks *= 2
-        self.line = _empty(blocks, slots)
+        self._bundle = Bundle(_empty(blocks, slots))
         order = np.argsort(x, kind="stable")
-        fill(self.line, order, x, y, arrival, np.asarray(slot, np.int32))
-        self.arrays: tuple[Any, ...] = tuple(self.line)
+        fill(self.table, order, x, y, arrival, np.asarray(slot, np.int32))
+
+    @property
+    def line(self) -> Line:
+        """The arrays, as `line.py` has them."""
+        return self._bundle.arrays
+
+    @property
+    def table(self) -> I64:
+        """The line as kernels take it."""
+        return self._bundle.table
 
     def _places(self) -> I64:
         """Return the places of all objects, in order of x."""
@@ -65,11 +75,8 @@ class Objects:
             arrival, self.arrivals = self.arrivals, self.arrivals + 1
         slot = self._free.pop() if self._free else self.count
         if slot >= len(self.line.place):
-            more = np.full(2 * len(self.line.place), -1, np.int64)
-            more[: len(self.line.place)] = self.line.place
-            self.line = self.line._replace(place=more)
-            self.arrays = tuple(self.line)
-        if not enter(self.line, slot, x, y, arrival):
+            self._bundle = self._bundle.grown(place=slot + 1, fill=-1)
+        if not enter(self.table, slot, x, y, arrival):
             at = self._places()
             self._lay_out(
                 np.append(self.line.slot[at], np.int32(slot)),
@@ -85,19 +92,18 @@ class Objects:
         """Return the same objects in the same slots."""
         twin = Objects()
         twin.count, twin.arrivals, twin._free = self.count, self.arrivals, [*self._free]
-        twin.line = Line(*(array.copy() for array in self.arrays))
-        twin.arrays = tuple(twin.line)
+        twin._bundle = Bundle(Line._make(array.copy() for array in self.line))
         return twin
 
     def remove(self, slot: int) -> None:
         """Let an object leave."""
-        leave(self.line, slot)
+        leave(self.table, slot)
         self._free.append(slot)
         self.count -= 1
 
-    def change(self, slot: int, y: float) -> None:
-        """Give an object a new value."""
-        change(self.line, slot, y)
+    def change_many(self, slots: npt.ArrayLike, ys: npt.ArrayLike) -> None:
+        """Give objects new values."""
+        change_all(self.table, np.asarray(slots, np.int32), np.asarray(ys, np.float64))
 
     def of(self, slot: int) -> tuple[float, float, int]:
         """Return x, y and arrival of an object."""
@@ -113,13 +119,13 @@ class Objects:
     def best(self, lo: float, hi: float, k: int) -> I32:
         """Return the slots of the k best objects of a range, the best first."""
         slots = np.empty(k, np.int32)
-        n = best_of(self.line, lo, hi, k, slots, np.empty(k), np.empty(k, np.int64))
+        n = best_in(self.table, lo, hi, slots, np.empty(k), np.empty(k, np.int64))
         return slots[:n]
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.line)
+        return self._bundle.memory
 
 
 class Object(NamedTuple):

@@ -14,8 +14,9 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, grown
+from rangecast.kernels.bundle import Bundle
 from rangecast.model.arguments import finite
-from rangecast.notify.batch import BETTER, SAME, WORSE, change_all, paint_batch, sweep_all
+from rangecast.notify.batch import BETTER, SAME, WORSE, paint_batch, sweep_all
 from rangecast.notify.dense import EVENT, paint_dense
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox, Work
@@ -43,9 +44,9 @@ class Painter:
         self._k = k
         self._groups = groups
         self._uses_interests = uses_interests
-        self._scratch = tuple(Scratch.of(k))
-        self._frontier = tuple(Frontier.empty())
-        self._out = Outbox.of(max(_BUFFER, 4 * k + 2 * ROOM))
+        self._scratch = Bundle(Scratch.of(k))
+        self._frontier = Bundle(Frontier.empty())
+        self._out = Bundle(Outbox.of(max(_BUFFER, 4 * k + 2 * ROOM)))
         self._cursor, self._sweep = np.zeros(4, np.int64), np.zeros(5)
         self._work = np.zeros(4, np.int64)
         self._one_slot, self._one_y = np.zeros(1, np.int32), np.zeros(1)
@@ -69,12 +70,12 @@ class Painter:
             which, values = np.array(slots, np.int32), np.array(ys, np.float64)
 
         def paint() -> int:
-            common = (which, values, self._k, self._groups, self._scratch)
-            rest = (tuple(self._out), self._cursor, self._sweep, self._work)
+            common = (which, values, self._k, self._groups, self._scratch.table)
+            rest = (self._out.table, self._cursor, self._sweep, self._work)
             if self._uses_interests:
-                known = interests.arrays
-                return paint_sparse(objects.arrays, known, *common, self._frontier, *rest)
-            return paint_dense(objects.arrays, *common, *rest)
+                frontier = self._frontier.table
+                return paint_sparse(objects.table, interests.table, *common, frontier, *rest)
+            return paint_dense(objects.table, *common, *rest)
 
         return self._drained(paint, len(which))
 
@@ -94,20 +95,20 @@ class Painter:
         arrivals = np.array([objects.of(slot)[2] for slot in slots.tolist()], np.int64)
         worse, better = np.flatnonzero(ys > olds), np.flatnonzero(ys < olds)
         worse = worse[np.lexsort((arrivals[worse], ys[worse]))[::-1]]
-        change_all(objects.arrays, slots[better], ys[better])
+        objects.change_many(slots[better], ys[better])
         self._batch += 1  # nothing is cleared: a batch takes as long as it is large, whatever n is
         self._marks = grown(self._marks, len(objects.line.place))
         self._exposed = grown(self._exposed, len(objects.line.place))
         self._marks[slots[worse]] = self._marks[slots[better]] = self._batch
         exposed = sweep_all(
-            objects.arrays,
-            interests.arrays,
+            objects.table,
+            interests.table,
             slots[worse],
             ys[worse],
             self._k,
             self._uses_interests,
-            self._scratch,
-            self._frontier,
+            self._scratch.table,
+            self._frontier.table,
             self._sweep,
             self._batch,
             self._marks,
@@ -120,18 +121,18 @@ class Painter:
 
         def paint() -> int:
             return paint_batch(
-                objects.arrays,
-                before.arrays,
-                interests.arrays,
+                objects.table,
+                before.table,
+                interests.table,
                 order,
                 kinds,
                 self._k,
                 self._groups,
                 self._uses_interests,
                 0,
-                self._scratch,
-                self._frontier,
-                tuple(self._out),
+                self._scratch.table,
+                self._frontier.table,
+                self._out.table,
                 self._cursor,
                 self._sweep,
                 self._work,
@@ -146,9 +147,9 @@ class Painter:
         while self._cursor[EVENT] < end:
             n = paint()
             if n:
-                pieces.append([column[:n].copy() for column in self._out])
+                pieces.append([column[:n].copy() for column in self._out.arrays])
         if not pieces:
-            pieces.append([column[:0].copy() for column in self._out])
+            pieces.append([column[:0].copy() for column in self._out.arrays])
         if len(pieces) == 1:
             return Outbox(*pieces[0])
         return Outbox(*map(np.concatenate, zip(*pieces, strict=True)))

@@ -16,11 +16,10 @@ Section III-B of paper 001.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING, SWEPT_Y, post_tiles
 from rangecast.notify.line import Line, change, next_best
@@ -242,26 +241,23 @@ def start_frontier(tree: Tree, frontier: Frontier, scratch: Scratch, k: int, x: 
 
 @jit_single
 def paint_sparse(
-    arrays: Any,
-    tree_arrays: Any,
+    objects_table: I64,
+    tree_table: I64,
     slots: I32,
     ys: F64,
     k: int,
     groups: int,
-    scratch_arrays: Any,
-    frontier_arrays: Any,
-    out_arrays: Any,
+    scratch_table: I64,
+    frontier_table: I64,
+    out_table: I64,
     cursor: I64,
     sweep: F64,
     work: I64,
 ) -> int:
     """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
-    line, tree = Line(*arrays), Tree(*tree_arrays)
-    scratch, frontier, out = (
-        Scratch(*scratch_arrays),
-        Frontier(*frontier_arrays),
-        Outbox(*out_arrays),
-    )
+    line, tree = opened(objects_table, Line), opened(tree_table, Tree)
+    scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
+    out = opened(out_table, Outbox)
     room = len(out.slot) - k
     n = 0
     while cursor[EVENT] < len(slots) and n <= room:

@@ -21,26 +21,28 @@ one step, and what an object gains is cut at its own place.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from rangecast.kernels.arrays import F64
+from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
 from rangecast.notify.line import Line, first_east, first_west
 
 ROOM = 8
 
 
+@edited
 class Scratch(NamedTuple):
     """Room to work in for lists of k, at most 2k + ROOM tiles and as many steps."""
 
     west: F64
     east: F64
-    tiles: F64
-    steps: F64
-    other: F64
-    third: F64
+    tiles: Annotated[F64, 2]
+    steps: Annotated[F64, 2]
+    other: Annotated[F64, 2]
+    third: Annotated[F64, 2]
 
     @classmethod
     def of(cls, k: int) -> Scratch:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
 from rangecast.notify.interests import Interests
 from rangecast.notify.line import Line, best_of
@@ -112,7 +113,7 @@ def _apply(arrivals: I64, ys: F64, row: int, arrival: int, y: float) -> None:
 
 @jit
 def _deliver(
-    tree: Tree,
+    tree_table: I64,
     row: I32,
     arrival: I64,
     y: F64,
@@ -124,6 +125,7 @@ def _deliver(
     stack: I32,
 ) -> None:
     """Apply messages to the lists that they reach, and count them for each list."""
+    tree = opened(tree_table, Tree)
     for i in range(len(arrival)):
         l0, r1 = np.nextafter(tile[i, 0], np.inf), np.nextafter(tile[i, 3], -np.inf)
         n = rows_within(tree, row, l0, tile[i, 1], tile[i, 2], r1, found, stack)
@@ -133,8 +135,11 @@ def _deliver(
 
 
 @jit
-def _look_up(line: Line, tree: Tree, row: I32, nodes: int, k: int, arrivals: I64, ys: F64) -> None:
+def _look_up(
+    line_table: I64, tree_table: I64, row: I32, nodes: int, k: int, arrivals: I64, ys: F64
+) -> None:
     """Work out the list of every interest from the objects."""
+    line, tree = opened(line_table, Line), opened(tree_table, Tree)
     slots = np.empty(k, np.int32)
     for node in range(nodes):
         if tree.child[node] >= 0:
@@ -161,8 +166,8 @@ class Lists:
         """Return the lists of k as they should be now."""
         arrivals = np.full((interests.rows, k), -1, np.int64)
         ys = np.full((interests.rows, k), np.inf)
-        tree, row, nodes = interests.entries()
-        _look_up(objects.line, tree, row, nodes, k, arrivals, ys)
+        _, row, nodes = interests.entries()
+        _look_up(objects.table, interests.table, row, nodes, k, arrivals, ys)
         return cls(interests, arrivals, ys)
 
     def deliver(self, messages: Messages) -> None:
@@ -172,10 +177,10 @@ class Lists:
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages of which only these columns are known; the lowest y ranks first."""
-        tree, row, _ = self._interests.entries()
+        _, row, _ = self._interests.entries()
         found, stack = np.empty(self._interests.count, np.int32), np.empty(STACK, np.int32)
         _deliver(
-            tree,
+            self._interests.table,
             row,
             arrival,
             y,

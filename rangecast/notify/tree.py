@@ -25,12 +25,13 @@ Section II-B of paper 001; the sketch is the remark at the end of its section II
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import edited, opened
 from rangecast.kernels.jit import jit
 
 LEAF = 16
@@ -40,6 +41,7 @@ _LEAF, _FRONTIER = np.uint64(LEAF), np.uint64(FRONTIER)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
+@edited
 class Tree(NamedTuple):
     """What a search reads: see the module's docstring."""
 
@@ -47,11 +49,12 @@ class Tree(NamedTuple):
     high_l: F64
     low_r: F64
     high_r: F64
-    bounds: F64
+    bounds: Annotated[F64, 2]
     child: I32
     size: I32
 
 
+@edited
 class Frontier(NamedTuple):
     """Nodes that hold all interests of a region, their bounds, and room for a search.
 
@@ -59,7 +62,7 @@ class Frontier(NamedTuple):
     """
 
     node: I32
-    bounds: F64
+    bounds: Annotated[F64, 2]
     stack: I32
 
     @classmethod
@@ -210,6 +213,14 @@ def search(
 
 
 @jit
+def snap(table: I64, frontier_table: I64, area: Rectangle) -> Rectangle:
+    """Return the smallest rectangle around all interests of an area."""
+    tree, frontier = opened(table, Tree), opened(frontier_table, Frontier)
+    advance(tree, area, frontier)
+    return search(tree, frontier, area, NONE, False, 0)
+
+
+@jit
 def rows_within(
     tree: Tree,
     row: I32,
@@ -251,8 +262,17 @@ def rows_within(
 
 
 @jit
-def number_reached(tree: Tree, tiles: F64, counts: I64) -> None:
+def rows_in(
+    table: I64, row: I32, l0: float, l1: float, r0: float, r1: float, found: I32, stack: I32
+) -> int:
+    """Write the rows of a region, as `rows_within` does."""
+    return rows_within(opened(table, Tree), row, l0, l1, r0, r1, found, stack)
+
+
+@jit
+def number_reached(table: I64, tiles: F64, counts: I64) -> None:
     """Write how many interests lie in each tile, as `staircase.py` has them."""
+    tree = opened(table, Tree)
     none, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
     for t in range(len(tiles)):
         l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)

@@ -7,7 +7,7 @@
     pairs, leaves          (leaves,)
 
 A leaf that is full becomes two. If that makes the tree too deep, the highest lopsided subtree on
-the way is built anew, as a scapegoat tree does: amortised O(log^2 m) work for an entry.
+the way is rebuilt, as a scapegoat tree does: amortised O(log^2 m) work for an entry.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.notify.tree import LEAF, STACK, Tree
 
@@ -26,6 +27,7 @@ LOPSIDED = 0.7
 NODES, LEAVES, PAIRS_SPARE, LEAVES_SPARE = 0, 1, 2, 3
 
 
+@edited
 class Upkeep(NamedTuple):
     """What an edit needs beside it."""
 
@@ -104,8 +106,8 @@ def _bound(tree: Tree, node: int) -> None:
 
 @jit
 def build(
-    tree: Tree,
-    keep: Upkeep,
+    table: I64,
+    upkeep: I64,
     root: int,
     root_depth: int,
     low_l: F64,
@@ -115,6 +117,7 @@ def build(
     rows: I32,
 ) -> None:
     """Put entries below a node that has nothing below it."""
+    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     order = np.arange(len(rows)).astype(np.int32)
     nodes, spans = np.empty(STACK, np.int64), np.empty((STACK, 3), np.int64)
     made = np.empty(4 * (len(rows) // FILL + 1), np.int32)
@@ -159,8 +162,8 @@ def build(
 
 @jit
 def dissolve(
-    tree: Tree,
-    keep: Upkeep,
+    table: I64,
+    upkeep: I64,
     root: int,
     low_l: F64,
     high_l: F64,
@@ -169,6 +172,7 @@ def dissolve(
     rows: I32,
 ) -> None:
     """Copy out the entries below a node, and put what held them on the lists of spares."""
+    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     stack = np.empty(STACK, np.int32)
     stack[0] = root
     depth, n = 1, 0
@@ -237,8 +241,8 @@ def _split(tree: Tree, keep: Upkeep, node: int, depth: int) -> None:
 
 @jit
 def insert(
-    tree: Tree,
-    keep: Upkeep,
+    table: I64,
+    upkeep: I64,
     row: int,
     low_l: float,
     high_l: float,
@@ -247,7 +251,8 @@ def insert(
     deepest: int,
     path: I32,
 ) -> int:
-    """Put in an entry; return the depth in `path` of a subtree to build anew, or -1."""
+    """Put in an entry; return the depth in `path` of a subtree to rebuild, or -1."""
+    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     node = depth = 0
     while True:
         tree.size[node] += 1
@@ -277,8 +282,9 @@ def insert(
 
 
 @jit
-def delete(tree: Tree, keep: Upkeep, row: int, path: I32) -> None:
+def delete(table: I64, upkeep: I64, row: int, path: I32) -> None:
     """Take out the entry of a row."""
+    tree, keep = opened(table, Tree), opened(upkeep, Upkeep)
     home = keep.home[row]
     e = LEAF * ~tree.child[home]
     while keep.row[e] != row:
