@@ -29,9 +29,9 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I8, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.dense import EVENT, post_tiles
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox
+from rangecast.notify.paint import EVENT, post_tiles
 from rangecast.notify.sparse import LARGEST, LEAST, merge_tiles, reach, start_frontier
 from rangecast.notify.staircase import (
     ROOM,

@@ -182,11 +182,11 @@ class Interests:
 
     def _rebuild(self, node: int, depth: int) -> None:
         n = int(self.tree.size[node])
-        a, b, c, d = (np.empty(n) for _ in range(4))
+        low_l, high_l, low_r, high_r = (np.empty(n) for _ in range(4))
         rows = np.empty(n, np.int32)
-        dissolve(self.table, self._upkeep.table, node, a, b, c, d, rows)
+        dissolve(self.table, self._upkeep.table, node, low_l, high_l, low_r, high_r, rows)
         self._room(n // FILL + 2)
-        build(self.table, self._upkeep.table, node, depth, a, b, c, d, rows)
+        build(self.table, self._upkeep.table, node, depth, low_l, high_l, low_r, high_r, rows)
 
     def remove(self, row: int) -> None:
         """Take out an interest."""

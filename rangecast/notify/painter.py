@@ -17,11 +17,10 @@ from rangecast.kernels.arrays import F64, I32, grown
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.arguments import finite
 from rangecast.notify.batch import BETTER, SAME, WORSE, paint_batch, sweep_all
-from rangecast.notify.dense import EVENT, paint_dense
 from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox, Work
 from rangecast.notify.objects import Objects
-from rangecast.notify.sparse import paint_sparse
+from rangecast.notify.paint import EVENT, paint_changes
 from rangecast.notify.staircase import ROOM, Scratch
 from rangecast.notify.tree import Frontier
 
@@ -70,12 +69,21 @@ class Painter:
             which, values = np.array(slots, np.int32), np.array(ys, np.float64)
 
         def paint() -> int:
-            common = (which, values, self._k, self._groups, self._scratch.table)
-            rest = (self._out.table, self._cursor, self._sweep, self._work)
-            if self._uses_interests:
-                frontier = self._frontier.table
-                return paint_sparse(objects.table, interests.table, *common, frontier, *rest)
-            return paint_dense(objects.table, *common, *rest)
+            return paint_changes(
+                objects.table,
+                interests.table,
+                which,
+                values,
+                self._k,
+                self._groups,
+                self._uses_interests,
+                self._scratch.table,
+                self._frontier.table,
+                self._out.table,
+                self._cursor,
+                self._sweep,
+                self._work,
+            )
 
         return self._drained(paint, len(which))
 

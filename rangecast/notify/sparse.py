@@ -18,21 +18,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.bundle import opened
-from rangecast.kernels.jit import jit, jit_single
-from rangecast.notify.dense import ARRIVAL, EVENT, POSITION, SWEEPING, SWEPT_Y, post_tiles
-from rangecast.notify.line import Line, change, next_best
-from rangecast.notify.messages import FIRST_K, MIN_Y, PROBE, SNAP, Outbox
-from rangecast.notify.staircase import (
-    Scratch,
-    gather,
-    look_around,
-    pass_by,
-    steps_of,
-    tile_difference,
-    tile_gain,
-)
+from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.jit import jit
+from rangecast.notify.messages import PROBE, SNAP
+from rangecast.notify.staircase import Scratch
 from rangecast.notify.tree import (
     NONE,
     ONLY_LARGEST,
@@ -44,6 +33,8 @@ from rangecast.notify.tree import (
     search,
 )
 
+SWEPT_Y = 0
+"""Where `sweep` keeps the y of the key swept to."""
 LEAST, LARGEST, LEAST_RIGHT, LARGEST_LEFT = 1, 2, 3, 4
 """Where `sweep` keeps how far out the interests of the remaining staircase reach: the least l and
 the largest r, and the other end of an interest that has it."""
@@ -237,65 +228,3 @@ def start_frontier(tree: Tree, frontier: Frontier, scratch: Scratch, k: int, x: 
     """Fill the frontier of the region that these lists bound."""
     l0, r1 = np.nextafter(scratch.west[k], np.inf), np.nextafter(scratch.east[k], -np.inf)
     advance(tree, Rectangle(l0, x, x, r1), frontier)
-
-
-@jit_single
-def paint_sparse(
-    objects_table: I64,
-    tree_table: I64,
-    slots: I32,
-    ys: F64,
-    k: int,
-    groups: int,
-    scratch_table: I64,
-    frontier_table: I64,
-    out_table: I64,
-    cursor: I64,
-    sweep: F64,
-    work: I64,
-) -> int:
-    """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
-    line, tree = opened(objects_table, Line), opened(tree_table, Tree)
-    scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
-    out = opened(out_table, Outbox)
-    room = len(out.slot) - k
-    n = 0
-    while cursor[EVENT] < len(slots) and n <= room:
-        event = cursor[EVENT]
-        slot, y = slots[event], ys[event]
-        p = line.place[slot]
-        x, old, arrival = line.x[p], line.y[p], line.arrival[p]
-        if not cursor[SWEEPING] and y != old:
-            look_around(line, x, min(y, old), arrival, k, scratch)
-            work[FIRST_K] += 2
-            start_frontier(tree, frontier, scratch, k, x)
-            sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
-            steps = steps_of(scratch, k, scratch.steps)
-            tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)
-            tiles = gather(scratch.tiles, tiles, groups)
-            tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
-            n = post_tiles(scratch, tiles, out, n, event, cursor, slot, arrival, x, y)
-            if y > old:
-                cursor[SWEEPING], sweep[SWEPT_Y], cursor[ARRIVAL] = 1, old, arrival
-        limit = arrival if y < np.inf else -1
-        while cursor[SWEEPING] and n <= room:
-            p = -1
-            work[MIN_Y] += 1
-            if reach(tree, frontier, scratch, k, x, sweep, work):
-                lo, hi = sweep[LEAST], sweep[LARGEST]
-                p = next_best(line, lo, hi, sweep[SWEPT_Y], cursor[ARRIVAL], y, limit)
-            if p < 0:
-                cursor[SWEEPING] = 0
-                break
-            tiles = tile_gain(scratch, k, x, line.x[p])
-            tiles = gather(scratch.tiles, tiles, groups)
-            tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
-            came, place, value = line.arrival[p], line.x[p], line.y[p]
-            n = post_tiles(scratch, tiles, out, n, event, cursor, line.slot[p], came, place, value)
-            pass_by(scratch, k, x, place)
-            sweep[SWEPT_Y], cursor[ARRIVAL] = value, came
-        if not cursor[SWEEPING]:
-            change(line, slot, y)
-            cursor[EVENT] += 1
-            cursor[POSITION] = 0
-    return n

@@ -1,11 +1,13 @@
-"""Paint-Dense: the fewest messages that fit any interests whatever, from the objects alone.
+"""Paint-Dense and Paint-Sparse: changes one after the other, and whom to tell of each.
 
 A value that got better: its object goes to the staircase of its new key. A value that got worse:
 its object goes to the staircase of its old key; then its key is swept up to the new one, and each
 object that it falls behind goes to the interests that lose the one to the other, a chain of tiles
 from the southwest to the northeast. Objects enter as a change from y = inf and leave as one to it.
 
-With fewer groups than k the tiles are joined (approximate: some interests hear in vain).
+Paint-Dense sends all of these tiles: the fewest messages that fit any interests whatever, from the
+objects alone. Paint-Sparse knows the interests and sends fewer: see `sparse.py`. With fewer groups
+than k the tiles are joined (approximate: some interests hear in vain).
 
 A run of changes is one call. It stops when the outbox may be too small for the next object's tiles,
 at most k, and goes on from `cursor`: change, whether its sweep has begun, position of the next
@@ -24,6 +26,7 @@ from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.notify.line import Line, change, next_best
 from rangecast.notify.messages import FIRST_K, MIN_Y, Outbox, post
+from rangecast.notify.sparse import LARGEST, LEAST, SWEPT_Y, merge_tiles, reach, start_frontier
 from rangecast.notify.staircase import (
     Scratch,
     gather,
@@ -33,11 +36,10 @@ from rangecast.notify.staircase import (
     tile_difference,
     tile_gain,
 )
+from rangecast.notify.tree import Frontier, Tree
 
 EVENT, SWEEPING, POSITION, ARRIVAL = 0, 1, 2, 3
 """Where `cursor` keeps how far a run has come."""
-SWEPT_Y = 0
-"""Where `sweep` keeps the y of the key swept to."""
 
 
 @jit
@@ -76,24 +78,25 @@ def post_tiles(
 
 
 @jit_single
-def paint_dense(
+def paint_changes(
     objects_table: I64,
+    tree_table: I64,
     slots: I32,
     ys: F64,
     k: int,
     groups: int,
+    uses_interests: bool,
     scratch_table: I64,
+    frontier_table: I64,
     out_table: I64,
     cursor: I64,
     sweep: F64,
     work: I64,
 ) -> int:
     """Apply changes and write their messages; return how many. `cursor[EVENT]` says how far."""
-    line, scratch, out = (
-        opened(objects_table, Line),
-        opened(scratch_table, Scratch),
-        opened(out_table, Outbox),
-    )
+    line, tree = opened(objects_table, Line), opened(tree_table, Tree)
+    scratch, frontier = opened(scratch_table, Scratch), opened(frontier_table, Frontier)
+    out = opened(out_table, Outbox)
     room = len(out.slot) - k
     n = 0
     while cursor[EVENT] < len(slots) and n <= room:
@@ -107,24 +110,32 @@ def paint_dense(
             steps = steps_of(scratch, k, scratch.steps)
             tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)
             tiles = gather(scratch.tiles, tiles, groups)
+            if uses_interests:
+                start_frontier(tree, frontier, scratch, k, x)
+                sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
+                tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
             n = post_tiles(scratch, tiles, out, n, event, cursor, slot, arrival, x, y)
             if y > old:
                 cursor[SWEEPING], sweep[SWEPT_Y], cursor[ARRIVAL] = 1, old, arrival
         limit = arrival if y < np.inf else -1
         while cursor[SWEEPING] and n <= room:
-            p = -1
             work[MIN_Y] += 1
-            if scratch.west[k] < x:
-                lo, hi = (
-                    np.nextafter(scratch.west[k], np.inf),
-                    np.nextafter(scratch.east[k], -np.inf),
-                )
+            some = scratch.west[k] < x
+            lo = np.nextafter(scratch.west[k], np.inf)
+            hi = np.nextafter(scratch.east[k], -np.inf)
+            if uses_interests:
+                some = reach(tree, frontier, scratch, k, x, sweep, work)
+                lo, hi = sweep[LEAST], sweep[LARGEST]
+            p = -1
+            if some:
                 p = next_best(line, lo, hi, sweep[SWEPT_Y], cursor[ARRIVAL], y, limit)
             if p < 0:
                 cursor[SWEEPING] = 0
                 break
             tiles = tile_gain(scratch, k, x, line.x[p])
             tiles = gather(scratch.tiles, tiles, groups)
+            if uses_interests:
+                tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
             came, place, value = line.arrival[p], line.x[p], line.y[p]
             n = post_tiles(scratch, tiles, out, n, event, cursor, line.slot[p], came, place, value)
             pass_by(scratch, k, x, place)
