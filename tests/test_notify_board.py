@@ -1,0 +1,127 @@
+"""A board as a set: saved and opened, copied, and given in any form."""
+
+import copy
+import pickle
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from rangecast.errors import RangecastError
+from rangecast.model.table_writer import write_table
+from rangecast.notify import Board
+
+OBJECTS = {"id": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0], "y": [5.0, 3.0, 3.0, 1.0]}
+INTERESTS = {
+    "id": [7, 3, 5],
+    "x_lo": [0.0, 2.0, None],
+    "x_hi": [3.0, None, None],
+    "k": [None, 1, 2],
+}
+CHANGES = [("b", 9.0), ("e", 3.0, 2.5), ("d", None), ("a", 1.0), ("c", 4.0, 0.5)]
+
+
+def edited(**options):
+    """Return a board whose slots, rows and orders are no longer those of the tables."""
+    board = Board(2, objects=OBJECTS, interests=INTERESTS, **options)
+    board.update_batch([("a", 4.0), ("d", 2.0, 1.5)])
+    board.unsubscribe(3)
+    board.subscribe(9, 1, 2)  # in as many as the board has
+    board.replace(7, 0, 2.5)
+    board.remove("b")
+    board.put("b", 0.25, 3.0)
+    return board
+
+
+def content(board):
+    lists = {one: (i.lo, i.hi, i.k, i.best) for one in board for i in [board[one]]}
+    return list(board), lists, list(board.objects.values()), board.best(k=9), board.seq, repr(board)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"algorithm": "dense", "epsilon": 0.5}, {"sketch": 2}, {"descending": True}],
+)
+def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, options):
+    board = edited(**options)
+    board.save(tmp_path / "board")
+    twins = [
+        Board.open(tmp_path / "board"),
+        pickle.loads(pickle.dumps(board)),
+        copy.copy(board),
+        copy.deepcopy(board),
+    ]
+    was = content(board)
+    for twin in twins:
+        assert content(twin) == was
+        assert (twin.algorithm, twin.epsilon, twin.sketch, twin.descending) == (
+            board.algorithm,
+            board.epsilon,
+            board.sketch,
+            board.descending,
+        )
+        lists = twin.lists()
+        lists.deliver(twin.update_many(CHANGES))
+        lists.deliver(twin.update_batch([("e", 8.0), ("a", None)]))
+        assert not len(twin.wrong(lists))
+    assert content(board) == was
+    board.update_many(CHANGES)
+    board.update_batch([("e", 8.0), ("a", None)])
+    assert all(content(twin) == content(board) for twin in twins)
+
+
+def test_a_board_is_opened_with_other_options(tmp_path):
+    edited().save(tmp_path / "board")
+    dense = Board.open(tmp_path / "board", algorithm="dense", k=3)
+    assert (dense.algorithm, dense.k, dense[5].k, dense[9].k) == ("dense", 3, 2, 3)
+    with pytest.raises(RangecastError, match="an interest wants 2 objects"):
+        Board.open(tmp_path / "board", k=1)
+    with pytest.raises(RangecastError, match="saved with descending=False"):
+        Board.open(tmp_path / "board", descending=True)
+    with pytest.raises(RangecastError, match="already exists"):
+        edited().save(tmp_path / "board")
+
+
+def test_an_empty_board_is_saved(tmp_path):
+    Board(4).save(tmp_path / "board")
+    board = Board.open(tmp_path / "board")
+    assert (len(board), len(board.objects), board.k, board.best()) == (0, 0, 4, [])
+    board.put("a", 1, 1)
+    assert [entry.object for entry in board.subscribe("x").best] == ["a"]
+
+
+@pytest.mark.parametrize("form", ["columns", "rows", "arrow", "pandas", "csv", "parquet"])
+def test_objects_and_interests_are_given_in_any_form(tmp_path, form):
+    def given(columns, name):
+        table = pa.table(columns)
+        if form == "rows":
+            return table.to_pylist()
+        if form == "arrow":
+            return table
+        if form == "pandas":
+            return pd.DataFrame(columns)
+        if form == "columns":
+            return columns
+        path = tmp_path / f"{name}.{form}"
+        write_table(table, path)
+        return path
+
+    board = Board(2, objects=given(OBJECTS, "objects"), interests=given(INTERESTS, "interests"))
+    assert content(board) == content(Board(2, objects=OBJECTS, interests=INTERESTS))
+
+
+def test_some_objects_as_a_table():
+    board = edited()
+    whole = {row["id"]: row for row in board.table().to_pylist()}
+    assert list(board.table(["b", "zz", "a"])["id"].to_pylist()) == ["b", "a"]
+    assert board.table(["b", "zz", "a"]).to_pylist() == [whole["b"], whole["a"]]
+    assert board.table([]).num_rows == 0
+
+
+def test_memory_counts_what_batches_and_sketches_keep():
+    plain = Board(2, objects=OBJECTS, interests=INTERESTS)
+    sketched = Board(2, objects=OBJECTS, interests=INTERESTS, sketch=1)
+    before = plain.memory
+    assert sketched.memory > before
+    plain.update_batch([("a", 1.0)])
+    assert plain.memory == before + plain.line.memory
