@@ -29,8 +29,10 @@ from rangecast.model.events import encode_event, encode_events
 from rangecast.model.members import Id
 from rangecast.model.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.model.space import Space
 from rangecast.model.spans import Spans, encode_span, encode_spans
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
+from rangecast.rank.combine import Combine
 from rangecast.rank.live import Query, best_live
 from rangecast.rank.result import Best
 from rangecast.rank.shed import limits, seconds_of, shed
@@ -100,6 +102,7 @@ class Engine(LiveSet):
         k: int = 10,
         *,
         relaxed: bool = False,
+        combine: Combine = "sum",
         span: Span | None = None,
         factor: Factor | None = None,
         between: tuple[float, float] | None = None,
@@ -114,7 +117,7 @@ class Engine(LiveSet):
         The options are those of `best_many`; the position of the event is 0.
         """
         view = self._view
-        asked = _Options(k, relaxed, span, factor, between, chances, limit, clock)
+        asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
         if asked.takes_spans:
             spans = encode_span(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
         else:
@@ -129,6 +132,7 @@ class Engine(LiveSet):
         k: int = 10,
         *,
         relaxed: bool = False,
+        combine: Combine = "sum",
         span: Span | None = None,
         factor: Factor | None = None,
         between: tuple[float, float] | None = None,
@@ -142,6 +146,8 @@ class Engine(LiveSet):
 
         relaxed   one attribute is enough, and the score is the sum of the weights of those that
                   hold
+        combine   what of these weights a relaxed ranking is by: their "sum", "product", "min" or
+                  "max"
         span      values may be spans, pairs (first, last), which a subscription must `overlap` or
                   `contain`
         factor    scores depend on the event: (position of the event, ids of some subscriptions) ->
@@ -157,7 +163,7 @@ class Engine(LiveSet):
         nan              "refuse" NaN in an event, or read it as "missing"
         """
         view = self._view
-        asked = _Options(k, relaxed, span, factor, between, chances, limit, clock)
+        asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
         if asked.takes_spans:
             ids, spans = encode_spans(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
         else:
@@ -165,21 +171,25 @@ class Engine(LiveSet):
             spans = points, points
         return Rankings(self._rank(view, spans, asked), ids, view.rows)
 
-    def best_points(self, points: F64, k: int = 10, *, relaxed: bool = False) -> Rankings:
+    def best_points(
+        self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
+    ) -> Rankings:
         """Return the k best of each point, (events, d): events already encoded."""
         view = self._view
-        return Rankings(self._best(view, (points, points), k, relaxed, None), None, view.rows)
+        query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
+        return Rankings(self._best(view, query), None, view.rows)
 
     def _rank(self, view: View, spans: Spans, asked: _Options) -> Best:
         k, axis = limits(self.space, asked.k, asked.limit, asked.clock)
         span: Span | None = "contain" if asked.chances is not None else asked.span
         rows, (lo, hi) = view.rows, spans
         if asked.factor is None and asked.chances is None:
-            best = self._best(view, spans, k, asked.relaxed, span)
+            best = self._best(view, asked.query(spans, k, span, self.space))
         else:
 
             def search(events: I64, ask: int) -> Best:
-                return self._best(view, (lo[events], hi[events]), ask, asked.relaxed, span)
+                some = lo[events], hi[events]
+                return self._best(view, asked.query(some, ask, span, self.space))
 
             if asked.factor is not None:
                 factor, between = asked.factor, asked.between or (0.0, 1.0)
@@ -203,13 +213,12 @@ class Engine(LiveSet):
             best = shed(best, seconds_of(lo[:, axis]), asked.limit)
         return best
 
-    def _best(self, view: View, spans: Spans, k: int, relaxed: bool, span: Span | None) -> Best:
-        if span is not None and self.rank_index not in ("auto", Slabs.name):
+    def _best(self, view: View, query: Query) -> Best:
+        if query.span is not None and self.rank_index not in ("auto", Slabs.name):
             raise UsageError(
                 f"events with spans are ranked by the index 'slabs' alone; this set's is "
                 f"{self.rank_index!r}: make it with Engine(space, rank_index='auto')"
             )
-        query = Query.of(spans, len(self.space), k, span, relaxed=relaxed)
         return best_live(view, query, self.rank_index, self.space)
 
     def _sure(self, lo: F64, chances: Chances) -> F64:
@@ -255,6 +264,7 @@ class _Options:
 
     k: int
     relaxed: bool
+    combine: Combine
     span: Span | None
     factor: Factor | None
     between: tuple[float, float] | None
@@ -272,6 +282,10 @@ class _Options:
             )
         if self.between is not None and self.factor is None:
             raise UsageError("between says what a factor can be; give a factor, or no between")
+
+    def query(self, spans: Spans, k: int, span: Span | None, space: Space) -> Query:
+        """Return what a structure is asked, after a check."""
+        return Query.of(spans, len(space), k, span, self.combine, relaxed=self.relaxed)
 
     @property
     def takes_spans(self) -> bool:

@@ -324,9 +324,9 @@ class LiveSet(SubscriptionSet):
             rows = append(no_rows(), 0, boxes, begun.rows.arrival[live])
             own = np.arange(len(live), dtype=np.int32)
             base: Part = IndexPart(build(boxes, self.index), own, 0, len(live))
-            for relaxed in {kind for part in begun.parts for kind in tuple(part.rankings)}:
-                base.rankings[relaxed] = ranked_part(
-                    rows, own, self.space, self.rank_index, relaxed=relaxed
+            for combine in {kind for part in begun.parts for kind in tuple(part.rankings)}:
+                base.rankings[combine] = ranked_part(
+                    rows, own, self.space, self.rank_index, combine
                 )
             members = Members(kind=self._members.kind)
             ids = begun.rows.ids[live].tolist()
@@ -363,7 +363,7 @@ class LiveSet(SubscriptionSet):
                 part.set_rows + np.int32(shift),
                 part.start + shift,
                 part.end + shift,
-                {relaxed: one.shifted(shift) for relaxed, one in list(part.rankings.items())},
+                {combine: one.shifted(shift) for combine, one in list(part.rankings.items())},
             )
             for part in now.parts
             if part.start >= begun.count

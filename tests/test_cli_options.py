@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.main import app
-from rangecast.cli.options import Algorithm, Format, MatchIndex, RankIndex
+from rangecast.cli.options import Algorithm, Combine, Format, MatchIndex, RankIndex
 from rangecast.match.choose import INDEXES as MATCH
 from rangecast.model.files import SUFFIXES
 from rangecast.notify.board import ALGORITHMS
 from rangecast.rank.choose import INDEXES as RANK
+from rangecast.rank.combine import COMBINATIONS
 
 SPACE = """
 [[attribute]]
@@ -53,6 +54,7 @@ def data(tmp_path):
     [
         (MatchIndex, ["auto", *MATCH]),
         (RankIndex, ["auto", *RANK]),
+        (Combine, COMBINATIONS),
         (Algorithm, [*ALGORITHMS, "batch", "batch-dense"]),
         (Format, SUFFIXES.values()),
     ],

@@ -63,6 +63,23 @@ def test_every_index_gives_the_same_file(rank, index):
     ]
 
 
+@pytest.mark.parametrize(
+    ("combine", "e1"),
+    [
+        ("sum", ["e1,1,cheap,2", "e1,2,both,1.5", "e1,3,apple,1"]),
+        ("max", ["e1,1,cheap,2", "e1,2,apple,1", "e1,3,both,1"]),
+        ("min", ["e1,1,cheap,2", "e1,2,apple,1", "e1,3,both,0.5"]),
+        ("product", ["e1,1,cheap,2", "e1,2,apple,1", "e1,3,both,0.5"]),
+    ],
+)
+def test_weights_are_combined(cli, rank, combine, e1):
+    assert lines(rank("--relaxed", "--combine", combine))[:3] == e1
+    given = ("why", '{"price": 5, "symbol": "AAPL"}', "subs.csv", "both", "--space", "s.toml")
+    place = json.loads(cli(*given, "--relaxed", "--combine", combine, "--json").stdout)["rank"]
+    right = next(one for one in e1 if "both" in one).split(",")
+    assert (place["rank"], place["score"]) == (int(right[1]), float(right[3]))
+
+
 def test_a_budget_an_event_and_a_second(rank):
     assert lines(rank("--limit", "1")) == [one for one in EXACT if ",1," in one]
     assert lines(rank("--limit", "3/s")) == [
@@ -139,6 +156,7 @@ def test_an_event_that_is_no_event_is_not_out_of_order(tmp_path):
         (["--limit", "5/h"], "a number such as 5, or 5000/s"),
         (["--limit", "5/s", "--clock", "price"], "is no timestamp of this space"),
         (["--index", "slab"], "'slab' is not one of 'auto'"),
+        (["--combine", "max"], "weights are combined in relaxed ranking only"),
     ],
 )
 def test_mistakes_are_told(rank, given, told):

@@ -328,22 +328,6 @@ def test_mistakes_about_chances_and_factors_are_told():
         engine.best({"x": 1}, 1, factor=lambda _, ids: 2.0)
 
 
-@pytest.mark.parametrize("combine", [np.max, np.min], ids=["max", "min"])
-@pytest.mark.parametrize("name", ["rtree", "segment", "sopt"])
-def test_any_monotone_combination(name, combine):
-    boxes, points = many(600, 3)
-    best = INDEXES[name](boxes, relaxed=True).best(
-        points, 6, combine=lambda weights: combine(weights, axis=1)
-    )
-    for event, found in enumerate(answers(best)):
-        held = (boxes.lo <= points[event]) & (points[event] <= boxes.hi) & boxes.mentions
-        scores = combine(np.where(held, boxes.weights, 0.0), axis=1)
-        totals = {int(row): float(scores[row]) for row in np.flatnonzero(held.any(axis=1))}
-        assert found == ranked(totals, 6)
-    with pytest.raises(UsageError, match="relaxed"):
-        INDEXES[name](boxes).best(points, 6, combine=combine)
-
-
 @pytest.mark.parametrize("name", ["slabs", "sopt", "segment", "ir"])
 def test_hundreds_of_attributes(name):
     rng = np.random.default_rng(0)

@@ -38,10 +38,10 @@ def answers(found):
     return ranked
 
 
-def expected(boxes, points, k, relaxed):
-    ids = boxes.ids.to_pylist()
+def expected(oracle, points, k, relaxed):
+    ids = oracle.boxes.ids.to_pylist()
     told = {}
-    for event, one in enumerate(Scan(boxes).rank(points, k, relaxed=relaxed)):
+    for event, one in enumerate(oracle.rank(points, k, relaxed=relaxed)):
         rows, scores = one.rows.tolist(), one.scores.tolist()
         if rows:
             told[event] = [(ids[row], score) for row, score in zip(rows, scores, strict=True)]
@@ -56,7 +56,7 @@ def test_the_oracle_s_answers(spark, relaxed):
     prepared = prepare_ranking(spark, boxes, space, relaxed=relaxed)
     for k in (1, 6):
         found = rank(events, prepared, space, k, relaxed=relaxed)
-        assert answers(found) == expected(boxes, points, k, relaxed)
+        assert answers(found) == expected(Scan(boxes), points, k, relaxed)
 
 
 @pytest.mark.parametrize("group_bytes", [20_000, 1 << 28], ids=["many groups", "few"])
@@ -66,7 +66,19 @@ def test_partitions_give_the_same(spark, relaxed, group_bytes):
     boxes, points = scored(boxes), points[::11]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
     how = {"relaxed": relaxed, "plan": "partitioned", "group_bytes": group_bytes}
-    assert answers(rank(events, boxes, space, 4, **how)) == expected(boxes, points, 4, relaxed)
+    right = expected(Scan(boxes), points, 4, relaxed)
+    assert answers(rank(events, boxes, space, 4, **how)) == right
+
+
+@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+def test_weights_are_combined(spark, plan):
+    boxes, points = combined(list(adversarial.cases().values()))
+    boxes, points = scored(boxes), points[::31]
+    space, events = number_space(boxes.dimensions), events_of(spark, points)
+    for combine in ("min", "product"):
+        oracle = Scan(boxes, relaxed=True, combine=combine)
+        how = {"relaxed": True, "combine": combine, "plan": plan, "group_bytes": 20_000}
+        assert answers(rank(events, boxes, space, 4, **how)) == expected(oracle, points, 4, True)
 
 
 SUBSCRIPTIONS = {
@@ -230,5 +242,7 @@ def test_mistakes_are_told_before_anything_runs(spark, market):
     with pytest.raises(UsageError, match="for ranking"):
         rank(events, subscriptions, space, 1, index="cells")
     prepared = prepare_ranking(spark, subscriptions, space)
-    with pytest.raises(UsageError, match="prepared for relaxed=False"):
+    with pytest.raises(UsageError, match="prepared for relaxed=False, combine='sum'; given"):
         rank(events, prepared, space, 1, relaxed=True)
+    with pytest.raises(UsageError, match="no combination 'mean'"):
+        rank(events, subscriptions, space, 1, relaxed=True, combine="mean")

@@ -41,6 +41,15 @@ class RankIndex(StrEnum):
     SLABS = "slabs"
 
 
+class Combine(StrEnum):
+    """Those of `rank.combine.COMBINATIONS`."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    PRODUCT = "product"
+
+
 class Algorithm(StrEnum):
     """Those of `notify.board.ALGORITHMS`, and batches over either."""
 
@@ -108,6 +117,10 @@ Nan = Annotated[
 ]
 EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Run here, or on Spark (see --master).")
+]
+CombineOption = Annotated[
+    Combine,
+    typer.Option("--combine", help="With --relaxed: what of the weights that hold is the score."),
 ]
 ExplainPlan = Annotated[
     bool, typer.Option("--explain-plan", help="Say which structure is used, and why.")

@@ -8,6 +8,8 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    Combine,
+    CombineOption,
     Engine,
     EngineOption,
     EventsFile,
@@ -43,6 +45,7 @@ def rank(
             "--relaxed", help="One attribute is enough; rank by the sum of the weights that hold."
         ),
     ] = False,
+    combine: CombineOption = Combine.SUM,
     limit: Annotated[
         str | None,
         typer.Option(
@@ -79,15 +82,17 @@ def rank(
     from rangecast.cli.limit import clock_of, in_order, per_second, read_limit
     from rangecast.cli.run import Run
     from rangecast.rank.answerer import RankAnswerer
+    from rangecast.rank.combine import check_combine
     from rangecast.rank.shed import Budget
 
     most, by_second = read_limit(limit, clock)
     k = k if most is None else min(k, most)
-    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "limit": limit}
+    check_combine(combine, relaxed=relaxed)
+    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "combine": combine, "limit": limit}
 
     def make(boxes: Boxes, where: Space) -> RankAnswerer:
         axis = clock_of(where, clock) if by_second else None
-        return RankAnswerer.of(boxes, index, relaxed=relaxed, k=k, clock=axis)
+        return RankAnswerer.of(boxes, index, relaxed=relaxed, combine=combine, k=k, clock=axis)
 
     def shed(pieces: Pieces, where: Space) -> Pieces:
         if most is None or not by_second:

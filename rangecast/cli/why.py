@@ -9,6 +9,8 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    Combine,
+    CombineOption,
     IgnoreUnknown,
     Json,
     Quiet,
@@ -35,6 +37,7 @@ def why(
         bool,
         typer.Option("--relaxed", help="Explain its rank by the weights that hold."),
     ] = False,
+    combine: CombineOption = Combine.SUM,
     bad_rows: BadRowsFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -71,7 +74,7 @@ def why(
         values = {name: value for name, value in values.items() if name not in passed_over}
         point = encode_events([values], where).points[0]
         explanation = explain_match(where, boxes, row, point, values)
-        place = explain_rank(boxes, row, point, relaxed=relaxed)
+        place = explain_rank(boxes, row, point, relaxed=relaxed, combine=combine)
         facts = {
             "subscription": explanation.subscription,
             "matches": explanation.matches,

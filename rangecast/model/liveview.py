@@ -27,9 +27,9 @@ class IndexPart(Generic[MatchIndex, RankPart]):
     """The set's row of each of its own rows."""
     start: int
     end: int
-    rankings: dict[bool, RankPart] = field(default_factory=dict)
-    """Structures that rank its rows, by whether they are relaxed. Readers build them on first use,
-    without a lock; so take a copy before you iterate over them."""
+    rankings: dict[str | None, RankPart] = field(default_factory=dict)
+    """Structures that rank its rows, by how they combine weights; `None`: by score. Readers build
+    them on first use, without a lock; so take a copy before you iterate over them."""
 
     @property
     def is_whole(self) -> bool:

@@ -26,6 +26,7 @@ class RankAnswerer:
     ids: pa.Array
     choice: Choice
     relaxed: bool = False
+    combine: str = "sum"
     k: int = 10
     clock: int | None = None
     """The axis of a timestamp: its second is the window of an answer."""
@@ -37,13 +38,14 @@ class RankAnswerer:
         index: str = "auto",
         *,
         relaxed: bool = False,
+        combine: str = "sum",
         k: int = 10,
         clock: int | None = None,
     ) -> RankAnswerer:
         """Build the structure of this name over some subscriptions."""
         choice = choose(boxes, index, relaxed=relaxed)
-        built = build(boxes, choice.name, relaxed=relaxed)
-        return cls(built, boxes.ids, choice, relaxed, k, clock)
+        built = build(boxes, choice.name, relaxed=relaxed, combine=combine)
+        return cls(built, boxes.ids, choice, relaxed, combine, k, clock)
 
     @property
     def memory(self) -> int:

@@ -16,6 +16,7 @@ from rangecast.errors import UsageError, one_of
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers import Choice
 from rangecast.model.boxes import Boxes
+from rangecast.rank.combine import check_combine
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
 from rangecast.rank.papers.ir import ir
@@ -44,8 +45,8 @@ class Index(Protocol):
 class Kind(Protocol):
     """How a structure is built."""
 
-    def __call__(self, boxes: Boxes, *, relaxed: bool = False) -> Index:
-        """Build it for exact or for relaxed ranking."""
+    def __call__(self, boxes: Boxes, *, relaxed: bool = False, combine: str = "sum") -> Index:
+        """Build it for exact or for relaxed ranking, by this combination of weights."""
 
 
 INDEXES: dict[str, Kind] = {
@@ -79,6 +80,10 @@ def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Choic
     return Choice("slabs", f"{len(boxes.lo):,} boxes on {boxes.dimensions} attributes, ranked {by}")
 
 
-def build(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Index:
+def build(
+    boxes: Boxes, index: str = "auto", *, relaxed: bool = False, combine: str = "sum"
+) -> Index:
     """Return the structure that `choose` says, built."""
-    return INDEXES[choose(boxes, index, relaxed=relaxed).name](boxes, relaxed=relaxed)
+    check_combine(combine, relaxed=relaxed)
+    name = choose(boxes, index, relaxed=relaxed).name
+    return INDEXES[name](boxes, relaxed=relaxed, combine=combine)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
+from rangecast.rank.combine import check_combine
 from rangecast.rank.scan import Scan
 
 
@@ -40,9 +41,12 @@ class Place:
         return text
 
 
-def explain_rank(boxes: Boxes, row: int, point: F64, *, relaxed: bool = False) -> Place:
+def explain_rank(
+    boxes: Boxes, row: int, point: F64, *, relaxed: bool = False, combine: str = "sum"
+) -> Place:
     """Rank one subscription among all for one event."""
-    (ranked,) = Scan(boxes).rank(point[None], boxes.rows, relaxed=relaxed)
+    check_combine(combine, relaxed=relaxed)
+    (ranked,) = Scan(boxes, combine=combine).rank(point[None], boxes.rows, relaxed=relaxed)
     places = np.flatnonzero(ranked.rows == row)
     if not len(places):
         return Place(None, None, len(ranked.rows), 0, relaxed)

@@ -20,6 +20,7 @@ from rangecast.model.liveview import LiveView
 from rangecast.model.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
 from rangecast.rank.choose import Index, build
+from rangecast.rank.combine import check_combine, joined, nothing, number_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
@@ -38,13 +39,22 @@ class Query(NamedTuple):
     k: int
     span: Span | None
     """`None`: points."""
-    relaxed: bool
+    combine: str | None
+    """How relaxed ranking combines weights; `None`: exact."""
 
     @classmethod
     def of(
-        cls, spans: tuple[F64, ...], dimensions: int, k: int, span: Span | None, *, relaxed: bool
+        cls,
+        spans: tuple[F64, ...],
+        dimensions: int,
+        k: int,
+        span: Span | None,
+        combine: str,
+        *,
+        relaxed: bool,
     ) -> Query:
         """Check what was given."""
+        check_combine(combine, relaxed=relaxed)
         if span not in (None, "overlap", "contain"):
             raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
         if span is not None and relaxed:
@@ -53,7 +63,7 @@ class Query(NamedTuple):
         hi = lo if spans[1] is spans[0] else checked(spans[1], dimensions, k)
         if not (lo <= hi).all():
             raise UsageError("a span begins where it ends or before, and no value is NaN")
-        return cls(lo, hi, k, span, relaxed)
+        return cls(lo, hi, k, span, combine if relaxed else None)
 
 
 class RankedPart(NamedTuple):
@@ -71,14 +81,15 @@ class RankedPart(NamedTuple):
 
 
 def ranked_part(
-    rows: RowArrays, part_rows: I32, space: Space, index: str, *, relaxed: bool
+    rows: RowArrays, part_rows: I32, space: Space, index: str, combine: str | None
 ) -> RankedPart:
-    """Build the ranking structure of some rows."""
+    """Build the ranking structure of some rows; `combine` is that of a `Query`."""
     order = np.argsort(rows.arrival[part_rows], kind="stable")
     set_rows = frozen(part_rows[order], np.int32)
     boxes = boxes_of(rows, set_rows.astype(np.int64), space)
     same = np.array_equal(set_rows, np.arange(len(set_rows)))
-    structure = build(boxes, index, relaxed=relaxed)
+    relaxed = combine is not None
+    structure = build(boxes, index, relaxed=relaxed, combine=combine or "sum")
     return RankedPart(structure, set_rows[:0] if same else set_rows, len(set_rows))
 
 
@@ -89,6 +100,7 @@ def _compare(
     died: I64,
     edit: int,
     relaxed: bool,
+    combine: int,
     worth: F64,
     above: F64,
     below: F64,
@@ -113,14 +125,15 @@ def _compare(
             counters[TESTED] += 1
             best, found = 0.0, False
             for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
-                total, all_hold, some_hold = 0.0, True, False
+                total, all_hold, some_hold = nothing(combine), True, False
                 for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
                     axis = bounds.axis[term]
                     starts, ends = bounds.lo[term], bounds.hi[term]
                     if starts <= above[event, axis] and below[event, axis] <= ends:
                         some_hold = True
                         if relaxed:
-                            total += worth[row, axis] if worth.shape[1] else 1.0
+                            weight = worth[row, axis] if worth.shape[1] else 1.0
+                            total = joined(combine, total, weight)
                     else:
                         all_hold = False
                         if not relaxed:
@@ -140,14 +153,15 @@ def _best_recent(view: LiveView[Any, RankedPart], query: Query) -> PartBest:
     order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
     places, scores, counts = new_best(len(query.lo), min(query.k, len(order)))
     counters = new_counters(levels=0)
-    if not query.relaxed:
+    if query.combine is None:
         worth = rows.scores[:, None]
     elif rows.weights is None:
         worth = np.empty((len(rows.scores), 0))
     else:
         worth = rows.weights
     above, below = (query.lo, query.hi) if query.span == "contain" else (query.hi, query.lo)
-    live = rows.bounds.table, order, rows.died, view.edit, query.relaxed, worth
+    relaxed, combine = query.combine is not None, number_of(query.combine or "sum")
+    live = rows.bounds.table, order, rows.died, view.edit, relaxed, combine, worth
     for first in range(0, len(above), _PIECE):  # between pieces other threads may run
         some = slice(first, first + _PIECE)
         out = places[some], scores[some], counts[some], counters
@@ -170,14 +184,14 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
 
     index   of such a structure
     """
-    rows, relaxed = view.rows, query.relaxed
+    rows, combine = view.rows, query.combine
     died = rows.died[: len(rows.died) if view.dead else 0].view()  # if all live, nobody need ask
     died.flags.writeable = False
     found = []
     for part in view.parts:
-        if relaxed not in part.rankings:
-            part.rankings[relaxed] = ranked_part(rows, part.set_rows, space, index, relaxed=relaxed)
-        found.append(_best_part(part.rankings[relaxed], died, view.edit, query))
+        if combine not in part.rankings:
+            part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
+        found.append(_best_part(part.rankings[combine], died, view.edit, query))
     if view.indexed < view.count or not found:
         found.append(_best_recent(view, query))
     return merged(found, rows.arrival, query.k)

@@ -1,13 +1,14 @@
 """The oracle of ranking: score every subscription of every event, sort, keep k.
 
 Exact: all attributes hold; by score. Relaxed: at least one attribute that a box mentions holds;
-by the sum of the weights of those that do, in attribute order; of several boxes the best counts.
+by the sum of the weights of those that do, in attribute order, or by another combination of them;
+of several boxes the best counts.
 Ties go to the subscription that arrived first, which is the lower row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +26,29 @@ class Ranked(NamedTuple):
     scores: F64
 
 
+def _times(total: F64, weight: F64) -> F64:
+    with np.errstate(over="ignore"):
+        return np.minimum(total * weight, np.finfo(np.float64).max)
+
+
+_JOIN: dict[str, tuple[float, Callable[[F64, F64], F64]]] = {
+    "sum": (0.0, np.add),
+    "min": (np.inf, np.minimum),
+    "max": (0.0, np.maximum),
+    "product": (1.0, _times),
+}
+"""What there is before the first weight, and how to add one."""
+
+
 class Scan:
     """The k best subscriptions of an event by scoring all of them."""
 
     name = "scan"
 
-    def __init__(self, boxes: Boxes, *, relaxed: bool = False):
+    def __init__(self, boxes: Boxes, *, relaxed: bool = False, combine: str = "sum"):
         self.boxes = boxes
         self.is_relaxed = relaxed
+        self.combine = combine
 
     @property
     def memory(self) -> int:
@@ -64,11 +80,18 @@ class Scan:
     def relaxed(self, point: F64, k: int) -> Ranked:
         """Return the k best of those of which some mentioned attribute holds the event."""
         holds = (self.boxes.lo <= point) & (point <= self.boxes.hi) & self.boxes.mentions
-        total = np.zeros(len(holds))
-        for j in range(holds.shape[1]):
-            weight = 1.0 if self.boxes.weights is None else self.boxes.weights[self.boxes.owner, j]
-            total += np.where(holds[:, j], weight, 0.0)
-        return self._best(np.logical_or.reduce(holds, axis=1), total, k)
+        weights = np.ones(holds.shape)
+        if self.boxes.weights is not None:
+            weights = self.boxes.weights[self.boxes.owner]
+        return self._best(np.logical_or.reduce(holds, axis=1), self._total(holds, weights), k)
+
+    def _total(self, holds: Bool, weights: F64) -> F64:
+        """Return the combination of the weights of each box that hold."""
+        nothing, join = _JOIN[self.combine]
+        total = np.full(len(holds), nothing)
+        for held, weight in zip(holds.T, weights.T, strict=True):
+            total[held] = join(total[held], weight[held])
+        return total
 
     def _best(self, qualified: Bool, total: F64, k: int) -> Ranked:
         """Rank subscriptions by their best qualified box."""

@@ -23,13 +23,14 @@ Sums are in attribute order, as scores are. Rounding keeps the order of two such
 has no larger weight anywhere, so all of this holds of the rounded sums; only the bound by the
 `most` largest, which are added in another order, needs some slack.
 
-The usual combination is the sum, in attribute order. Any other one that never falls when a weight
-grows will do: it is given as a function over arrays, and called for some rounds at a time.
+The usual combination is the sum. Of the others (`rank.combine`), too, the most that the heads can
+give is what an unseen subscription can score at most. The least or the largest of its weights is
+as much as that, the largest head, only if one of its weights is a head of that size: it stands
+behind it in that list, and so arrived after the earliest of the largest heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -38,20 +39,15 @@ from rangecast.kernels.arrays import F64, I32, I64, offsets_of
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
+from rangecast.rank.combine import PRODUCT, SUM, joined, limit_of, nothing
 from rangecast.rank.liveness import is_live, live_rows
-from rangecast.rank.papers.cursor import Cursor, Walks, begin, getnext, walks_of, worth
-from rangecast.rank.papers.source import Source
-from rangecast.rank.result import TESTED, Best, Work, new_best, new_counters
+from rangecast.rank.papers.cursor import Walks, begin, getnext, walks_of, worth
+from rangecast.rank.result import TESTED
 from rangecast.rank.top import insert
-
-Combine = Callable[[F64], F64]
-"""(boxes, d) weights of the attributes that hold, 0 for the others -> (boxes,) scores."""
 
 _SLACK = 1.0 + 1e-9
 """The bound is summed in another order than scores are: it must not come out lower."""
 _MOST_LEVELS = 1024
-_ROUNDS = 8
-"""Rounds before another combination than the sum is looked at; then twice as many, and so on."""
 
 
 class Lookup(NamedTuple):
@@ -151,17 +147,17 @@ def _round(
 
 
 @jit
-def _score(walks: Walks, lookup: Lookup, row: int, point: F64) -> float:
+def _score(walks: Walks, lookup: Lookup, combine: int, row: int, point: F64) -> float:
     """Return the score of a subscription's best box, at least one term of which holds."""
     best = -1.0
     for box in range(lookup.first_box[row], lookup.first_box[row + 1]):
         walks.counters[TESTED] += 1
-        total = 0.0
+        total = nothing(combine)
         held = False
         for term in range(lookup.first_term[box], lookup.first_term[box + 1]):
             axis = lookup.axis[term]
             if lookup.lo[term] <= point[axis] and point[axis] <= lookup.hi[term]:
-                total += worth(walks.source, axis, box)
+                total = joined(combine, total, worth(walks.source, axis, box))
                 held = True
         if held:
             best = max(best, total)
@@ -244,13 +240,35 @@ def _earliest_of_equal(seen: Seen, levels: F64, most: int, score: float, earlies
 
 
 @jit
+def _earliest_of_largest(seen: Seen) -> int:
+    """Return the earliest row at which a walk stands that has the largest head; -1: all ended."""
+    head, earliest = seen.heads.max(), -1
+    for axis in range(len(seen.heads)):
+        if seen.going[axis] and seen.heads[axis] == head:
+            row = int(seen.rows[axis])
+            earliest = row if earliest < 0 else min(earliest, row)
+    return earliest
+
+
+@jit
 def _is_final(
-    seen: Seen, lookup: Lookup, largest: F64, earliest: I32, score: float, row: int
+    seen: Seen,
+    lookup: Lookup,
+    combine: int,
+    largest: F64,
+    earliest: I32,
+    score: float,
+    row: int,
 ) -> bool:
     """Whether no unseen subscription comes before one with this score and row.
 
     `largest` and `earliest` are scratch for the `most` largest heads, and for rows of such.
     """
+    if combine != SUM:
+        limit = limit_of(combine, seen.heads)
+        if score != limit or combine == PRODUCT:
+            return score > limit
+        return row <= _earliest_of_largest(seen)
     positive = 0
     total = 0.0
     for head in seen.heads:
@@ -271,6 +289,7 @@ def _is_final(
 def best_relaxed(
     source: I64,
     lookup_table: I64,
+    combine: int,
     points: F64,
     set_rows: I32,
     died: I64,
@@ -282,9 +301,11 @@ def best_relaxed(
     counts: I64,
     counters: I64,
 ) -> None:
-    """Write the best by the sum of the weights that hold, as many as there is room.
+    """Write the best by the weights that hold, as many as there is room.
 
-    All but the points and what is written are tables of bundles, or a `Liveness`.
+    source, lookup_table, cursor, seen_table   tables of bundles
+    combine                                    the number of the combination
+    set_rows, died, edit                       see `Liveness`
     """
     d = points.shape[1]
     walks, live = walks_of(source, cursor, counters), live_rows(set_rows, died, edit)
@@ -302,73 +323,10 @@ def best_relaxed(
             fresh, going = _round(walks, point, event, seen, found, 0)
             for i in range(fresh):
                 if is_live(live, found[i]):
-                    score = _score(walks, lookup, found[i], point)
+                    score = _score(walks, lookup, combine, found[i], point)
                     filled = insert(rows[event], scores[event], filled, found[i], score)
             if filled == k:
                 score, row = scores[event, k - 1], rows[event, k - 1]
-                if _is_final(seen, lookup, largest, earliest, score, row):
+                if _is_final(seen, lookup, combine, largest, earliest, score, row):
                     break
         counts[event] = filled
-
-
-@jit
-def _rounds(
-    source: I64,
-    cursor: I64,
-    counters: I64,
-    point: F64,
-    event: int,
-    rounds: int,
-    seen_table: I64,
-    found: I32,
-    fresh: bool,
-) -> tuple[int, bool]:
-    """Do some rounds, the first of an event if `fresh`; return as `_round` does."""
-    walks, seen = walks_of(source, cursor, counters), opened(seen_table, Seen)
-    if fresh:
-        _begin_all(walks, point, seen)
-    filled, going = 0, True
-    while rounds and going:
-        filled, going = _round(walks, point, event, seen, found, filled)
-        rounds -= 1
-    return filled, going
-
-
-def best_combined(
-    source: Bundle[Source],
-    boxes: Boxes,
-    points: F64,
-    k: int,
-    combine: Combine,
-    cursor: Bundle[Cursor],
-) -> Best:
-    """Return the best by any combination that never falls when a weight grows."""
-    d = boxes.dimensions
-    mentioned, first_box = boxes.mentions, boxes.box_offsets
-    weights = np.ones((boxes.rows, d)) if boxes.weights is None else boxes.weights
-    rows, scores, counts = new_best(len(points), k)
-    seen, counters = new_seen(boxes.rows, d), new_counters()
-    for event, point in enumerate(points):
-        best: list[tuple[float, int]] = []
-        rounds, going = _ROUNDS, True
-        while going:
-            found = np.empty(rounds * d, np.int32)
-            begun = rounds == _ROUNDS
-            walks = source.table, cursor.table, counters
-            filled, going = _rounds(*walks, point, event, rounds, seen.table, found, begun)
-            for row in found[:filled].tolist():
-                some = slice(first_box[row], first_box[row + 1])
-                held = (boxes.lo[some] <= point) & (point <= boxes.hi[some]) & mentioned[some]
-                held = held[held.any(axis=1)]
-                counters[TESTED] += len(held)
-                score = combine(np.where(held, weights[row], 0.0)).max()
-                best.append((-float(score), row))
-            best = sorted(best)[:k]
-            limit = float(combine(seen.arrays.heads[None, :])[0])
-            if len(best) == k and -best[-1][0] > limit:
-                break
-            rounds *= 2
-        counts[event] = len(best)
-        rows[event, : len(best)] = [row for _, row in best]
-        scores[event, : len(best)] = [-score for score, _ in best]
-    return Best(rows, scores, counts, Work.of(counters))

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.boxes import Boxes
+from rangecast.rank.combine import number_of
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.cursor import Shape, Walk
 from rangecast.rank.papers.exact import best_exact
 from rangecast.rank.papers.source import Source
-from rangecast.rank.papers.threshold import (
-    Combine,
-    best_combined,
-    best_relaxed,
-    lookup_of,
-    new_seen,
-)
+from rangecast.rank.papers.threshold import best_relaxed, lookup_of, new_seen
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 
 Build = Callable[..., Source]
@@ -29,11 +23,18 @@ class Trees:
     """A set of subscriptions, ranked by a one-dimensional structure on each attribute."""
 
     def __init__(
-        self, name: str, build: Build, boxes: Boxes, *, relaxed: bool = False, **options: Any
+        self,
+        name: str,
+        build: Build,
+        boxes: Boxes,
+        *,
+        relaxed: bool = False,
+        combine: str = "sum",
+        **options: Any,
     ):
         self.name = name
         self.boxes = boxes
-        self.relaxed = relaxed
+        self._combine = number_of(combine)
         self.source = Bundle(build(boxes, relaxed=relaxed, **options))
         self._shape = Shape.of(self.source)
         self._lookup = lookup_of(boxes) if relaxed else None
@@ -49,17 +50,10 @@ class Trees:
         """Return the iterator over the boxes of an attribute that hold a value, best first."""
         return Walk(self.source, self._shape, axis, value)
 
-    def best(
-        self, points: F64, k: int, *, liveness: Liveness = ALL, combine: Combine | None = None
-    ) -> Best:
-        """Return the k best of each event; `combine` is another combination than the sum."""
+    def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
+        """Return the k best of each event."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
-        if combine is not None:
-            if not self.relaxed:
-                raise UsageError("weights are combined in relaxed ranking only; give relaxed=True")
-            cursor = self._shape.cursor(self.boxes.dimensions)
-            return best_combined(self.source, self.boxes, events, k, combine, cursor)
         rows, scores, counts = new_best(len(events), k)
         counters = new_counters()
         cursor = self._shape.cursor(self.boxes.dimensions)
@@ -68,6 +62,6 @@ class Trees:
             best_exact(self.source.table, *given, rows, scores, counts, counters)
         else:
             seen = new_seen(self.boxes.rows, self.boxes.dimensions)
-            tables = self.source.table, self._lookup.table
+            tables = self.source.table, self._lookup.table, self._combine
             best_relaxed(*tables, *given, seen.table, rows, scores, counts, counters)  # type: ignore[arg-type]
         return Best(rows, scores, counts, Work.of(counters))

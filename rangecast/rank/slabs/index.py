@@ -25,6 +25,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.boxes import Boxes
+from rangecast.rank.combine import number_of
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.exact import search_exact, search_exact_one
@@ -41,10 +42,18 @@ class Slabs:
 
     name = "slabs"
 
-    def __init__(self, boxes: Boxes, *, relaxed: bool = False, fineness: Fineness = _FINENESS):
+    def __init__(
+        self,
+        boxes: Boxes,
+        *,
+        relaxed: bool = False,
+        combine: str = "sum",
+        fineness: Fineness = _FINENESS,
+    ):
         self.dimensions, self.rows = boxes.dimensions, boxes.rows
         self.relaxed = relaxed
-        self.layout = Bundle(lay_out(boxes, relaxed=relaxed, fineness=fineness))
+        self._combine = number_of(combine)
+        self.layout = Bundle(lay_out(boxes, relaxed=relaxed, combine=combine, fineness=fineness))
 
     @property
     def memory(self) -> int:
@@ -59,7 +68,8 @@ class Slabs:
         search = search_relaxed_one if len(events) == 1 else search_relaxed
         rows, scores, counts = new_best(len(events), min(k, self.rows))
         counters = new_counters(levels=0)
-        search(self.layout.table, events, *liveness, rows, scores, counts, counters)
+        given = self.layout.table, self._combine, events
+        search(*given, *liveness, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
 
     def best_spans(self, lo: F64, hi: F64, k: int, span: Span, *, liveness: Liveness = ALL) -> Best:

@@ -11,9 +11,9 @@
              that doesn't mention it has codes that always hold (exact) or never do (relaxed).
     hull     of a band: slots with the hulls of its blocks instead of boxes.
 
-Exact ranking is by score. Relaxed ranking is by the most that a box can get, the sum of all its
-weights; there bands aren't reordered, and the slots of a block are in attribute order, as the
-weights are summed. Ties go by arrival, so that the boxes of one subscription follow one another.
+Exact ranking is by score. Relaxed ranking is by the most that a box can get, such as the sum of all
+its weights; there bands aren't reordered, and the slots of a block are in attribute order, as the
+weights are combined. Ties go by arrival, so that the boxes of one subscription follow one another.
 The bounds themselves, for what the codes leave in doubt, are kept by box, only where something is
 mentioned.
 
@@ -26,13 +26,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, U8, U64, Bool, offsets_of
+from rangecast.kernels.arrays import F64, I32, I64, U8, U64, offsets_of
 from rangecast.kernels.bits import PADDING
 from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.jit import jit
 from rangecast.kernels.lanes import SLOT_BYTES
 from rangecast.model.boxes import Boxes, frozen
+from rangecast.rank.combine import limits_of
 from rangecast.rank.slabs.lists import Fineness, lists_of, no_lists
 
 FIRST_BAND = 8
@@ -174,11 +175,11 @@ def _slots(counts: I64, *, by_use: bool) -> tuple[I64, I32, U8]:
     return first, axis.astype(np.int32), room[skip : skip + size]
 
 
-def lay_out(boxes: Boxes, *, relaxed: bool, fineness: Fineness) -> Layout:
+def lay_out(boxes: Boxes, *, relaxed: bool, combine: str, fineness: Fineness) -> Layout:
     """Return the arrays of a set of boxes; `fineness` is that of its lists."""
     n, d = boxes.lo.shape
     mentioned = boxes.mentions
-    worth = _most(boxes, mentioned) if relaxed else boxes.scores[boxes.owner]
+    worth = limits_of(boxes, combine) if relaxed else boxes.scores[boxes.owner]
     by_rank = np.argsort(-worth, kind="stable")
     lo, hi = boxes.lo[by_rank], boxes.hi[by_rank]
     edges, first_edge, lo_codes, hi_codes, rough = codes_of(lo, hi, mentioned[by_rank])
@@ -246,12 +247,3 @@ def lay_out(boxes: Boxes, *, relaxed: bool, fineness: Fineness) -> Layout:
         frozen(np.stack([lo[box, axis], hi[box, axis]], axis=1).reshape(-1), np.float64),
         frozen(weights, np.float64),
     )
-
-
-def _most(boxes: Boxes, mentioned: Bool) -> F64:
-    """Return what each box can get at most: all its weights, summed in attribute order."""
-    total = np.zeros(len(boxes.lo))
-    for j in range(boxes.dimensions):
-        weight = 1.0 if boxes.weights is None else boxes.weights[boxes.owner, j]
-        total += np.where(mentioned[:, j], weight, 0.0)
-    return total

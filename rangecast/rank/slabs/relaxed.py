@@ -3,7 +3,7 @@
 Boxes lie by the most that they can get. So when the k-th best so far has more than the first box of
 the next block can get, the search is over; as much isn't enough, as that box may have arrived
 earlier. At worst all blocks are looked at, which costs n d / 32 instructions and the sums: that is
-why hundreds of attributes are no harm. Weights are summed in attribute order.
+why hundreds of attributes are no harm. Weights are combined in attribute order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.kernels.lanes import SLOT_BYTES
+from rangecast.rank.combine import joined, nothing
 from rangecast.rank.liveness import is_live
 from rangecast.rank.result import TESTED, WORDS
 from rangecast.rank.slabs.pointers import LayoutPointers, TermPointers, encode, open_layout
@@ -63,7 +64,13 @@ def _held(
 
 @jit
 def _search(
-    view: LayoutPointers, points: Any, codes: Any, totals: Any, rows: I32, scores: F64
+    view: LayoutPointers,
+    combine: int,
+    points: Any,
+    codes: Any,
+    totals: Any,
+    rows: I32,
+    scores: F64,
 ) -> tuple[int, int, int]:
     """Write the best of an event; return how many, and the work. A place is a rank here."""
     k, d, terms = len(rows), view.d, view.terms
@@ -73,7 +80,7 @@ def _search(
     ):
         some = np.uint64(0)
         for i in range(BLOCK):
-            totals[i] = 0.0
+            totals[i] = nothing(combine)
         begin, end = view.first_slot[block], view.first_slot[block + 1]
         words += end - begin
         for slot in range(begin, end):
@@ -85,10 +92,10 @@ def _search(
             while mask:
                 i = lowest_bit(mask)
                 mask &= mask - np.uint64(1)
+                weight = 1.0
                 if terms.have_weights:
-                    totals[i] += terms.weights[_term(terms, d, block * BLOCK + i, axis)]
-                else:
-                    totals[i] += 1.0
+                    weight = terms.weights[_term(terms, d, block * BLOCK + i, axis)]
+                totals[i] = joined(combine, totals[i], weight)
         while some:
             i = lowest_bit(some)
             some &= some - np.uint64(1)
@@ -108,6 +115,7 @@ def _search(
 @jit
 def _search_all(
     view: LayoutPointers,
+    combine: int,
     points: F64,
     codes: U8,
     totals: F64,
@@ -121,7 +129,8 @@ def _search_all(
     for e in range(len(points)):
         mine = pointer(points, e * view.d)
         encode(view, mine, ZERO, its_codes)
-        counts[e], words, tested = _search(view, mine, its_codes, sums, rows[e], scores[e])
+        found = _search(view, combine, mine, its_codes, sums, rows[e], scores[e])
+        counts[e], words, tested = found
         counters[WORDS] += words
         counters[TESTED] += tested
 
@@ -129,6 +138,7 @@ def _search_all(
 @jit
 def search_relaxed(
     table: I64,
+    combine: int,
     points: F64,
     set_rows: I32,
     died: I64,
@@ -141,12 +151,13 @@ def search_relaxed(
     """Write the best of each event, as many as there is room; see `search_exact`."""
     view = open_layout(table, set_rows, died, edit)
     codes, totals = np.empty(view.d, np.uint8), np.empty(BLOCK)
-    _search_all(view, points, codes, totals, rows, scores, counts, counters)
+    _search_all(view, combine, points, codes, totals, rows, scores, counts, counters)
 
 
 @jit_single
 def search_relaxed_one(
     table: I64,
+    combine: int,
     points: F64,
     set_rows: I32,
     died: I64,
@@ -157,4 +168,4 @@ def search_relaxed_one(
     counters: I64,
 ) -> None:
     """As `search_relaxed`, without giving up the GIL."""
-    search_relaxed(table, points, set_rows, died, edit, rows, scores, counts, counters)
+    search_relaxed(table, combine, points, set_rows, died, edit, rows, scores, counts, counters)

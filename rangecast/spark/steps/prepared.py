@@ -19,6 +19,7 @@ from rangecast.model.snapshot import MANIFEST, load_boxes
 from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
+from rangecast.rank.combine import check_combine
 from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.subscriptions import encode, gather
 
@@ -97,6 +98,7 @@ def prepare_ranking(
     space: Space,
     *,
     relaxed: bool = False,
+    combine: str = "sum",
     index: str = "auto",
     bad_rows: BadRows | None = None,
 ) -> Prepared:
@@ -105,8 +107,10 @@ def prepare_ranking(
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions
     """
     check_rank_index(index)
+    check_combine(combine, relaxed=relaxed)
     boxes, known = gathered(subscriptions, space, bad_rows)
-    return Prepared.of(session, RankAnswerer.of(boxes, index, relaxed=relaxed), known)
+    answerer = RankAnswerer.of(boxes, index, relaxed=relaxed, combine=combine)
+    return Prepared.of(session, answerer, known)
 
 
 def gathered(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,6 +22,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index
+from rangecast.rank.combine import check_combine
 from rangecast.rank.result import check_k
 from rangecast.rank.shed import WINDOW, limits
 from rangecast.spark.steps.partitioned import ARRIVAL, GROUP_BYTES, NUMBER, PLACE
@@ -35,6 +37,7 @@ def rank(
     k: int = 10,
     *,
     relaxed: bool = False,
+    combine: str = "sum",
     limit: int | None = None,
     clock: str | None = None,
     keep: Sequence[str] = (),
@@ -51,6 +54,8 @@ def rank(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_ranking` gave
     relaxed         one attribute is enough; by the sum of the weights that hold
+    combine         what of these weights a relaxed ranking is by: their "sum", "product", "min" or
+                    "max"
     limit           at most this many per event, or, with `clock` (a timestamp attribute), per
                     second: the best ones, of equals those of the event with the lower id
     keep            columns of the events that travel along
@@ -65,14 +70,20 @@ def rank(
     """
     check_k(k)
     check_index(index)
+    check_combine(combine, relaxed=relaxed)
     k, axis = limits(space, k, limit, clock)
     if isinstance(subscriptions, Boxes | str | Path):
         subscriptions, space = loaded(subscriptions, space)
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, RankAnswerer)
         refuse_ignored(index, mapped_bytes, group_bytes)
-        if subscriptions.answerer.relaxed != relaxed:  # type: ignore[attr-defined]
-            raise UsageError(f"these subscriptions are prepared for relaxed={not relaxed}")
+        made: Any = subscriptions.answerer
+        if (made.relaxed, made.combine) != (relaxed, combine):
+            raise UsageError(
+                "these subscriptions are prepared for "
+                f"relaxed={made.relaxed}, combine={made.combine!r}; "
+                f"given: relaxed={relaxed}, combine={combine!r}"
+            )
     asked = Question.of(
         events,
         space,
@@ -89,14 +100,26 @@ def rank(
             "  to do: give a limit per event, without a clock, or rank each micro-batch"
         )
     if is_cut(plan, asked.events, subscriptions, len(space), mapped_bytes):
-        make = partial(RankAnswerer.of, index=index, relaxed=relaxed, k=k, clock=axis)
+        how: dict[str, Any] = {
+            "index": index,
+            "relaxed": relaxed,
+            "combine": combine,
+            "k": k,
+            "clock": axis,
+        }
+        make = partial(RankAnswerer.of, **how)
         found = asked.by_partitions(
             subscriptions, make, group_bytes=group_bytes, best=k if relaxed else None
         )
     else:
         if not isinstance(subscriptions, Prepared):
             subscriptions = prepare_ranking(
-                asked.session, subscriptions, space, relaxed=relaxed, index=index
+                asked.session,
+                subscriptions,
+                space,
+                relaxed=relaxed,
+                combine=combine,
+                index=index,
             )
         found = asked.by_broadcast(subscriptions, partial(replace, k=k, clock=axis))
     return found if axis is None else _best_of_seconds(found, limit or 0)
