@@ -189,15 +189,22 @@ def search(
                 depth += 2
                 continue
             first = np.uint64(LEAF * ~children[node])
-            found = False
+            found = False  # all at once, so that few leaves need the slower loop below
             for j in range(_LEAF):
                 e = first + j
-                found |= (
+                lies_inside = (
                     (entries_low_l[e] <= l1)
                     & (entries_high_l[e] >= l0)
                     & (entries_low_r[e] <= r1)
                     & (entries_high_r[e] >= r0)
                 )
+                widens = (
+                    (entries_low_l[e] < least)
+                    | (entries_high_l[e] > largest)
+                    | (entries_low_r[e] < lowest)
+                    | (entries_high_r[e] > highest)
+                )
+                found |= lies_inside & widens
             if not found:
                 continue
             for j in range(_LEAF):
