@@ -13,6 +13,7 @@ from rangecast.model.attributes import Integer, Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.model.text_attributes import String
 from rangecast.spark import match, prepare
 from tests import adversarial, strategies
@@ -178,6 +179,19 @@ def test_a_set_too_large_to_be_mapped_is_partitioned(tables):
     arrays = match(events, subscriptions, space, output="arrays", mapped_bytes=10)
     assert "sort" in arrays._jdf.queryExecution().toString().lower()
     assert sets_of(arrays) == local()
+
+
+def test_auto_goes_by_boxes_and_the_attributes_that_they_mention(spark):
+    """Not by rows and all attributes: one filter may be many boxes, and most mention a few."""
+    space = number_space(20)
+    events = events_of(spark, np.zeros((3, 20)))
+    few = pa.table({"id": range(100), "filter": ["a0 < 5 and a1 > 3"] * 100})
+    many = pa.table({"id": [1], "filter": [f"a0 in ({', '.join(map(str, range(200)))})"]})
+    for table, mapped_bytes, plan in ((few, 10_000, "broadcast"), (many, 1_000, "partitioned")):
+        for subscriptions in (encode_subscriptions(table, space), spark.createDataFrame(table)):
+            found = match(events, subscriptions, space, mapped_bytes=mapped_bytes)
+            is_cut = "sort" in found._jdf.queryExecution().toString().lower()
+            assert is_cut == (plan == "partitioned")
 
 
 @pytest.mark.parametrize("plan", ["broadcast", "partitioned"])

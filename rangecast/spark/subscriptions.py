@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,15 @@ _SLICE = 8192
 """Subscriptions that a worker hands over at a time."""
 
 
-def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
+class EncodedSet(NamedTuple):
+    """Subscriptions of a DataFrame as boxes."""
+
+    rows: DataFrame
+    space: Space
+    """With every word that they mention."""
+
+
+def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
     """Return the subscriptions as boxes, and the space with every word that they mention."""
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
@@ -56,7 +64,7 @@ def encode(subscriptions: DataFrame, space: Space) -> tuple[DataFrame, Space]:
         for batch in batches:
             yield _encoded(known, batch, kind)
 
-    return subscriptions.mapInArrow(encode_all, _schema(kind)), known
+    return EncodedSet(subscriptions.mapInArrow(encode_all, _schema(kind)), known)
 
 
 def _schema(kind: DataType) -> StructType:
@@ -155,6 +163,21 @@ def _without_duplicates(table: pa.Table, bad: BadRows) -> pa.Table:
             bad.add(row, {"id": one})
         seen.add(one)
     return table.filter(pa.array(keep))
+
+
+def count_mentions(encoded: EncodedSet) -> int:
+    """Return how many attributes all boxes mention, one by one; a job of its own."""
+    dimensions = len(encoded.space)
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            flat = floats_of(batch.column("boxes"), 2 * dimensions)
+            lo, hi = flat[:, :dimensions], flat[:, dimensions:]
+            mentions = int(((lo != -np.inf) | (hi != np.inf)).sum())
+            yield pa.record_batch({"mentions": pa.array([mentions])})
+
+    counted = encoded.rows.select("boxes").mapInArrow(count, "mentions bigint")
+    return int(counted.agg({"mentions": "sum"}).collect()[0][0] or 0)
 
 
 def need_distinct_ids(encoded: DataFrame) -> None:

@@ -20,11 +20,10 @@ from rangecast.match.choose import check_index
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.steps.partitioned import GROUP_BYTES
-from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded, prepare
+from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded
 from rangecast.spark.steps.question import (
     MAPPED_BYTES,
     Question,
-    is_cut,
     one_of,
     refuse_ignored,
 )
@@ -80,9 +79,10 @@ def match(
         allow_missing=allow_missing,
         nan=nan,
     )
-    if is_cut(plan, asked.events, subscriptions, len(space), mapped_bytes):
-        make = partial(MatchAnswerer.of, index=index)
-        return asked.by_partitions(subscriptions, make, group_bytes=group_bytes)
-    if not isinstance(subscriptions, Prepared):
-        subscriptions = prepare(asked.session, subscriptions, space, index=index)
-    return asked.by_broadcast(subscriptions)
+    return asked.answer(
+        subscriptions,
+        partial(MatchAnswerer.of, index=index),
+        plan=plan,
+        mapped_bytes=mapped_bytes,
+        group_bytes=group_bytes,
+    )

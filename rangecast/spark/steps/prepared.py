@@ -21,7 +21,7 @@ from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.subscriptions import encode, gather
+from rangecast.spark.subscriptions import EncodedSet, encode, gather
 
 Subscriptions = DataFrame | Boxes | str | Path
 """A DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions."""
@@ -114,12 +114,14 @@ def prepare_ranking(
 
 
 def gathered(
-    subscriptions: Subscriptions, space: Space, bad_rows: BadRows | None = None
+    subscriptions: Subscriptions | EncodedSet, space: Space, bad_rows: BadRows | None = None
 ) -> tuple[Boxes, Space]:
     """Return subscriptions on the driver, with ids that Spark takes, and the space they are of."""
     if isinstance(subscriptions, DataFrame):
-        encoded, known = encode(subscriptions, space)
-        boxes = gather(encoded, known, bad_rows)
+        subscriptions = encode(subscriptions, space)
+    if isinstance(subscriptions, EncodedSet):
+        known = subscriptions.space
+        boxes = gather(subscriptions.rows, known, bad_rows)
     else:
         boxes, known = loaded(subscriptions, space)
     if not pa.types.is_integer(boxes.ids.type):

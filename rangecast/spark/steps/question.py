@@ -10,6 +10,7 @@ Two plans, the same answer:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +27,22 @@ from rangecast.spark.events import encode_batch
 from rangecast.spark.session import session_of
 from rangecast.spark.steps import partitioned
 from rangecast.spark.steps.partitioned import GROUP_BYTES
-from rangecast.spark.steps.prepared import Prepared
+from rangecast.spark.steps.prepared import Prepared, gathered
 from rangecast.spark.steps.results import Form, answer, result_schema
-from rangecast.spark.subscriptions import encode, encoded_boxes, need_distinct_ids, need_no_errors
+from rangecast.spark.subscriptions import (
+    EncodedSet,
+    count_mentions,
+    encode,
+    encoded_boxes,
+    need_distinct_ids,
+    need_no_errors,
+)
 
 PLANS = ("auto", "broadcast", "partitioned")
 MAPPED_BYTES = 2 << 30
 """The largest structure that every host is given whole, by default."""
 _BYTES = 20
-"""About what a structure takes for each attribute of a subscription."""
+"""About what a structure takes for each attribute that a box mentions."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +86,51 @@ class Question:
         """The session of the events."""
         return session_of(self.events)
 
-    def by_broadcast(
+    def answer(
+        self,
+        subscriptions: DataFrame | Boxes | Prepared,
+        make: Callable[[Boxes], Answerer],
+        *,
+        plan: str,
+        mapped_bytes: int,
+        group_bytes: int,
+        settings: Callable[[Any], Answerer] = lambda one: one,
+        best: int | None = None,
+    ) -> DataFrame:
+        """Answer the events, by the plan that suits the set.
+
+        make        builds an answerer over some subscriptions
+        settings    fits the answerer of a prepared set to this question
+        best        any subscription may answer any event: merge this many of the best of each group
+        """
+        one_of("plan", plan, PLANS)
+        if plan == "partitioned":
+            self._need_no_broadcast(subscriptions)
+        if isinstance(subscriptions, Prepared):
+            return self._by_broadcast(subscriptions, settings)
+        with _encoded_once(subscriptions, self.space) as given:
+            may_be_cut = plan == "auto" and not self.events.isStreaming
+            if plan == "partitioned" or (may_be_cut and is_large(given, mapped_bytes)):
+                return self._by_partitions(given, make, group_bytes, best)
+            boxes, known = gathered(given, self.space)
+        return self._by_broadcast(Prepared.of(self.session, make(boxes), known))
+
+    def _need_no_broadcast(self, subscriptions: DataFrame | Boxes | Prepared) -> None:
+        """Refuse what can't be partitioned."""
+        if isinstance(subscriptions, Prepared):
+            raise UsageError(
+                "these subscriptions are prepared for the broadcast plan; give them as they were"
+            )
+        if self.events.isStreaming:
+            raise UsageError(
+                "a streaming DataFrame can't be partitioned as a whole; to do: answer each "
+                "micro-batch, as rangecast.spark.run_stream does, or use plan='broadcast'"
+            )
+
+    def _by_broadcast(
         self, prepared: Prepared, settings: Callable[[Any], Answerer] = lambda one: one
     ) -> DataFrame:
-        """Let every worker answer its events; `settings` fits the answerer to the question."""
+        """Let every worker answer its events with the whole set."""
         shipped, known, form, nan = prepared.shipped, prepared.space, self.form, self.nan
 
         def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,68 +144,44 @@ class Question:
         columns = settings(prepared.answerer).schema
         return self.events.mapInArrow(answer_all, result_schema(form, columns))
 
-    def by_partitions(
+    def _by_partitions(
         self,
-        subscriptions: DataFrame | Boxes | Prepared,
+        given: Boxes | EncodedSet,
         make: Callable[[Boxes], Answerer],
-        *,
-        group_bytes: int = GROUP_BYTES,
-        best: int | None = None,
+        group_bytes: int,
+        best: int | None,
     ) -> DataFrame:
-        """Let each worker answer some events with some of the subscriptions.
-
-        best    any subscription may answer any event: merge this many of the best of each group
-        """
-        assert not isinstance(subscriptions, Prepared)  # `is_cut` refuses them
-        if isinstance(subscriptions, DataFrame):
-            encoded, known = encode(subscriptions, self.space)
+        """Let each worker answer some events with some of the subscriptions."""
+        if isinstance(given, Boxes):
+            encoded, known = encoded_boxes(self.session, given), self.space
         else:
-            known, encoded = self.space, encoded_boxes(self.session, subscriptions)
-        kept_on_disk = encoded.persist(StorageLevel.DISK_ONLY)  # looked at several times
-        try:
-            if isinstance(subscriptions, DataFrame):
-                need_no_errors(kept_on_disk)
-                need_distinct_ids(kept_on_disk)
-            how = (self.events, encoded, known, self.form, make, self.nan, group_bytes)
-            if best is None:
-                return partitioned.by_space(*how)
-            return partitioned.by_subscriptions(*how, best)
-        finally:
-            kept_on_disk.unpersist()  # what is returned runs later, perhaps never: it starts again
+            encoded, known = given
+            need_no_errors(encoded)
+            need_distinct_ids(encoded)
+        how = (self.events, encoded, known, self.form, make, self.nan, group_bytes)
+        if best is None:
+            return partitioned.by_space(*how)
+        return partitioned.by_subscriptions(*how, best)
 
 
-def is_cut(
-    plan: str,
-    events: DataFrame,
-    subscriptions: DataFrame | Boxes | Prepared,
-    dimensions: int,
-    mapped_bytes: int,
-) -> bool:
-    """Whether the set is to be cut into partitions."""
-    one_of("plan", plan, PLANS)
-    if plan == "broadcast":
-        return False
-    why_not = None
-    if isinstance(subscriptions, Prepared):
-        why_not = "these subscriptions are prepared for the broadcast plan; give them as they were"
-    elif events.isStreaming:
-        why_not = (
-            "a streaming DataFrame can't be partitioned as a whole; to do: answer each "
-            "micro-batch, as rangecast.spark.run_stream does, or use plan='broadcast'"
-        )
-    if plan == "partitioned":
-        if why_not:
-            raise UsageError(why_not)
-        return True
-    if why_not or isinstance(subscriptions, Prepared):
-        return False
-    rows = subscriptions.rows if isinstance(subscriptions, Boxes) else subscriptions.count()
-    return is_large(rows, dimensions, mapped_bytes)
+@contextmanager
+def _encoded_once(subscriptions: DataFrame | Boxes, space: Space) -> Iterator[EncodedSet | Boxes]:
+    """Encode a DataFrame, and keep that on disk while a plan is made: it is read several times."""
+    if not isinstance(subscriptions, DataFrame):
+        yield subscriptions
+        return
+    encoded = encode(subscriptions, space)
+    encoded.rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield encoded
+    finally:
+        encoded.rows.unpersist()  # what is returned runs later, perhaps never: it starts again
 
 
-def is_large(rows: int, dimensions: int, mapped_bytes: int = MAPPED_BYTES) -> bool:
+def is_large(given: Boxes | EncodedSet, mapped_bytes: int = MAPPED_BYTES) -> bool:
     """Whether a set is too large to be given whole to every host."""
-    return rows * dimensions * _BYTES > mapped_bytes
+    mentions = int(given.mentions.sum()) if isinstance(given, Boxes) else count_mentions(given)
+    return mentions * _BYTES > mapped_bytes
 
 
 def need_frame(events: Any) -> None:

@@ -26,8 +26,8 @@ from rangecast.rank.combine import check_combine
 from rangecast.rank.result import check_k
 from rangecast.rank.shed import WINDOW, limits
 from rangecast.spark.steps.partitioned import ARRIVAL, GROUP_BYTES, NUMBER, PLACE
-from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded, prepare_ranking
-from rangecast.spark.steps.question import MAPPED_BYTES, Question, is_cut, refuse_ignored
+from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded
+from rangecast.spark.steps.question import MAPPED_BYTES, Question, refuse_ignored
 
 
 def rank(
@@ -99,29 +99,15 @@ def rank(
             f"clock={clock!r} takes a batch DataFrame: a stream never tells when a second is over\n"
             "  to do: give a limit per event, without a clock, or rank each micro-batch"
         )
-    if is_cut(plan, asked.events, subscriptions, len(space), mapped_bytes):
-        how: dict[str, Any] = {
-            "index": index,
-            "relaxed": relaxed,
-            "combine": combine,
-            "k": k,
-            "clock": axis,
-        }
-        make = partial(RankAnswerer.of, **how)
-        found = asked.by_partitions(
-            subscriptions, make, group_bytes=group_bytes, best=k if relaxed else None
-        )
-    else:
-        if not isinstance(subscriptions, Prepared):
-            subscriptions = prepare_ranking(
-                asked.session,
-                subscriptions,
-                space,
-                relaxed=relaxed,
-                combine=combine,
-                index=index,
-            )
-        found = asked.by_broadcast(subscriptions, partial(replace, k=k, clock=axis))
+    found = asked.answer(
+        subscriptions,
+        partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, k=k, clock=axis),
+        plan=plan,
+        mapped_bytes=mapped_bytes,
+        group_bytes=group_bytes,
+        settings=partial(replace, k=k, clock=axis),
+        best=k if relaxed else None,
+    )
     return found if axis is None else _best_of_seconds(found, limit or 0)
 
 

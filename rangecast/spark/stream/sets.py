@@ -137,7 +137,7 @@ class StaticSet:
 
 
 def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: str) -> ReadySet:
-    if plan == "partitioned" or (plan == "auto" and is_large(boxes.rows, len(space))):
+    if plan == "partitioned" or (plan == "auto" and is_large(boxes)):
         return ReadySet(boxes, boxes.rows, space, index, "partitioned")
     prepared = prepare(session, boxes, space, index=index)
     return ReadySet(prepared, boxes.rows, space, "auto", "broadcast")  # it has its index
