@@ -16,8 +16,8 @@ from rangecast.spark.steps.buckets import (
     LISTS,
     OBJECTS,
     Bucket,
+    FilePart,
     OpenBucket,
-    Part,
     State,
     Work,
     buckets_of,
@@ -106,8 +106,8 @@ def test_a_bucket_that_is_passed_over_is_reached_by_no_message(ranges, tiles):
 def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_path):
     assert committed_state(tmp_path) is None
     ends = [-np.finfo(float).max, 0.1, 1 / 3, np.finfo(float).max]
-    buckets = [Bucket("a", 2, ends, [Part("p", 2), Part("q", 1)]), Bucket("b", 1, ends, [])]
-    parts = [Part("o", 9), Part("n", 4)]
+    buckets = [Bucket("a", 2, ends, [FilePart("p", 2), FilePart("q", 1)]), Bucket("b", 1, ends, [])]
+    parts = [FilePart("o", 9), FilePart("n", 4)]
     state = State(7, {"k": 3, "epsilon": None}, "bigint", parts, buckets, Work(3, 2, 1, 4))
     state.commit(tmp_path)
     assert committed_state(tmp_path) == state

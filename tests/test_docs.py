@@ -102,7 +102,7 @@ def test_the_api_page_is_what_the_docstrings_say():
     assert written == make_api.page(), "docs/API.md is out of date; to do: make api"
 
 
-@pytest.mark.parametrize("step", ["match", "rank", "cover", "merge", "KeptLists"])
+@pytest.mark.parametrize("step", ["match", "rank", "cover", "merge", "TopKLists"])
 def test_every_step_on_spark_is_listed(step):
     assert step in rangecast.spark.__all__
     assert f"| `{step}(" in (DOCS / "SPARK.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 from rangecast.errors import UsageError
 from rangecast.spark.steps import notify as notifying
 from rangecast.spark.steps.buckets import State, Work, committed_state
-from rangecast.spark.steps.notify import KeptLists
+from rangecast.spark.steps.notify import TopKLists
 from tests.notify_model import Model
 
 K = 3
@@ -83,7 +83,7 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
     )
     source, folder = tmp_path / "updates", tmp_path / "lists"
     model = Model(sorted(objects))
-    kept = KeptLists(spark, folder, things, wishes, k=K, algorithm="sparse")
+    kept = TopKLists(spark, folder, things, wishes, k=K, algorithm="sparse")
     check(kept, model, ends)
     kind_of_id = "long" if kind == "numbers" else "string"
 
@@ -107,7 +107,7 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
     check(kept, model, ends)
     give(1)
 
-    monkeypatch.setattr(KeptLists, "_commit", fails)
+    monkeypatch.setattr(TopKLists, "_commit", fails)
     query = kept.start(
         spark.readStream.schema(f"seq long, id {kind_of_id}, y double, x double").parquet(
             str(source)
@@ -118,7 +118,7 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
         query.awaitTermination(600)
     monkeypatch.undo()
     give(2)
-    again = KeptLists(spark, folder, k=K, algorithm="sparse")  # as a new process would
+    again = TopKLists(spark, folder, k=K, algorithm="sparse")  # as a new process would
     run(again)
     check(again, model, ends)
     give(3)
@@ -144,7 +144,7 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
     ids = np.arange(len(ends))
     wishes = frame(spark, id=ids, x_lo=ends[:, 0], x_hi=ends[:, 1], k=shown)
     folder = tmp_path / "lists"
-    kept = KeptLists(spark, folder, things, wishes, k=K)
+    kept = TopKLists(spark, folder, things, wishes, k=K)
     assert kept.work == Work(changed=60, written=60, read=0, objects=12)
     assert len(committed_state(folder).buckets) >= 3
     model = Model(sorted(objects))
@@ -171,14 +171,14 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
                 "x": pa.array([one[2] for one in some], pa.float64()),
             }
         )
-        kept = KeptLists(spark, folder, k=K)
+        kept = TopKLists(spark, folder, k=K)
         if batch in crashes:
             owner = {"commit": State, "sweep": notifying}[crashes[batch]]
             with monkeypatch.context() as broken:
                 broken.setattr(owner, crashes[batch], fails)
                 with pytest.raises(OSError, match="disk is gone"):
                     kept.apply(spark.createDataFrame(table), batch)
-            kept = KeptLists(spark, folder, k=K)
+            kept = TopKLists(spark, folder, k=K)
             assert kept.committed == batch - (crashes[batch] == "commit")
         kept.apply(spark.createDataFrame(table), batch)
         check(kept, model, ends)
@@ -198,7 +198,7 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
 
 def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, tmp_path):
     things = frame(spark, id=[1, 2], x=[1.0, 50.0], y=[1.0, 1.0])
-    kept = KeptLists(spark, tmp_path, things, frame(spark, id=[7], x_lo=[0.0], x_hi=[5.0]), k=1)
+    kept = TopKLists(spark, tmp_path, things, frame(spark, id=[7], x_lo=[0.0], x_hi=[5.0]), k=1)
     kept.apply(frame(spark, seq=[1], id=[2], y=[0.5]), 0)  # lies outside of the interest
     assert (kept.committed, kept.work) == (0, Work(0, 0, 0, objects=2))
     kept.apply(frame(spark, seq=[1], id=[1], y=[0.25]), 1)
@@ -206,28 +206,28 @@ def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, t
     assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 1, 1.0, 0.25)]
     gone = pa.table({"seq": [1, 2], "id": [1, 2], "y": pa.nulls(2, pa.float64())})
     kept.apply(spark.createDataFrame(gone), 2)
-    assert KeptLists(spark, tmp_path, k=1).read().collect() == []
+    assert TopKLists(spark, tmp_path, k=1).read().collect() == []
     again = frame(spark, seq=[1], id=[3], y=[0.5], x=[2.0])
-    KeptLists(spark, tmp_path, k=1).apply(again, 3)
+    TopKLists(spark, tmp_path, k=1).apply(again, 3)
     assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 3, 2.0, 0.5)]
 
 
 def test_without_interests_there_is_nothing_to_keep(spark, tmp_path):
     none = frame(spark, id=["a"], x_lo=[0.0], x_hi=[1.0]).where("false")
-    kept = KeptLists(spark, tmp_path, frame(spark, id=[1], x=[1.0], y=[1.0]), none)
+    kept = TopKLists(spark, tmp_path, frame(spark, id=[1], x=[1.0], y=[1.0]), none)
     kept.apply(frame(spark, seq=[1], id=[1], y=[2.0]), 0)
-    assert KeptLists(spark, tmp_path).read().collect() == []
+    assert TopKLists(spark, tmp_path).read().collect() == []
 
 
 def test_wrong_use_is_refused(spark, tmp_path):
     things = frame(spark, id=[1], x=[1.0], y=[1.0])
     wishes = frame(spark, id=[1], x_lo=[2.0], x_hi=[1.0])
     with pytest.raises(UsageError, match="holds no lists yet"):
-        KeptLists(spark, tmp_path / "a")
+        TopKLists(spark, tmp_path / "a")
     with pytest.raises(UsageError, match="x_lo <= x_hi"):
-        KeptLists(spark, tmp_path / "b", things, wishes)
+        TopKLists(spark, tmp_path / "b", things, wishes)
     with pytest.raises(UsageError, match="lack the columns 'y'"):
-        KeptLists(spark, tmp_path / "c", things.drop("y"), wishes)
-    KeptLists(spark, tmp_path / "d", things, frame(spark, id=[1], x_lo=[0.0], x_hi=[5.0]))
+        TopKLists(spark, tmp_path / "c", things.drop("y"), wishes)
+    TopKLists(spark, tmp_path / "d", things, frame(spark, id=[1], x_lo=[0.0], x_hi=[5.0]))
     with pytest.raises(UsageError, match="was begun with"):
-        KeptLists(spark, tmp_path / "d", k=2)
+        TopKLists(spark, tmp_path / "d", k=2)

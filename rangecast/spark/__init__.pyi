@@ -3,7 +3,7 @@ from .session import start as start
 from .steps.cover import cover as cover
 from .steps.match import match as match
 from .steps.merge import merge as merge
-from .steps.notify import KeptLists as KeptLists
+from .steps.notify import TopKLists as TopKLists
 from .steps.prepared import Prepared as Prepared
 from .steps.prepared import prepare as prepare
 from .steps.prepared import prepare_ranking as prepare_ranking

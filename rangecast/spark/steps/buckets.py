@@ -38,7 +38,7 @@ INTERESTS, LISTS, OBJECTS = "interests", "lists", "objects"
 _STATE = "state.json"
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A file of lists or objects, and how many it has."""
 
     file: str
@@ -52,7 +52,7 @@ class Bucket(NamedTuple):
     interests: int
     bounds: Sequence[float]
     """The least and the greatest x_lo, the least and the greatest x_hi."""
-    parts: Sequence[Part]
+    parts: Sequence[FilePart]
 
     def may_hear(self, tile: F64) -> bool:
         """Whether one of these messages may reach one of the interests."""
@@ -78,7 +78,7 @@ class State(NamedTuple):
     batch: int
     settings: dict[str, Any]
     id: str
-    objects: Sequence[Part]
+    objects: Sequence[FilePart]
     buckets: Sequence[Bucket]
     work: Work
 
@@ -99,10 +99,10 @@ def committed_state(folder: Path) -> State | None:
     except FileNotFoundError:
         return None
     buckets = [
-        Bucket(file, interests, bounds, [Part(*part) for part in parts])
+        Bucket(file, interests, bounds, [FilePart(*part) for part in parts])
         for file, interests, bounds, parts in found["buckets"]
     ]
-    objects, work = [Part(*part) for part in found["objects"]], Work(*found["work"])
+    objects, work = [FilePart(*part) for part in found["objects"]], Work(*found["work"])
     return State(**{**found, "objects": objects, "buckets": buckets, "work": work})
 
 
@@ -130,7 +130,7 @@ def read_table(folder: Path, kind: str, name: str) -> pa.Table:
     return pq.ParquetFile(folder / kind / name).read()
 
 
-def read_objects(folder: Path, parts: Sequence[Part]) -> pa.Table:
+def read_objects(folder: Path, parts: Sequence[FilePart]) -> pa.Table:
     """Return all objects, as a board takes them."""
     table = read_table(folder, OBJECTS, parts[0].file)
     for part in parts[1:]:
@@ -142,10 +142,10 @@ def read_objects(folder: Path, parts: Sequence[Part]) -> pa.Table:
 
 def write_objects(
     folder: Path,
-    parts: Sequence[Part],
+    parts: Sequence[FilePart],
     objects_of: Callable[[list[Id] | None], pa.Table],
     changed: pa.ChunkedArray,
-) -> list[Part]:
+) -> list[FilePart]:
     """Write the objects with the ids that changed; return all parts.
 
     `objects_of` returns those of some ids that there are, or all there are.
@@ -163,7 +163,7 @@ def write_objects(
     if kept:
         gone = changed.filter(pc.invert(_among(changed, objects["id"])))
         objects = pa.concat_tables([objects, pa.table({"id": gone})], promote_options="permissive")
-    part = Part(write_table(folder, OBJECTS, objects), objects.num_rows)
+    part = FilePart(write_table(folder, OBJECTS, objects), objects.num_rows)
     return [*parts[:kept], part]
 
 
@@ -213,7 +213,7 @@ class OpenBucket:
         return sum(map(len, self._places))
 
     def look(self, objects: Objects) -> I32:
-        """Make all lists anew from the objects."""
+        """Make all lists from the objects."""
         rows, k = self.lists.arrivals.shape
         self.lists = Lists.now(objects, self._interests, k)
         return np.arange(rows, dtype=np.int32)
@@ -225,7 +225,7 @@ class OpenBucket:
         differ = (self.lists.arrivals != arrivals) | (self.lists.ys != ys)
         return np.flatnonzero(differ.any(axis=1)).astype(np.int32)
 
-    def write(self, changed: I32) -> tuple[list[Part], int]:
+    def write(self, changed: I32) -> tuple[list[FilePart], int]:
         """Write the lists at these places; return all parts, and how many lists were written."""
         if not len(changed):
             return self._parts, 0
@@ -239,4 +239,4 @@ class OpenBucket:
         for name, values in (("arrivals", self.lists.arrivals), ("ys", self.lists.ys)):
             columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values[changed].ravel()))
         file = write_table(self._folder, LISTS, pa.table(columns))
-        return [*self._parts[:kept], Part(file, len(changed))], len(changed)
+        return [*self._parts[:kept], FilePart(file, len(changed))], len(changed)

@@ -1,6 +1,6 @@
 """The step `notify`: top-k lists of millions of interests, kept up to date by a stream of updates.
 
-    lists = KeptLists(session, folder, objects, interests, k=10)
+    lists = TopKLists(session, folder, objects, interests, k=10)
     query = lists.start(updates)            # a streaming DataFrame: seq, id, y and perhaps x
     lists.read().show()                     # interest, rank, object, x, y
 
@@ -15,10 +15,10 @@ Buckets that no message can reach are left alone.
         state.json                  the last batch that was committed, and the files that count
         checkpoint/                 Spark's own
 
-The rename of `state.json` is the commit. A batch that is run again is painted anew from the state
-before it if it wasn't committed, and passed over if it was; so a restart loses nothing and applies
-nothing twice. Files that no longer count stay for one more batch, for those who are reading. The
-folder is on a file system with an atomic rename that driver and workers share.
+The rename of `state.json` is the commit. A batch that is run again is painted again from the
+state before it if it wasn't committed, and skipped if it was; so a restart loses nothing and
+applies nothing twice. Files that no longer count stay for one more batch, for those who are
+reading. The folder is on a file system with an atomic rename that driver and workers share.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from rangecast.spark.columns import need
 from rangecast.spark.steps.buckets import (
     INTERESTS,
     Bucket,
+    FilePart,
     OpenBucket,
-    Part,
     State,
     Work,
     buckets_of,
@@ -68,7 +68,7 @@ _START = -1
 """The batch before the first one."""
 
 
-class KeptLists:
+class TopKLists:
     """The lists of all interests, in a folder; one process at a time may hold it."""
 
     def __init__(
@@ -202,13 +202,13 @@ class KeptLists:
         def write(number: int, bucket: OpenBucket) -> pa.RecordBatch:
             changed = change(bucket)
             parts, written = bucket.write(changed)
-            told = [number, parts, Work(len(changed), written, bucket.read)]
-            return pa.record_batch({"told": [json.dumps(told)]})
+            done = [number, parts, Work(len(changed), written, bucket.read)]
+            return pa.record_batch({"done": [json.dumps(done)]})
 
         buckets, works = list(state.buckets), []
-        for row in self._on_buckets(state, numbers, write, "told string").collect():
-            number, parts, work = json.loads(row["told"])
-            buckets[number] = buckets[number]._replace(parts=[Part(*part) for part in parts])
+        for row in self._on_buckets(state, numbers, write, "done string").collect():
+            number, parts, work = json.loads(row["done"])
+            buckets[number] = buckets[number]._replace(parts=[FilePart(*part) for part in parts])
             works.append(work)
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
