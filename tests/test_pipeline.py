@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -211,6 +212,44 @@ def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column
     assert [(one.events, one.matches, one.bad_rows) for one in done] == [(3, 2, 2)]
     bad = read_committed(folder / "bad").to_table().to_pylist()
     assert sorted(row["column"] for row in bad) == ["(all)", "(all)"]
+
+
+class Growing:
+    """A source with one more event each time that it is read, every second one bad."""
+
+    may_grow = True
+
+    def __init__(self, file):
+        self.file = file
+
+    def read(self, session, space, keep, *, stream):
+        file = self.file
+
+        def read_all(batches):
+            for _ in batches:
+                with file.open("a") as known:
+                    known.write("x")
+                number = file.stat().st_size
+                prices = ["5", "dear"] * number
+                ids = [str(place) for place in range(len(prices))]
+                times = [None] * len(ids)
+                columns = {"id": ids, "price": prices, "time": pa.array(times, pa.string())}
+                yield pa.record_batch(columns)
+
+        frame = session.range(1, numPartitions=1)
+        return frame.mapInArrow(read_all, "id string, price string, time string")
+
+
+def test_a_batch_job_over_a_topic_that_grows_reads_it_once(spark, folder):
+    pipeline = load(folder, GOOD + '[quarantine]\npath = "bad"\n')
+    pipeline.settings.source = Growing(folder / "reads")
+    done = []
+    pipeline.run(spark, done.append)
+    assert [(one.events, one.matches, one.bad_rows) for one in done] == [(2, 2, 1)]
+    assert read_committed(folder / "bad").to_table().num_rows == 1
+    assert (folder / "reads").read_text() == "x"
+    assert Topic("a:1", "t").may_grow
+    assert not Files("events", "csv").may_grow
 
 
 def test_a_batch_job_without_events(spark, folder):

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from rangecast.errors import FileError
@@ -70,6 +71,9 @@ class Pipeline:
             return
         runner = BatchRunner(self._fixed(), options, self.sinks, quarantine, report)
         with runner.closing:
+            if given.source.may_grow:  # bad rows are found in a second pass, over the same events
+                events = events.persist(StorageLevel.DISK_ONLY)
+                runner.closing.callback(events.unpersist)
             runner.check(session, events)
             runner.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
 

@@ -12,7 +12,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 from msgspec import field
@@ -39,6 +39,8 @@ Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
 class _Read(Table, kw_only=True, tag_field="type"):
     """How rows are read, be they of files or of messages."""
 
+    may_grow: ClassVar[bool] = False
+    """Whether a batch that is read a second time may have more events."""
     schema: Annotated[str | None, takes("columns, as 'id string, price double'")] = None
     """If they are not to be found out."""
     ids: Literal["text", "integer"] = "text"
@@ -94,6 +96,7 @@ class Files(_Read, tag="files"):
 class Rate(Table, tag_field="type", tag="rate"):
     """Numbered rows at a steady rate, for trying things out: `value` is the event's id."""
 
+    may_grow: ClassVar[bool] = True
     rows_per_second: Annotated[int, takes("a whole number", ge=1)] = 10
     columns: Columns = field(default_factory=dict)
 
@@ -110,6 +113,7 @@ class Rate(Table, tag_field="type", tag="rate"):
 class Topic(_Read, tag="kafka"):
     """A topic of Kafka, each message a JSON object with the attributes, or the schema, as keys."""
 
+    may_grow = True
     servers: Annotated[str, takes("host:port, several with commas")]
     topic: Annotated[str, takes("the name of a topic")]
 
