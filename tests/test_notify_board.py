@@ -88,6 +88,7 @@ def test_an_empty_board_is_saved(tmp_path):
     assert (len(board), len(board.objects), board.k, board.best()) == (0, 0, 4, [])
     board.put("a", 1, 1)
     assert [entry.object for entry in board.subscribe("x").best] == ["a"]
+    assert repr(board) == "<Board: 1 object, 1 interest in the 4 best>"
 
 
 @pytest.mark.parametrize("form", ["columns", "rows", "arrow", "pandas", "csv", "parquet"])

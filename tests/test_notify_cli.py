@@ -121,6 +121,14 @@ def test_batches_over_dense_and_sparse_reach_the_same(cli, data):
     assert heard[0] == heard[1] != set()
 
 
+def test_arrivals_of_objects_rank_equal_values(cli, data):
+    (data / "objects.csv").write_text("id,x,y,arrival\na,1,5,3\nb,2,5,1\n")
+    (data / "updates.csv").write_text("id,y,x\nc,1,9\nc,6,\n")
+    (data / "interests.csv").write_text("id,x_lo,x_hi\n0,0,9\n")
+    given = rows(cli("notify", *FILES, "-k", 1, "--check").stdout)
+    assert [row["object"] for row in given] == ["c", "c", "b"]
+
+
 def test_numbers_are_rows_of_updates_and_infinities_are_written(cli, data):
     done = cli("notify", *FILES, "-k", 2, "--algorithm", "dense")
     given = rows(done.stdout)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def notify(
-    objects: Annotated[Path, typer.Argument(help="Objects: id, x, y; - is stdin.")],
+    objects: Annotated[
+        Path, typer.Argument(help="Objects: id, x, y and optionally arrival; - is stdin.")
+    ],
     updates: Annotated[
         Path,
         typer.Argument(

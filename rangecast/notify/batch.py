@@ -1,4 +1,4 @@
-"""Paint-Batch: many changes at once, each subscriber told only what the end of the batch needs.
+"""Paint-Batch: many changes at once; a subscriber hears only what the end of the batch needs.
 
 Changes of one object count as one, from its first value to its last. With the values of before
 and after, an interest must hear of

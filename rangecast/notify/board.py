@@ -105,8 +105,10 @@ class Board(InterestSet):
         self._before: Objects | None = None
 
     def __repr__(self) -> str:
+        objects, interests = len(self._objects), len(self)
         return (
-            f"<Board: {len(self._objects):,} objects, {len(self):,} interests in the {self.k} best>"
+            f"<Board: {objects:,} object{'s'[: objects != 1]}, "
+            f"{interests:,} interest{'s'[: interests != 1]} in the {self.k} best>"
         )
 
     def __copy__(self) -> Self:

@@ -10,7 +10,7 @@ Objects stand in order of x in blocks of 32 places with room to spare, and over 
 complete binary tree of their lowest keys: node 1 is the root, the children of node v are 2v and
 2v + 1, block b is node blocks + b. A full block shares with its neighbours: the smallest aligned
 window of 2, 4, 8 ... blocks that is not too full is spread evenly (a packed memory array); if even
-the whole line is too full, it is built anew with twice the room.
+the whole line is too full, it is rebuilt with twice the room.
 
     x, y, arrival, slot   (32 blocks,)  by place; block b has held[b] objects from place 32 b on
     held, least_x         (blocks,)     objects of a block have x >= least_x, earlier ones have not

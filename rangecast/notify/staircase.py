@@ -189,7 +189,7 @@ def tile_gain(scratch: Scratch, k: int, x: float, place: float) -> int:
 
 @jit
 def gather(tiles: F64, n: int, groups: int) -> int:
-    """Join neighbouring tiles into at most so many equal groups, a bounding tile each.
+    """Join neighbouring tiles into at most this many equal groups, a bounding tile each.
 
     Reaches interests in vain: s tiles in one add those where the object ranks up to k + s - 1.
     Section IV-B.

@@ -70,7 +70,7 @@ def as_objects(given: Any) -> ObjectColumns:
 
 
 def as_interests(given: Any, most: int) -> InterestColumns:
-    """Return what a Python program gives as interests, in at most so many objects each."""
+    """Return what a Python program gives as interests, in at most this many objects each."""
     if isinstance(given, InterestColumns):
         return given
     return read_interests(_rows(given, "interests"), most=most)
@@ -166,7 +166,7 @@ def read_interests(
     most: int = LARGEST_K,
     ignore_unknown: bool = False,
 ) -> InterestColumns:
-    """Return the interests of a source, in at most so many objects each."""
+    """Return the interests of a source, in at most this many objects each."""
     records = _records(
         source, bad or BadRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
     )
