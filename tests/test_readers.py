@@ -27,6 +27,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.records import Records, Rows, table_source
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.table_writer import write_table
 from rangecast.model.text_attributes import Category, Hierarchy, String
 
 ATTRIBUTES = {
@@ -362,7 +363,7 @@ def test_a_moment_outside_of_the_calendar_is_a_bad_row(tmp_path, unit):
     ticks = pa.array([0, 2**62, -(2**62), None], pa.int64())
     table = pa.table({"id": [0, 1, 2, 3], "t": ticks.cast(pa.timestamp(unit))})
     path = tmp_path / ("e.parquet" if unit == "us" else "e.arrow")
-    files.write_table(table, path)
+    write_table(table, path)
     with BadRows(tmp_path / "bad.csv") as bad:
         (events,) = EventFile(path, Space([Timestamp("t")]), bad_rows=bad)
     assert (events.ids.to_pylist(), bad.count) == ([0, 3], 2)
