@@ -29,6 +29,11 @@ raise ImportError("a stand-in")
 """
 
 
+def heed_signals():
+    """Let Ctrl-C reach a command even if it is ignored here, as in a job in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def data(tmp_path):
     (tmp_path / "space.toml").write_text('[[attribute]]\nname = "price"\ntype = "number"\n')
@@ -160,7 +165,7 @@ def test_a_signal_ends_a_command_and_leaves_nothing(data, number):
     many_events(data, 1_000_000)  # seconds of work
     given = (*MATCH, "-o", "out.csv", "--bad-rows", "bad.csv")
     with subprocess.Popen(
-        [*COMMAND, *given], cwd=data, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *given], cwd=data, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
     ) as running:
         while not half_written(data) and running.poll() is None:
             time.sleep(0.02)
@@ -183,6 +188,7 @@ def test_a_signal_during_the_first_import_of_pandas_is_not_lost(data, name):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": f"{data / 'stand-in'}:{before}"},
+        preexec_fn=heed_signals,
     )
     assert done.returncode == 128 + getattr(signal, name), done.stderr
     assert "Exception ignored" not in done.stderr
