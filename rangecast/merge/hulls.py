@@ -46,7 +46,8 @@ def bounding_boxes(subscriptions: Any, space: Space, most: int) -> Boxes:
         starts = _joined(first, last, counts, len(lo) - most, rng)
         lo, first = np.minimum.reduceat(lo, starts), np.minimum.reduceat(first, starts)
         hi, last = np.maximum.reduceat(hi, starts), np.maximum.reduceat(last, starts)
-    return Boxes.of(lo, hi, space=space)
+    # A range from a value up to the missing one is no filter: the attribute isn't mentioned then.
+    return Boxes.of(np.where((hi == np.inf) & (lo < np.inf), -np.inf, lo), hi, space=space)
 
 
 def _cells(boxes: Boxes) -> tuple[I64, I64, I64]:
