@@ -85,7 +85,8 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
     out, held = np.empty((2, NEW), np.bool_)
     bounds = (new.lo[few], new.hi[few], out[few])
     covering = best_of(lambda: merge_peers.covered(old.lo, old.hi, *bounds))
-    scanning = best_of(lambda: merge_peers.matched(old.lo, old.hi, points[few], held[few]))
+    corners = (points[few], points[few], held[few])
+    scanning = best_of(lambda: merge_peers.covered(old.lo, old.hi, *corners))
     if (held[few] > matching.answer[few]).any():
         raise DisagreementError("the summary lacks a publication that a subscription holds")
     sets = range_sets(table.cells, new.lo, new.hi, new.owner, table.limit)

@@ -8,7 +8,10 @@ from rangecast.kernels.jit import jit
 
 @jit
 def covered(lo: F64, hi: F64, new_lo: F64, new_hi: F64, out: Bool) -> None:
-    """Write whether each new box lies inside a single one of the boxes (n, d)."""
+    """Write whether each new box lies inside a single one of the boxes (n, d).
+
+    A point is a box, too: its two corners are the same.
+    """
     for new in range(len(new_lo)):
         out[new] = False
         for box in range(len(lo)):
@@ -19,20 +22,4 @@ def covered(lo: F64, hi: F64, new_lo: F64, new_hi: F64, out: Bool) -> None:
                     break
             if inside:
                 out[new] = True
-                break
-
-
-@jit
-def matched(lo: F64, hi: F64, points: F64, out: Bool) -> None:
-    """Write whether each point lies in one of the boxes (n, d)."""
-    for point in range(len(points)):
-        out[point] = False
-        for box in range(len(lo)):
-            inside = True
-            for axis in range(lo.shape[1]):
-                if lo[box, axis] > points[point, axis] or hi[box, axis] < points[point, axis]:
-                    inside = False
-                    break
-            if inside:
-                out[point] = True
                 break

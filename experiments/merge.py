@@ -198,7 +198,7 @@ def matching(whole: Run) -> None:
             table, lo, hi = filled(one, n), one.boxes.lo[:n], one.boxes.hi[:n]
             works: dict[str, tuple[Any, int]] = {
                 "ours": (partial(table.holds_many, one.points), len(one.points)),
-                "linear": (partial(merge_peers.matched, lo, hi, some, out), len(some)),
+                "linear": (partial(merge_peers.covered, lo, hi, some, some, out), len(some)),
             }
             by_tree = best_of(partial(_by_blocks, table, blocks)).least  # before there is a bitmap
             times = {"ours by the tree": by_tree * 1e6 / len(one.points)}
@@ -305,7 +305,7 @@ def projection(whole: Run) -> None:
 def passed(table: Summary, one: Workload, first: int = 0) -> tuple[int, int]:
     """Return how many publications, from the first one on, pass a summary, and how many should."""
     truth = np.empty(len(one.points), np.bool_)
-    merge_peers.matched(one.boxes.lo, one.boxes.hi, one.points, truth)
+    merge_peers.covered(one.boxes.lo, one.boxes.hi, one.points, one.points, truth)
     held = table.holds_many(one.points)
     assert (held >= truth).all(), "the summary lacks a publication that a subscription holds"
     return int(held[first:].sum()), int(truth[first:].sum())

@@ -1,4 +1,4 @@
-"""All structures that are built once and asked many times: one list for what each must do.
+"""All structures that match and rank: one list for what each must do.
 
 `STRUCTURES` names each with its builder and a question, asked of one event and of many. Run as a
 program, it builds and asks them all, each fresh and from a pickle, and prints the kernels that

@@ -1,4 +1,4 @@
-"""What all structures of all verbs have in common: see `tests.structures`."""
+"""What all structures that match and rank have in common: see `tests.structures`."""
 
 import pickle
 import subprocess

@@ -149,7 +149,6 @@ def paint_batch(
     k: int,
     groups: int,
     uses_interests: bool,
-    seq: int,
     scratch_table: I64,
     frontier_table: I64,
     out_table: I64,
@@ -183,5 +182,5 @@ def paint_batch(
             l0, l1 = np.nextafter(scratch.tiles[0, 0], np.inf), scratch.tiles[count - 1, 1]
             advance(tree, Rectangle(l0, l1, x, np.nextafter(top, -np.inf)), frontier)
             count = merge_tiles(tree, frontier, scratch.tiles, count, sweep, work)
-        n = post_tiles(scratch, count, out, n, seq, cursor, slot, arrival, x, y)
+        n = post_tiles(scratch, count, out, n, 0, cursor, slot, arrival, x, y)
     return n

@@ -137,7 +137,6 @@ class Painter:
                 self._k,
                 self._groups,
                 self._uses_interests,
-                0,
                 self._scratch.table,
                 self._frontier.table,
                 self._out.table,

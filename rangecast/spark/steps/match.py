@@ -24,7 +24,7 @@ from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded
 from rangecast.spark.steps.question import (
     MAPPED_BYTES,
     Question,
-    one_of,
+    need_one_of,
     refuse_ignored,
 )
 
@@ -61,7 +61,7 @@ def match(
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
     """
-    one_of("output", output, OUTPUTS)
+    need_one_of("output", output, OUTPUTS)
     check_index(index)
     if isinstance(subscriptions, Boxes | str | Path):
         subscriptions, space = loaded(subscriptions, space)

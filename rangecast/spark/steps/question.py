@@ -70,7 +70,7 @@ class Question:
         nan: str = "refuse",
     ) -> Question:
         """Check the columns before anything runs; `taken` are those of the result itself."""
-        one_of("errors", errors, ("raise", "column"))
+        need_one_of("errors", errors, ("raise", "column"))
         need_frame(events)
         attributes = need_attributes(events, space, allow_missing=allow_missing)
         event_kind = id_kind(events, event_id, "events")
@@ -103,7 +103,7 @@ class Question:
         settings    fits the answerer of a prepared set to this question
         best        any subscription may answer any event: merge this many of the best of each group
         """
-        one_of("plan", plan, PLANS)
+        need_one_of("plan", plan, PLANS)
         if plan == "partitioned":
             self._need_no_broadcast(subscriptions)
         if isinstance(subscriptions, Prepared):
@@ -209,7 +209,7 @@ def refuse_ignored(index: str, mapped_bytes: int, group_bytes: int) -> None:
     )
 
 
-def one_of(name: str, given: str, known: Sequence[str]) -> None:
+def need_one_of(name: str, given: str, known: Sequence[str]) -> None:
     """Refuse a choice that isn't one."""
     if given not in known:
         raise UsageError(f"no {name} {given!r}: {near(given, known)}")
