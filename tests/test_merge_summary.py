@@ -13,6 +13,7 @@ from rangecast import Integer, Number, Space, String, UsageError
 from rangecast.merge import Cells, RangeForward, Ranges, Summary, convert, kept
 from rangecast.merge.levels.tree import FAN, HEIGHT, LEAVES, SIZE
 from rangecast.merge.ranges import (
+    RangeSets,
     difference,
     range_sets,
     tree_of_ranges,
@@ -209,6 +210,7 @@ def test_whatever_the_options_nothing_is_lost(history, kind, bits, limit, gap, d
             assert pairs(alone) == pairs(forward.drop)
             neighbour.receive(forward)
             live.remove(row)
+        assert table.passive() == [one for one in table if not len(table.exclusive(one))]
         assert pairs(table.ranges()) == pairs(neighbour.ranges())
         held = table.holds_many(points)
         assert (held >= matched(boxes, live, points)).all()
@@ -292,8 +294,7 @@ def test_covering_subsumption_and_merging_in_one_look_up():
     assert not table.subscribe("subsumed", "x between 15 and 25")  # by two together
     assert pairs(table.subscribe("partly", "x between 25 and 34").add) == [(30, 34)]
     assert pairs(table.subscribe("around", "x between 0 and 99").add) == [(0, 9), (35, 99)]
-    needless = [one for one in table if not len(table.exclusive(one))]
-    assert needless == ["a", "covered", "touching", "subsumed", "partly"]
+    assert table.passive() == ["a", "covered", "touching", "subsumed", "partly"]
     assert pairs(table.unsubscribe("around").drop) == [(0, 9), (35, 99)]
     assert pairs(table.unsubscribe("a").drop) == [(10, 11)]  # the covered one takes over
     assert pairs(table.exclusive("covered")) == [(12, 14)]
@@ -303,6 +304,63 @@ def test_covering_subsumption_and_merging_in_one_look_up():
     assert imperfect.holds({"x": 22})
     assert not imperfect.subscribe("c", "x between 21 and 23")
     assert pairs(imperfect.subscribe("d", "x between 36 and 39").add) == [(36, 39)]
+
+
+def told_of(table, ranges):
+    """What a table says of ranges: held whole or not, and the gaps that it looked for."""
+    before = table.work
+    held = bool(table._levels.covered(RangeSets.single(ranges))[0])
+    assert table.work.touched == before.touched
+    return held, table.work.looked - before.looked
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("gap", [0, 3, 40])
+def test_whether_a_subscription_is_covered_is_asked_without_adding_it(gap):
+    rng = np.random.default_rng(gap)
+    table, oracle = Summary(LINE, bits=12, gap=gap), Counted(gap)
+    answers = set()
+    for turn in range(600):
+        ranges = some_ranges(rng, 6, 120 if turn % 2 else 6)
+        held = closed(oracle.counts, gap)
+        holes = [
+            sum(1 for first, last in runs(oracle.counts == 0) if first <= high and low <= last)
+            for low, high in pairs(ranges)
+        ]
+        expected = all(held[first : last + 1].all() for first, last in pairs(ranges))
+        covered, looked = told_of(table, ranges)
+        assert covered == expected == (not len(table.missing(ranges)))
+        assert looked <= len(ranges) + sum(holes)
+        assert gap or looked <= len(ranges)  # one look-up per range
+        answers.add(covered)
+        if not covered or turn % 3:
+            shift(table, ranges, 1)
+            oracle.shift(ranges, 1)
+        if turn % 100 == 99:
+            oracle.agrees(table)
+            dropped = Ranges(np.array([0], np.uint64), np.array([PLACES - 1], np.uint64))
+            table, oracle = Summary(LINE, bits=12, gap=gap), Counted(gap)
+            assert told_of(table, dropped) == (False, 1)
+    assert answers == {False, True}
+
+
+def test_filters_and_sets_that_are_covered():
+    space = Space([Integer("x", min=0, max=255), Number("y")])
+    table = Summary(space, bits=8, attributes=["x"])
+    table.subscribe("a", "x between 10 and 19")
+    table.subscribe("b", "x between 20 and 29")
+    looked = table.work.looked
+    assert table.covers("x between 12 and 25")
+    assert table.covers("x = 12 or x = 29 and y > 3")
+    assert not table.covers("x between 12 and 30")
+    assert not table.covers("y = 3")
+    assert table.work.looked == looked + 1 + 2 + 1 + 1
+    filters = ["x = 10", "x = 9", "x between 15 and 29"]
+    assert table.covers_many({"id": [1, 2, 3], "filter": filters}).tolist() == [True, False, True]
+    assert len(table.covers_many({"id": [], "filter": []})) == 0
+    assert list(table) == ["a", "b"]
+    assert not Summary(space).covers("x = 1")
+    assert Summary(space).passive() == []
 
 
 def test_the_last_place_of_the_largest_curve():

@@ -189,6 +189,34 @@ def missing(
 
 
 @jit
+def covered(tree: Tree, starts: U64, ends: U64, offsets: I64, gap: np.uint64, out: Bool) -> int:
+    """Write which subscriptions the table holds whole; return the gaps looked for.
+
+    Nothing is changed. The first gap that isn't closed ends the check of a subscription. Offsets
+    as in `edit`.
+    """
+    state, key, inner, leaf_key, leaf = tree.state, tree.key, tree.inner, tree.leaf_key, tree.leaf
+    looked = 0
+    for one in range(len(out)):
+        i, end = offsets[one], offsets[one + 1]
+        place = starts[i] if i < end else _ZERO
+        while i < end:
+            looked += 1
+            found, first, following, bounded = _next_gap(
+                state, key, inner, leaf_key, leaf, place, ends[i]
+            )
+            if found and (not bounded or first == _ZERO or following - first > gap):
+                break
+            if found and following <= ends[i]:
+                place = following
+            else:
+                i += 1
+                place = starts[i] if i < end else _ZERO
+        out[one] = i == end
+    return looked
+
+
+@jit
 def edit(
     tree: Tree,
     starts: U64,

@@ -218,6 +218,27 @@ class Summary(SubscriptionSet):
         self._levels.edit(sets, 1)
         return alone
 
+    def passive(self) -> list[Id]:
+        """Return those that neighbours needn't know: without one, the summary would be the same.
+
+        Each by itself: of two that ask for the same, both are passive.
+        """
+        ids = list(self._members)
+        sets = self._kept.sets([*self._members.rows()], self.cells, self.limit)
+        found = np.concatenate([self._levels.needless(some) for some in sets])
+        return [ids[place] for place in np.flatnonzero(found)]
+
+    def covers(self, filter: Any) -> bool:  # noqa: A002
+        """Return whether the summary holds all of a filter, so that neighbours needn't hear of it.
+
+        It may be held by one subscription or by several together. Nothing is added.
+        """
+        return bool(self._covers(self._boxes(filter))[0])
+
+    def covers_many(self, subscriptions: Any) -> Bool:
+        """Return for each subscription whether `covers` holds; taken as by `subscribe_many`."""
+        return self._covers(as_boxes(subscriptions, self.space))
+
     def holds(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event may match a subscription; if not, it matches none."""
         return bool(self.holds_many(encode_event(event, self.space)[None])[0])
@@ -249,7 +270,7 @@ class Summary(SubscriptionSet):
 
     @property
     def work(self) -> Work:
-        """What all commands did so far, counted."""
+        """What all commands, `covers` and `covers_many` did so far, counted."""
         return self._levels.work
 
     @property
@@ -304,6 +325,10 @@ class Summary(SubscriptionSet):
 
     def _keep(self, boxes: Boxes) -> list[int]:
         return [self._kept.add(item) for item in self._kept.items_of(boxes)]
+
+    def _covers(self, boxes: Boxes) -> Bool:
+        sets = converted(boxes, self.cells, self.limit)
+        return np.concatenate([self._levels.covered(some) for some in sets])
 
     def _edit(self, parts: Iterator[RangeSets], by: int) -> RangeSets:
         """Add all ranges or take them off; return what each set changes of the union."""

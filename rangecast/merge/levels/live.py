@@ -13,14 +13,15 @@ import numpy as np
 
 from rangecast.kernels.arrays import U64, AnyArray, Bool
 from rangecast.merge.bitmap import LEAST_EVENTS, WIDEST, empty_bits, mark, marked
-from rangecast.merge.edits import DONE, NO_NODES, edit, held, missing, read_ranges
+from rangecast.merge.edits import DONE, NO_NODES, covered, edit, held, missing, read_ranges
 from rangecast.merge.levels.build import empty_tree, grown, steps_of, tree_of
+from rangecast.merge.levels.needless import needless
 from rangecast.merge.levels.tree import STEPS
 from rangecast.merge.ranges import Ranges, RangeSets, tree_of_ranges
 
 
 class Work(NamedTuple):
-    """What all edits did so far: the same on every machine."""
+    """What all edits and checks did so far: the same on every machine."""
 
     touched: int = 0
     """Steps of the levels that were made, moved or removed: at most two for each range."""
@@ -104,6 +105,22 @@ class Levels:
             filled = missing(self._tree, starts, ends, cursor, self._top, gap, out[0], out[1])
             parts.append(out[:, :filled])
         return Ranges(*np.concatenate(parts, axis=1))
+
+    def covered(self, sets: RangeSets) -> Bool:
+        """Return which sets are held whole. Counts the gaps looked for, and changes nothing else.
+
+        At most one is looked for per range, and one per closed gap.
+        """
+        out = np.empty(len(sets), np.bool_)
+        starts, ends = sets.starts.copy(), sets.ends.copy()
+        looked = covered(self._tree, starts, ends, sets.offsets, self._gap, out)
+        self.work = Work(self.work.touched, self.work.looked + looked)
+        return out
+
+    def needless(self, sets: RangeSets) -> Bool:
+        """Return which of the sets that are held could go, each by itself, and change nothing."""
+        places, levels = steps_of(self._tree)
+        return needless(places, levels, self._top, self._gap, *sets[:3])
 
     def ranges(self) -> Ranges:
         """Return the union as maximal ranges."""
