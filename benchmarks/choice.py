@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from benchmarks.frame import Report
-from benchmarks.harness import expected, race
+from benchmarks.harness import expected
+from rangecast.experiments.timing import race
 from rangecast.kernels.arrays import F64
 from rangecast.match.choose import INDEXES, choose
 from rangecast.match.result import MatchRows

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.frame import Report
-from benchmarks.harness import best_of, expected, race, timed
+from benchmarks.harness import expected
 from benchmarks.peers import in_duckdb
 from rangecast import Boxes, Integer, Number, Space
 from rangecast.cover import CoverSet, covered_by
 from rangecast.cover.choose import INDEXES
 from rangecast.cover.live import Live, RowMessages
 from rangecast.cover.store import COMPARISONS, NODES
+from rangecast.experiments.timing import best_of, race, timed
 from rangecast.kernels.arrays import I64, U8
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure

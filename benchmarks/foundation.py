@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.frame import Report
-from benchmarks.harness import best_of, expected, timed
+from benchmarks.harness import expected
 from rangecast import Filter, FilterError, Space
+from rangecast.experiments.timing import best_of, timed
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import platform
 import re
 import time
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import rich.table
 from rich.console import Console
 
+from rangecast.experiments.timing import machine
 from rangecast.report.markdown import Page, Table, cell
 
 ROOT = Path(__file__).parents[1]
@@ -55,30 +53,6 @@ def show(table: Table) -> None:
     for row in table.texts():
         printed.add_row(*row)
     console.print(printed, markup=False)
-
-
-def machine(packages: Sequence[str]) -> str:
-    """Return a sentence that tells the processor and the versions of packages."""
-    told = ", ".join(f"{name} {_version(name)}" for name in packages)
-    cores = f"{_processor()}, {os.cpu_count()} cores"
-    return f"Machine: {cores}. Python {platform.python_version()}, {told}."
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def folder_of(kind: str, name: str, size: str) -> Path:

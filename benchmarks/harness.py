@@ -1,12 +1,9 @@
-"""A contest: everything that can answer, on the same data, turn by turn.
+"""A contest: everything that can answer events, on the same data, turn by turn.
 
-Seconds are those of a core (`clock`), not of the wall: other work on the machine disturbs them
-less. The rounds alternate between contestants; the least counts, and the spread is shown. Answers
-are compared: a contestant that disagrees is an error.
-
-`race` is for any work that gives an answer. `contest` is for what answers events, alone or in
-batches, whatever an answer is: each contestant gets as many events as it can do in about `seconds`,
-all of them if it is fast; the answers of the first round are compared with the oracle's.
+Time is taken as `rangecast.experiments.timing` does. The rounds alternate between contestants; the
+least counts, and the spread is shown. Events come alone or in batches, and an answer is anything:
+each contestant gets as many events as it can do in about `seconds`, all of them if it is fast. The
+answers of the first round are compared with the oracle's: a contestant that disagrees is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ import numpy as np
 
 from benchmarks.frame import console
 from benchmarks.peers import Peer, finite
+from rangecast.experiments.timing import Clock, DisagreementError, Seconds, timed
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
@@ -31,9 +29,7 @@ from rangecast.report.markdown import Table
 from rangecast.workloads import Workload, generate
 
 Answer = TypeVar("Answer")
-Key = TypeVar("Key")
 Made = TypeVar("Made")
-Clock = Callable[[], float]
 
 THREADS = os.cpu_count() or 1
 CLOCK_SECONDS = 0.02
@@ -42,81 +38,12 @@ PEER_SECONDS, OUR_SECONDS, OUR_BYTES = 15.0, 25.0, 4 << 30
 """What would take more to build, judged by a tenth of the boxes, is left out."""
 
 
-class DisagreementError(AssertionError):
-    """A contestant's answer isn't the right one."""
-
-
 def expected(value: float, *, least: float | None = None, most: float | None = None) -> str:
     """Return what was expected of a measured value, and whether it was missed."""
     if least is None and most is None:
         return ""
     missed = (least is not None and value < least) or (most is not None and value > most)
     return f"{least if most is None else most:,g}" + (" (missed)" if missed else "")
-
-
-# ---- any work
-
-
-@dataclass
-class Seconds:
-    """Seconds of several runs."""
-
-    runs: list[float] = field(default_factory=list)
-
-    @property
-    def least(self) -> float:
-        """The fastest run; infinite if there was none."""
-        return min(self.runs, default=float("inf"))
-
-    @property
-    def spread(self) -> float:
-        """How many times the fastest the slowest took."""
-        return max(self.runs) / self.least if self.runs else 1.0
-
-
-@dataclass
-class Timed(Seconds, Generic[Answer]):
-    """The runs of some work, and the answer of the last one."""
-
-    answer: Answer = None  # type: ignore[assignment]
-
-
-def timed(work: Callable[[], Answer], clock: Clock = time.process_time) -> tuple[Answer, float]:
-    """Return an answer and the seconds that it took."""
-    began = clock()
-    answer = work()
-    return answer, clock() - began
-
-
-def race(
-    works: Mapping[Key, Callable[[], Callable[[], Answer]]],
-    *,
-    rounds: int = 3,
-    clock: Clock = time.process_time,
-    same: Callable[[Answer, Answer], bool] | None = None,
-) -> dict[Key, Timed[Answer]]:
-    """Time works turn by turn, and compare their answers with the first one's.
-
-    Each prepares itself untimed: it is a function that returns what is timed.
-    """
-    gc.collect(1)  # what came before isn't charged to them; a whole collection takes too long
-    results: dict[Key, Timed[Answer]] = {name: Timed() for name in works}
-    for _ in range(rounds):
-        for name, prepare in works.items():
-            results[name].answer, took = timed(prepare(), clock)
-            results[name].runs.append(took)
-    first, *others = results
-    for name in others:
-        if same is not None and not same(results[first].answer, results[name].answer):
-            raise DisagreementError(f"{name} and {first} give different answers")
-    return results
-
-
-def best_of(
-    work: Callable[[], Answer], rounds: int = 3, clock: Clock = time.process_time
-) -> Timed[Answer]:
-    """Time one work, which can be repeated as it is."""
-    return race({"": partial(partial, work)}, rounds=rounds, clock=clock)[""]
 
 
 # ---- what answers events

@@ -26,10 +26,10 @@ from benchmarks.harness import (
     contest,
     expected,
     taking_part,
-    timed,
 )
 from benchmarks.match_peers import PEERS, Duckdb
 from rangecast.engine import Engine
+from rangecast.experiments.timing import timed
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.match.choose import INDEXES, choose
 from rangecast.match.scan import Scan

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import DisagreementError, best_of, expected, timed
+from benchmarks.harness import expected
 from benchmarks.peers import MatchPeer, finite
 from rangecast.engine import Engine
+from rangecast.experiments.timing import DisagreementError, best_of, timed
 from rangecast.kernels.arrays import F64, I64
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan

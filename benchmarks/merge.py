@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks import merge_peers
 from benchmarks.frame import Report
-from benchmarks.harness import DisagreementError, best_of, expected, timed
+from benchmarks.harness import expected
 from rangecast import Integer, Space
+from rangecast.experiments.timing import DisagreementError, best_of, timed
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Summary
 from rangecast.merge.ranges import range_sets

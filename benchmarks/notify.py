@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.frame import Report
-from benchmarks.harness import DisagreementError, expected, race, timed
+from benchmarks.harness import expected
 from benchmarks.notify_peers import Told, unicast
+from rangecast.experiments.timing import DisagreementError, race, timed
 from rangecast.model.members import Members
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests

@@ -23,10 +23,10 @@ from benchmarks.harness import (
     contest,
     expected,
     taking_part,
-    timed,
 )
 from benchmarks.rank_peers import PEERS
 from rangecast.engine import Engine
+from rangecast.experiments.timing import timed
 from rangecast.kernels.arrays import F64, AnyArray
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space

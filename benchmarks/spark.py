@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.frame import Report, console
-from benchmarks.harness import DisagreementError, best_of
+from rangecast.experiments.timing import DisagreementError, best_of
 from rangecast.match.choose import build, choose
 from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes

@@ -5,7 +5,6 @@ from benchmarks.frame import main
 ABOUT = {
     "cover": "paper 000, section V: relation graphs and indexes",
     "notify": "paper 001, section V: messages of range top-k subscriptions",
-    "vcr": "paper 002, section 3: virtual construct rectangles",
     "rank": "paper 003, section 4: ranked publish/subscribe",
     "merge": "paper 004, section 7: merging on the Hilbert curve",
 }

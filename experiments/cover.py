@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.cover import Played, Trace, paper_trace, play, same_messages
 from benchmarks.frame import Report
-from benchmarks.harness import Timed, race
 from rangecast.cover.store import CALLS, COMPARISONS, LATE, NODES, REJOIN, SUBSCRIBE, UNSUBSCRIBE
+from rangecast.experiments.timing import Timed, race
 from rangecast.kernels.arrays import I64
 from rangecast.report.markdown import Table
 from rangecast.report.plots import COLOURS, figure

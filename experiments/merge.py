@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import merge_peers
 from benchmarks.frame import Report
-from benchmarks.harness import best_of, race
+from rangecast.experiments.timing import best_of, race
 from rangecast.merge import Cells, Summary
 from rangecast.merge.holders import Holders
 from rangecast.merge.ranges import Ranges, range_sets

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.frame import Report
-from benchmarks.harness import Timed, race
+from rangecast.experiments.timing import Timed, race
 from rangecast.kernels.arrays import F64
 from rangecast.model.boxes import Boxes
 from rangecast.rank.choose import INDEXES, Index

@@ -12,11 +12,12 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import frame, match, match_peers, rank_peers
 from benchmarks import spark as on_spark
-from benchmarks.harness import Case, Contestant, DisagreementError, contest, expected, race
+from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
 from experiments import __main__ as experiments
 from experiments import pictures
 from rangecast import Number, Space
+from rangecast.experiments.timing import DisagreementError, race
 from rangecast.kernels.arrays import F64
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes

@@ -185,7 +185,14 @@ def test_the_examples_of_every_command_run(cli, data, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    "names", [("demo",), ("pipeline", "run"), ("pipeline", "backfill"), ("generate", "market")]
+    "names",
+    [
+        ("demo",),
+        ("pipeline", "run"),
+        ("pipeline", "backfill"),
+        ("generate", "market"),
+        *(("experiment", name) for name in ("list", "show", "run")),
+    ],
 )
 def test_what_runs_on_spark_and_groups_have_examples_too(cli, names):
     for line in examples(cli(*names, "--help").stdout):

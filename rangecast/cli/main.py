@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from rangecast.cli import (
     cover,
     demo,
+    experiment,
     generate,
     match,
     merge,
@@ -39,6 +40,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "report": (report.report, "Make a page of a result of matching."),
     "generate": (generate.app, "Make data to try: events, subscriptions, their space."),
     "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
+    "experiment": (experiment.app, "Run the papers' tables and figures again."),
     "demo": (demo.demo, "Run the market example on Spark, from data to a page."),
 }
 """In the order of help, and what that lists: a line of 80 characters. The docstrings say more."""

@@ -29,6 +29,8 @@ class Table(NamedTuple):
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[object]]
+    words: Sequence[str] = ()
+    """Headings of columns with words in them; the others but the first have numbers."""
 
     def texts(self) -> list[list[str]]:
         """Return the cells as they are shown."""
@@ -36,7 +38,8 @@ class Table(NamedTuple):
 
     def markdown(self) -> str:
         """Return the table as Markdown, under its title if it has one."""
-        lines = [self.headings, ["---"] + ["---:"] * (len(self.headings) - 1), *self.texts()]
+        rule = ["---", *("---" if name in self.words else "---:" for name in self.headings[1:])]
+        lines = [self.headings, rule, *self.texts()]
         title = f"## {self.title}\n\n" if self.title else ""
         return title + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
