@@ -20,7 +20,7 @@ from rangecast import Integer, Space
 from rangecast.experiments.timing import DisagreementError, best_of, timed
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Summary
-from rangecast.merge.ranges import range_sets
+from rangecast.merge.ranges import range_sets, union_of_boxes, within_budget
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
@@ -125,6 +125,7 @@ def run(report: Report, *, quick: bool) -> None:
     report.table(_matching(rows))
     report.table(_curve(5_000 if quick else 1_000_000))
     report.table(_range_sets(40 if quick else 400))
+    report.table(_gaps(2_000 if quick else 40_000))
     _draw(picture, rows)
 
 
@@ -213,6 +214,43 @@ def _range_sets(count: int) -> Table:
             )
     headings = ["boxes", "cells", "ranges", "surface / 2d", "nodes per range", "ns per range"]
     return Table("Range sets of boxes", [*headings, "ns per cell"], shown)
+
+
+def _gaps(events: int) -> Table:
+    """One half of the publications weighs the gaps, the other half measures."""
+    shown = []
+    for subscriptions, publications in (("uniform", "zipf"), ("zipf", "zipf"), ("uniform",) * 2):
+        made = generate(
+            "equal-boxes",
+            seed=3,
+            subscriptions=2_000,
+            events=events,
+            size=8,
+            subscription_distribution=subscriptions,
+            event_distribution=publications,
+        )
+        weighing, measuring = made.points[::2], made.points[1::2]
+        matched = np.empty(len(measuring), np.bool_)
+        bounds = made.boxes.lo, made.boxes.hi
+        merge_peers.covered(*bounds, measuring, measuring, matched)
+        for kind in ("uniform", "quantiles"):
+            cells = Cells.uniform(made.space, 6)
+            if kind == "quantiles":
+                cells = Cells.quantiles(made.space, 6, weighing)
+            exact = union_of_boxes(cells, *bounds, made.boxes.owner, limit=1 << 14)
+            wanted = cells.places(measuring)
+            for budget in (100, 1_000):
+                false = []
+                for sample in (None, cells.places(weighing)):
+                    held = within_budget(exact, budget, sample)[0].hold(wanted)
+                    if (matched > held).any():
+                        raise DisagreementError("the summary lacks a publication that is matched")
+                    false.append(int((held & ~matched).sum()))
+                name = f"{subscriptions} subscriptions, {publications} publications"
+                shown.append([name, kind, len(exact), budget, *false, false[0] / max(false[1], 1)])
+    headings = ["3 attributes, 6 bits", "cells", "all ranges", "ranges", "by length", "by weight"]
+    title = f"False forwards of {events // 2:,} publications, gaps closed by length and by weight"
+    return Table(title, [*headings, "ratio"], shown)
 
 
 def _draw(path: Path, rows: list[Measured]) -> None:

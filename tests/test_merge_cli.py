@@ -156,3 +156,45 @@ max = 100
 )
 def test_mistakes_are_named(cli, data, arguments, said):
     assert said in cli("merge", *arguments, cwd=data, code=2).stderr
+
+
+def test_gaps_are_closed_by_the_weight_of_events_and_measured_on_others(cli, tmp_path):
+    made = generate(
+        "equal-boxes",
+        subscriptions=300,
+        events=16_000,
+        attributes=3,
+        size=8,
+        seed=3,
+        subscription_distribution="uniform",
+        event_distribution="zipf",
+    )
+    made.space.save(tmp_path / "space.toml")
+    write_table(made.tables["subscriptions"], tmp_path / "subscriptions.parquet")
+    events = made.tables["events"]
+    today = events.slice(0, 8000)
+    write_table(today, tmp_path / "today.parquet")
+    write_table(events.slice(8000), tmp_path / "before.parquet")
+    command = ("merge", *FILES, "--max-ranges", 300, "--events", "today.parquet", "-o", "t.parquet")
+    passed, by_setting = {}, []
+    for more in ((), ("--weigh", "before.parquet")):
+        done = cli(*command, *more, "--save", f"s{len(more)}", "--json", cwd=tmp_path)
+        facts = json.loads(done.stdout)
+        assert facts["weighed_by"] == (8000 if more else None)
+        assert facts["events"] == 8000
+        passed[more] = facts["recommended"]["passed"]
+        rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+        wide = {"attributes": "a0 a1 a2", "bits": 6, "cells": "uniform"}
+        by_setting += [row["passed"] for row in rows if wide.items() <= row.items()]
+        space = Space.load(tmp_path / "space.toml")
+        summary = Summary.open(tmp_path / f"s{len(more)}")
+        boxes = read_subscriptions(tmp_path / "subscriptions.parquet", space)
+        held = summary.holds_many(today)
+        assert held.sum() == passed[more]
+        points = encode_events(today, space).points
+        inside = (boxes.lo <= points[:, None]) & (points[:, None] <= boxes.hi)
+        assert (held >= inside.all(axis=2).any(axis=1)).all()
+    assert passed["--weigh", "before.parquet"] < 0.95 * passed[()]
+    assert by_setting[1] < 0.6 * by_setting[0]
+    wrong = cli(*command, "--weigh", "today.parquet", cwd=tmp_path, code=2)
+    assert "split the file" in wrong.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -361,6 +362,35 @@ def test_filters_and_sets_that_are_covered():
     assert list(table) == ["a", "b"]
     assert not Summary(space).covers("x = 1")
     assert Summary(space).passive() == []
+
+
+@given(st.data())
+def test_the_gaps_that_are_closed_are_those_that_cost_least(data):
+    """Every choice of gaps is tried: none lets fewer of the sample through, or is shorter then."""
+    cuts = data.draw(st.lists(st.integers(0, 60), min_size=2, max_size=14, unique=True))
+    cuts = sorted(cuts)[: len(cuts) // 2 * 2]
+    ranges = union(np.array(cuts[::2], np.uint64), np.array(cuts[1::2], np.uint64))
+    budget = data.draw(st.integers(1, 8))
+    sample = data.draw(st.none() | st.lists(st.integers(0, 60), max_size=40))
+    places = None if sample is None else np.array(sample, np.uint64)
+    few, widest = within_budget(ranges, budget, places)
+    gaps = [range(end + 1, start) for (_, end), (start, _) in pairwise(pairs(ranges))]
+    held = {place for first, last in pairs(few) for place in range(first, last + 1)}
+    before = {place for first, last in pairs(ranges) for place in range(first, last + 1)}
+    assert before <= held
+    assert len(few) == min(budget, len(ranges))
+    closed = [gap for gap in gaps if gap[0] in held]
+    assert held - before == {place for gap in closed for place in gap}
+    assert widest == max(map(len, closed), default=0)
+
+    def cost(some):
+        return sum((sample or []).count(place) for gap in some for place in gap)
+
+    choices = [*combinations(gaps, len(closed))]
+    least = min(map(cost, choices))
+    assert cost(closed) == least
+    shortest = min(sum(map(len, some)) for some in choices if cost(some) == least)
+    assert sum(map(len, closed)) == shortest
 
 
 def test_the_last_place_of_the_largest_curve():

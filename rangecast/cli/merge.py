@@ -46,6 +46,13 @@ def merge(
         Path | None,
         typer.Option("--events", help="Sample events, to measure what passes in vain; - is stdin."),
     ] = None,
+    weigh: Annotated[
+        Path | None,
+        typer.Option(
+            "--weigh",
+            help="Other events: gaps that few of them lie in are closed first, not the shortest.",
+        ),
+    ] = None,
     output: Output = "-",
     ranges: Annotated[
         Path | None,
@@ -97,6 +104,10 @@ def merge(
     them, and --redundant the subscriptions that add nothing to those before them: the ranges are
     the same without them.
 
+    Ranges are joined over their shortest gaps. With --weigh, those gaps are closed first that the
+    fewest of these events lie in: where some values are much more frequent than others, that lets
+    far less through. Give other events than those of --events, which measure the result.
+
     --bounding-boxes writes another kind of summary: plain boxes, as filters that any other program
     can use. They let more through than ranges do, unless subscriptions lie in a few clusters.
 
@@ -111,6 +122,7 @@ def merge(
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
+    from rangecast.errors import UsageError
     from rangecast.merge import bounding_boxes, trade
     from rangecast.model.snapshot import check_free
     from rangecast.report.merge import draw, table_of
@@ -118,9 +130,14 @@ def merge(
     check_master(engine, master)
     if save is not None:
         check_free(save)
+    if weigh is not None and events is not None and _is_same(weigh, events):
+        raise UsageError(
+            f"--weigh and --events are both {events}: what passes would look less than it will be\n"
+            "  to do: split the file, and give one half to each"
+        )
     with Run.started(
         output,
-        reads=[subscriptions, space, events],
+        reads=[subscriptions, space, events, weigh],
         tables=[ranges, bounding, redundant],
         pictures=[plot],
         bad_rows=bad_rows,
@@ -131,7 +148,12 @@ def merge(
     ) as run:
         where = run.space(space)
         boxes = run.subscriptions(subscriptions, where)
-        sample = None if events is None else _sample(run, events, where, boxes)
+        sample = None
+        if events is not None:
+            points = _points(run, events, where)
+            points = points[:: max(1, -(-len(points) // _MOST_EVENTS))]
+            sample = trade.Sample(points, _matched(boxes, points))
+        weights = None if weigh is None else _points(run, weigh, where)
         union = None
         if engine == Engine.SPARK:
             from rangecast.spark.steps.merge import union_by_workers
@@ -146,6 +168,7 @@ def merge(
                 most=max_attributes,
                 limit=limit,
                 union=union,
+                weigh=weights,
                 progress=advance,
             )
         best, cells = found.best, found.summary.cells
@@ -174,6 +197,7 @@ def merge(
         facts = {
             "subscriptions": boxes.rows,
             "events": best.events,
+            "weighed_by": None if weights is None else len(weights),
             "settings": len(found.outcomes),
             "ranges_file": ranges,
             "bounding_boxes_file": bounding,
@@ -191,16 +215,16 @@ def merge(
         run.done(text, None, facts, details)
 
 
-def _sample(run: Run, path: Path, space: Space, boxes: Boxes) -> Sample:
-    """Return some of the events, and which of them a subscription matches."""
+def _is_same(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _points(run: Run, path: Path, space: Space) -> F64:
+    """Return all events of a file."""
     import numpy as np
 
-    from rangecast.merge.trade import Sample
-
     batches = run.batches("reading events", run.events(path, space))
-    points = np.concatenate([np.zeros((0, len(space))), *(batch.points for batch in batches)])
-    points = points[:: max(1, -(-len(points) // _MOST_EVENTS))]
-    return Sample(points, _matched(boxes, points))
+    return np.concatenate([np.zeros((0, len(space))), *(batch.points for batch in batches)])
 
 
 def _matched(boxes: Boxes, points: F64) -> Bool:

@@ -204,15 +204,30 @@ def joined(parts: list[Ranges], gap: int = 0) -> Ranges:
     return union(starts, np.concatenate([nothing, *(part.ends for part in parts)]), gap)
 
 
-def within_budget(ranges: Ranges, budget: int) -> tuple[Ranges, int]:
-    """Join ranges over their smallest gaps until `budget` are left; return the widest gap too."""
+def within_budget(ranges: Ranges, budget: int, sample: U64 | None = None) -> tuple[Ranges, int]:
+    """Join ranges over their cheapest gaps until `budget` are left; return the widest gap too.
+
+    A gap costs the events that will pass in vain once it is closed. `sample` are the places of
+    events like those to come: a gap that fewer of them lie in is cheaper, and of equals the shorter
+    one. Without a sample, the shortest gaps are closed.
+    """
     if budget < 1:
         raise UsageError(f"a summary has at least one range; given as the budget: {budget}")
-    starts, ends = ranges.starts.copy(), ranges.ends.copy()
-    kept = join_smallest(starts, ends, len(starts), budget)
-    gaps = np.sort(ranges.starts[1:] - ranges.ends[:-1] - _ONE)
-    closed = len(ranges) - kept
-    return Ranges(starts[:kept], ends[:kept]), int(gaps[closed - 1]) if closed else 0
+    surplus = len(ranges) - budget
+    if surplus <= 0:
+        return ranges, 0
+    before, after = ranges.ends[:-1], ranges.starts[1:]
+    gaps = after - before - _ONE
+    keys: list[AnyArray] = [gaps]
+    if sample is not None:
+        ordered = np.sort(sample)
+        first = np.searchsorted(ordered, before, side="right")
+        keys.append(np.searchsorted(ordered, after) - first)  # the last key counts most
+    closed = np.lexsort(keys)[:surplus]
+    apart = np.ones(len(gaps), np.bool_)
+    apart[closed] = False
+    starts = np.append(ranges.starts[:1], after[apart])
+    return Ranges(starts, np.append(before[apart], ranges.ends[-1:])), int(gaps[closed].max())
 
 
 def tree_of_ranges(starts: U64, ends: U64, top: np.uint64) -> Tree:

@@ -1,16 +1,16 @@
 """Memory against precision: what a summary costs and lets through, for several settings.
 
 A setting says which attributes a summary takes, how many bits, and how its cells are cut. A summary
-that has more ranges than the budget is joined over its smallest gaps until it fits. Measured are
-the ranges, the share of the space that they hold, and on sample events the false
-positives: events that the summary lets through and no subscription matches (paper 004, sections 5,
-6.2 and 6.3).
+that has more ranges than the budget is joined over its cheapest gaps until it fits: the shortest,
+or those that the fewest of some events lie in. Measured are the ranges, the share of the space that
+they hold, and on sample events the false positives: events that the summary lets through and no
+subscription matches (paper 004, sections 5, 6.2 and 6.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
 from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes
+from rangecast.model.inputs import as_points
 from rangecast.model.space import Space
 
 _BITS = (2, 3, 4, 5, 6, 8, 10)
@@ -112,15 +113,19 @@ def summed(
     points: F64,
     limit: int = LIMIT,
     union: Union | None = None,
+    weigh: F64 | None = None,
 ) -> Summed:
-    """Sum up; `points` are sample events, which some cells are made from."""
+    """Sum up; `points` are sample events, which some cells are made from.
+
+    `weigh` are the events that say what it costs to close a gap; without, its length does.
+    """
     cells = setting.made(space, points)
     exact = (
         union_of_boxes(cells, boxes.lo, boxes.hi, boxes.owner, limit=limit)
         if union is None
         else union(cells)
     )
-    ranges, gap = within_budget(exact, budget)
+    ranges, gap = within_budget(exact, budget, None if weigh is None else cells.places(weigh))
     return Summed(cells, ranges, len(exact), gap)
 
 
@@ -139,9 +144,10 @@ def outcome(
     matched: Bool,
     limit: int = LIMIT,
     union: Union | None = None,
+    weigh: F64 | None = None,
 ) -> Outcome:
     """Sum up and measure; `matched` says which of the sample events a subscription matches."""
-    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit, union)
+    cells, ranges, before, gap = summed(space, boxes, setting, budget, points, limit, union, weigh)
     passed = ranges.hold(cells.places(points))
     share = share_of(space, cells, ranges)
     counts = int(passed.sum()), int(matched.sum())
@@ -203,6 +209,7 @@ def recommend(
     most: int = 4,
     limit: int = LIMIT,
     union: Union | None = None,
+    weigh: Any = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Recommendation:
     """Try settings of up to `most` attributes and `max_ranges` ranges, and recommend one.
@@ -210,20 +217,25 @@ def recommend(
     sample      events to measure false positives on; without, the share of the space decides
     limit       ranges that one subscription may have
     union       sums the boxes up elsewhere, with the same limit; by default that is done here
+    weigh       events like those to come, as `Summary.holds_many` takes them: gaps that few of them
+                lie in are closed first, instead of the shortest. Not those of `sample`, or what
+                passes looks less than it will be
     progress    is called with 1 after each setting
     """
     nothing = Sample(np.zeros((0, len(space))), np.zeros(0, np.bool_))
     points, matched = sample or nothing
     order = chosen_attributes(boxes, space, len(space), points if len(points) else None)
+    weights = None if weigh is None else as_points(weigh, space)
     outcomes: list[Outcome] = []
     done: set[tuple[tuple[str, ...], str]] = set()
     for setting in settings(order, most=most, sampled=len(points) > 0):
         if (setting.attributes, setting.cells) in done:
             continue
-        outcomes.append(outcome(space, boxes, setting, max_ranges, points, matched, limit, union))
+        how = (points, matched, limit, union, weights)
+        outcomes.append(outcome(space, boxes, setting, max_ranges, *how))
         progress(1)
         if outcomes[-1].all_ranges > _ENOUGH * max_ranges:
             done.add((setting.attributes, setting.cells))
     best = recommended(outcomes)
-    found = summed(space, boxes, best.setting, max_ranges, points, limit, union)
+    found = summed(space, boxes, best.setting, max_ranges, points, limit, union, weights)
     return Recommendation(best, found.summary(space), outcomes)
