@@ -65,7 +65,8 @@ Part = IndexPart[Index, RankedPart]
 class LiveSet(SubscriptionSet):
     """A mutable set of subscriptions; `Engine` adds the queries.
 
-    index        structure that matches: `auto`, or a name from `rangecast.match.choose.INDEXES`
+    index        structure that matches: `auto`, or a name from `rangecast.match.choose.INDEXES`,
+                 with options if there are any: `vcr:side=16`
     rank_index   structure that ranks: `auto`, or a name from `rangecast.rank.choose.INDEXES`
     """
 

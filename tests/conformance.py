@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from rangecast.match.cells.index import Cells
-from rangecast.match.choose import INDEXES
+from rangecast.match.choose import INDEXES, build
 from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
@@ -35,9 +35,17 @@ def in_little_memory(boxes: Boxes) -> Matcher:
 MATCHERS: dict[str, Callable[[Boxes], Matcher]] = {
     **INDEXES,
     "cells in little memory": in_little_memory,
-    "vcr hashed": partial(Vcr, hashed=True),
-    "vcr overlapped": partial(Vcr, overlapped=True),
-    "vcr overlapped hashed": partial(Vcr, overlapped=True, hashed=True),
+    **{
+        text: partial(build, index=text)
+        for text in (
+            "vcr:hash",
+            "vcr:overlapped,side=8",
+            "vcr:overlapped,hash,side=2x4,cells=9",
+            "vcr:hash=no,cells=40",
+            "hilbert:bits=3,ranges=2",
+            "cells:memory=100MB",
+        )
+    },
     "vcr coarse": partial(Vcr, sides=(2, 2), cells=6, pieces=3),
     "hilbert in small groups": partial(Hilbert, company=0, ranges=3),
 }

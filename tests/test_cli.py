@@ -164,7 +164,15 @@ def test_why_explains_and_concludes(cli, data):
         (("rank", *FILES, "-k", "0"), "Invalid value for '--top' / '-k'"),
         (("generate", "markt"), "did you mean 'market'"),
         (("generate", "market", "--evnts", "5"), "--events"),
-        (("match", *FILES, "--index", "slab"), "'slab' is not one of 'auto', 'scan', 'vcr'"),
+        (("match", *FILES, "--index", "slab"), "no index 'slab': did you mean 'slabs'?"),
+        (
+            ("match", *FILES, "--index", "vcr:sides=4"),
+            "has no option 'sides'; did you mean 'side'?",
+        ),
+        (
+            ("verify", *FILES[:2], "-", *FILES[2:], "--index", "vcr:side=5"),
+            "takes one or two powers",
+        ),
         (("mach",), "No such command"),
     ],
 )

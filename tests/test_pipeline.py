@@ -120,8 +120,10 @@ MISTAKES = [
     ),
     (
         step('index = "b"'),
-        r"step\[0\].index: there is no",
+        r"step\[0\].index: no index 'b': known: 'auto', 'scan'",
     ),
+    (step("index = 3"), r"step\[0\].index: can't be used\n  given: 3\n  expected: the name of an"),
+    (step('index = "vcr:side=x"'), r"step\[0\].index: option 'side' of index 'vcr' takes one or"),
     (
         step('nan = "zero"'),
         r"step\[0\].nan: there is no 'zero'",

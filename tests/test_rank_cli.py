@@ -155,7 +155,11 @@ def test_an_event_that_is_no_event_is_not_out_of_order(tmp_path):
         (["--limit", "0"], "a number such as 5, or 5000/s"),
         (["--limit", "5/h"], "a number such as 5, or 5000/s"),
         (["--limit", "5/s", "--clock", "price"], "is no timestamp of this space"),
-        (["--index", "slab"], "'slab' is not one of 'auto'"),
+        (["--index", "slab"], "no index 'slab' for ranking: did you mean 'slabs'?"),
+        (
+            ["--index", "ir:branching=1"],
+            "'branching' of index 'ir' takes a whole number, 2 or more",
+        ),
         (["--combine", "max"], "weights are combined in relaxed ranking only"),
     ],
 )

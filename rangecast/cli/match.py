@@ -15,7 +15,7 @@ from rangecast.cli.options import (
     IgnoreUnknown,
     Json,
     Master,
-    MatchIndex,
+    MatchIndexOption,
     Nan,
     Output,
     Quiet,
@@ -30,9 +30,7 @@ def match(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     output: Output = "-",
-    index: Annotated[
-        MatchIndex, typer.Option("--index", help="The structure; auto suits it to the set.")
-    ] = MatchIndex.AUTO,
+    index: MatchIndexOption = "auto",
     threads: Annotated[
         int | None,
         typer.Option(

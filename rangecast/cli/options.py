@@ -6,12 +6,15 @@ structures register themselves in modules that load NumPy, which `--help` doesn'
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from rangecast.errors import UsageError
 from rangecast.model.attributes import NanMeaning
 
 
@@ -75,6 +78,40 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
+MATCH_OPTIONS = (
+    "Options follow a colon: vcr:side=16x8,overlapped,hash=no,cells=512; "
+    "hilbert:bits=8,ranges=16; cells:memory=500MB."
+)
+"""Every option of `match.choose.OPTIONS`, by example."""
+RANK_OPTIONS = "Options follow a colon: rtree:branching=50, ir:branching=50, sopt:branching=50."
+"""Every option of `rank.choose.OPTIONS`, by example."""
+
+
+def _index(verb: str, names: type[StrEnum], about: str) -> Any:
+    """Return an option that takes the name of an index, and options of that index."""
+
+    def checked(context: typer.Context, index: str) -> str:
+        if not context.resilient_parsing and index != "auto":
+            check: Callable[[str], object] = import_module(f"rangecast.{verb}.choose").check_index
+            try:
+                check(index)
+            except UsageError as error:
+                raise typer.BadParameter(str(error)) from None
+        return index
+
+    def completed(incomplete: str) -> list[str]:
+        return [str(name) for name in names if name.startswith(incomplete)]
+
+    listed = "|".join(names)
+    return typer.Option(
+        "--index",
+        metavar=f"[{listed}][:OPTION,...]",
+        callback=checked,
+        autocompletion=completed,
+        help=about,
+    )
+
+
 def _picture(path: Path | None) -> Path | None:
     """Refuse a name that is no picture's."""
     if path is not None and path.suffix.lower() not in (".png", ".svg"):
@@ -104,6 +141,12 @@ Output = Annotated[
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", callback=_picture, help="Draw what was found: a .png or .svg file."),
+]
+MatchIndexOption = Annotated[
+    str, _index("match", MatchIndex, f"The structure; auto suits it to the set. {MATCH_OPTIONS}")
+]
+RankIndexOption = Annotated[
+    str, _index("rank", RankIndex, f"The structure; auto takes slabs. {RANK_OPTIONS}")
 ]
 BadRowsFile = Annotated[
     Path | None,

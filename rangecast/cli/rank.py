@@ -20,7 +20,7 @@ from rangecast.cli.options import (
     Nan,
     Output,
     Quiet,
-    RankIndex,
+    RankIndexOption,
     SpaceFile,
     SubscriptionsFile,
 )
@@ -58,9 +58,7 @@ def rank(
         str | None,
         typer.Option("--clock", help="The timestamp that a limit per second goes by."),
     ] = None,
-    index: Annotated[
-        RankIndex, typer.Option("--index", help="The structure; auto takes slabs.")
-    ] = RankIndex.AUTO,
+    index: RankIndexOption = "auto",
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
     explain_plan: ExplainPlan = False,

@@ -12,7 +12,7 @@ from rangecast.cli.options import (
     EventsFile,
     IgnoreUnknown,
     Json,
-    MatchIndex,
+    MatchIndexOption,
     Nan,
     Quiet,
     SpaceFile,
@@ -47,9 +47,7 @@ def verify(
         ),
     ],
     space: SpaceFile,
-    index: Annotated[
-        MatchIndex, typer.Option("--index", help="The structure that finds the right answer.")
-    ] = MatchIndex.AUTO,
+    index: MatchIndexOption = "auto",
     show: Annotated[
         int, typer.Option("--show", min=0, help="Number of differing events to show.")
     ] = 5,

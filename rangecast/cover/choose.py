@@ -15,7 +15,7 @@ from rangecast.cover.index import Index
 from rangecast.cover.papers.kdtree import KdTree
 from rangecast.cover.papers.zcurve import ZCurve
 from rangecast.cover.scan import Scan
-from rangecast.errors import UsageError, near
+from rangecast.model.index_options import NO_OPTIONS, read_index
 
 
 class Plan(NamedTuple):
@@ -37,9 +37,5 @@ INDEXES: dict[str, Plan] = {
 
 def choose(index: str) -> Plan:
     """Return the index of this name."""
-    if index == "auto":
-        return INDEXES["blocks"]
-    try:
-        return INDEXES[index]
-    except KeyError:
-        raise UsageError(f"no index {index!r}: {near(index, ['auto', *INDEXES])}") from None
+    name = read_index(index, dict.fromkeys(("auto", *INDEXES), NO_OPTIONS)).name
+    return INDEXES["blocks" if name == "auto" else name]

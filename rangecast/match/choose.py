@@ -16,7 +16,6 @@ from typing import Protocol
 
 import numpy as np
 
-from rangecast.errors import UsageError, one_of
 from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.grid import cells_of, edges_of_bounds
 from rangecast.match.candidates import Sample, stand_alone
@@ -30,6 +29,7 @@ from rangecast.match.scan import Scan
 from rangecast.match.slabs.index import Slabs
 from rangecast.model.answers import Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
 
 
 class Index(Protocol):
@@ -51,7 +51,7 @@ class Index(Protocol):
         """Bytes of all its arrays."""
 
 
-INDEXES: dict[str, Callable[[Boxes], Index]] = {
+INDEXES: dict[str, Callable[..., Index]] = {
     "scan": Scan,
     "vcr": Vcr,
     "hilbert": Hilbert,
@@ -59,14 +59,17 @@ INDEXES: dict[str, Callable[[Boxes], Index]] = {
     "slabs": Slabs,
     "cells": Cells,
 }
-"""Every matching structure by its name."""
+"""Every matching structure by its name; built from `Boxes` and its options."""
+OPTIONS: dict[str, Options] = {
+    "auto": NO_OPTIONS,
+    **{name: getattr(kind, "options", NO_OPTIONS) for name, kind in INDEXES.items()},
+}
+"""The options of each of them."""
 
 
-def check_index(index: str) -> None:
-    """Refuse a name that is no structure's."""
-    known = ["auto", *INDEXES]
-    if index not in known:
-        raise UsageError(f"no index {index!r}: {one_of(index, known)}")
+def check_index(index: str) -> NamedIndex:
+    """Return the structure that a text such as `vcr:side=16` names; refuse any other text."""
+    return read_index(index, OPTIONS)
 
 
 _FEW = 1000
@@ -85,7 +88,7 @@ _MARGIN = 1.5
 
 
 def choose(boxes: Boxes, index: str = "auto", memory: int | None = None) -> Choice:
-    """Return the structure of this name; `auto` looks at the boxes and the memory allowed."""
+    """Return the structure asked for; `auto` looks at the boxes and the memory allowed."""
     check_index(index)
     if index != "auto":
         return Choice(index, "it was asked for")
@@ -129,4 +132,5 @@ def _slabs_time(boxes: Boxes, sample: Sample, matches: float) -> float:
 
 def build(boxes: Boxes, index: str = "auto") -> Index:
     """Return the structure that `choose` says, built."""
-    return INDEXES[choose(boxes, index).name](boxes)
+    named = check_index(choose(boxes, index).name)
+    return INDEXES[named.name](boxes, **named.arguments)

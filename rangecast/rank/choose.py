@@ -9,18 +9,19 @@ structures of the paper are here to compare with, and for their iterators.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from rangecast.errors import UsageError, one_of
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers import Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.index_options import NO_OPTIONS, NamedIndex, Options, read_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.papers.interval import interval
 from rangecast.rank.papers.ir import ir
-from rangecast.rank.papers.rtree import rtree
+from rangecast.rank.papers.rtree import TREE_OPTIONS, rtree
 from rangecast.rank.papers.segment import segment
 from rangecast.rank.papers.sopt import sopt
 from rangecast.rank.papers.trees import Trees
@@ -42,14 +43,7 @@ class Index(Protocol):
         """Bytes of its arrays."""
 
 
-class Kind(Protocol):
-    """How a structure is built."""
-
-    def __call__(self, boxes: Boxes, *, relaxed: bool = False, combine: str = "sum") -> Index:
-        """Build it for exact or for relaxed ranking, by this combination of weights."""
-
-
-INDEXES: dict[str, Kind] = {
+INDEXES: dict[str, Callable[..., Index]] = {
     "scan": Scan,
     "segment": partial(Trees, "segment", segment),
     "interval": partial(Trees, "interval", interval),
@@ -59,18 +53,21 @@ INDEXES: dict[str, Kind] = {
     "sopt": partial(Trees, "sopt", sopt),
     "slabs": Slabs,
 }
-"""Every ranking structure by its name."""
+"""Every ranking structure by its name; built from `Boxes`, `relaxed`, `combine` and its options."""
+OPTIONS: dict[str, Options] = {
+    **dict.fromkeys(("auto", *INDEXES), NO_OPTIONS),
+    **dict.fromkeys(("rtree", "ir", "sopt"), TREE_OPTIONS),
+}
+"""The options of each of them."""
 
 
-def check_index(index: str) -> None:
-    """Refuse a name that is no structure's."""
-    known = ["auto", *INDEXES]
-    if index not in known:
-        raise UsageError(f"no index {index!r} for ranking: {one_of(index, known)}")
+def check_index(index: str) -> NamedIndex:
+    """Return the structure that a text such as `ir:branching=20` names; refuse any other text."""
+    return read_index(index, OPTIONS, " for ranking")
 
 
 def choose(boxes: Boxes, index: str = "auto", *, relaxed: bool = False) -> Choice:
-    """Return the structure of this name; `auto` looks at the boxes."""
+    """Return the structure asked for; `auto` looks at the boxes."""
     check_index(index)
     if index != "auto":
         return Choice(index, "it was asked for")
@@ -85,5 +82,5 @@ def build(
 ) -> Index:
     """Return the structure that `choose` says, built."""
     check_combine(combine, relaxed=relaxed)
-    name = choose(boxes, index, relaxed=relaxed).name
-    return INDEXES[name](boxes, relaxed=relaxed, combine=combine)
+    named = check_index(choose(boxes, index, relaxed=relaxed).name)
+    return INDEXES[named.name](boxes, relaxed=relaxed, combine=combine, **named.arguments)

@@ -29,7 +29,7 @@ are indexed, with which cells and levels: of what fits into the memory allowed, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,7 @@ from rangecast.match.cells.plan import (
 )
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points, frozen
+from rangecast.model.index_options import Options, size
 
 
 class Filed(NamedTuple):
@@ -285,6 +286,7 @@ class Cells:
     """All matches of each event, copied from the lists of its cells."""
 
     name = "cells"
+    options: ClassVar[Options] = {"memory": size("memory")}
 
     def __init__(self, boxes: Boxes, *, memory: int | None = None, plan: Plan | None = None):
         """Build from boxes, within `memory` bytes in all (default: 1 GiB, or 4 times the boxes).

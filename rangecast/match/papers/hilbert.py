@@ -36,7 +36,7 @@ list entries looked at, and boxes compared.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,10 @@ from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.candidates import earlier_boxes, held_before, holds
 from rangecast.match.packed import Packed
 from rangecast.model.boxes import Boxes, frozen
+from rangecast.model.index_options import Options, whole
+
+_AXES = 4
+"""Attributes of a curve, at most."""
 
 _BOTTOM = 3
 _MOST_BITS = 12
@@ -222,6 +226,10 @@ class Hilbert(Packed):
     """All matches of each event by ranges on Hilbert curves."""
 
     name = "hilbert"
+    options: ClassVar[Options] = {
+        "bits": whole("bits", 1, 64 // _AXES),
+        "ranges": whole("ranges", 1),
+    }
     _batch, _single = staticmethod(_match), staticmethod(_match_one)
 
     def __init__(
@@ -229,7 +237,7 @@ class Hilbert(Packed):
         boxes: Boxes,
         *,
         events: F64 | None = None,
-        axes: int = 4,
+        axes: int = _AXES,
         bits: int | None = None,
         ranges: int = 16,
         company: int = 16,

@@ -10,9 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from rangecast.model.boxes import Boxes
+from rangecast.model.index_options import Options, whole
 from rangecast.rank.papers.source import Axis, AxisTree, Nodes, Source, axes_of, joined, packed
 
 BRANCHING = 50
+TREE_OPTIONS: Options = {"branching": whole("branching", 2)}
+"""Of an R-tree, an IR-tree and SOPT-R: children per node."""
 """Slots of a page, as in the paper's Table 1."""
 
 

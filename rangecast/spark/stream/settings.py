@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, field
 
-from rangecast.match.choose import INDEXES
+from rangecast.errors import UsageError
+from rangecast.match.choose import check_index
 from rangecast.model.attributes import NanMeaning
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.question import PLANS
@@ -19,11 +20,10 @@ from rangecast.spark.stream.sources import Topic as TopicSource
 from rangecast.spark.stream.toml_file import Location, Table, takes
 
 if TYPE_CHECKING:
-    Index = str
     Output = str
     Plan = str
 else:
-    Index, Output, Plan = Literal["auto", *INDEXES], Literal[*OUTPUTS], Literal[*PLANS]
+    Output, Plan = Literal[*OUTPUTS], Literal[*PLANS]
 
 
 Count = Annotated[int, Meta(ge=1)]
@@ -46,7 +46,7 @@ class MatchStep(Table):
     output: Output = "pairs"
     keep: Annotated[tuple[Name, ...], takes("a list of columns")] = ()
     nan: NanMeaning = NanMeaning.REFUSE
-    index: Index = "auto"
+    index: Annotated[str, takes("the name of an index, such as 'auto'")] = "auto"
     plan: Plan = "auto"
 
     @property
@@ -143,7 +143,11 @@ class Settings(Table):
     spark: Annotated[Spark, takes("a table with master and conf")] = field(default_factory=Spark)
 
     def problem(self) -> str | None:
-        """Return what is wrong with keys that are right one by one."""
+        """Return what is wrong with keys that are of the right type, one by one or together."""
+        try:
+            check_index(self.step[0].index)
+        except UsageError as error:
+            return f"step[0].index: {error}"
         return self._stream_problem() if self.mode == "stream" else self._batch_problem()
 
     def _batch_problem(self) -> str | None:

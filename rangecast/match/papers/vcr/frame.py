@@ -26,6 +26,11 @@ from rangecast.match.candidates import Sample
 from rangecast.match.papers.vcr.rectangles import covering_sides, covering_table
 from rangecast.model.boxes import frozen
 
+_LONGEST_SIDE = 256
+"""An event looks at a list for each VCR that covers it: a quarter of a million of them."""
+SIDES = f"one or two powers of two up to {_LONGEST_SIDE}, such as 16 or 16x8"
+"""What `read_sides` takes."""
+
 
 class Frame(NamedTuple):
     """Where VCRs lie: fixed once built."""
@@ -58,11 +63,24 @@ def locate(edges: F64, value: float) -> tuple[int, bool]:
     return cell, cell == 0 or bool(edges[cell - 1] != value)
 
 
+def read_sides(text: str) -> tuple[int, int]:
+    """Read the largest sides: `16`, or `16x8`."""
+    sides = [int(side) if side.isascii() and side.isdigit() else 0 for side in text.split("x")]
+    if len(sides) > 2 or not all(map(_is_side, sides)):
+        raise ValueError
+    return sides[0], sides[-1]
+
+
+def _is_side(side: int) -> bool:
+    return 1 <= side <= _LONGEST_SIDE and side & (side - 1) == 0
+
+
 def levels_of(sides: tuple[int, int]) -> tuple[int, int]:
     """Return (kx, ky) of the largest sides (Lx, Ly); refuse what aren't powers of two."""
     lx, ly = sides
-    if any(side < 1 or side & (side - 1) for side in (lx, ly)):
-        raise UsageError(f"sides takes two powers of two, such as (16, 8); given: {sides}")
+    if not (_is_side(lx) and _is_side(ly)):
+        expected = f"two powers of two up to {_LONGEST_SIDE}, such as (16, 8)"
+        raise UsageError(f"sides takes {expected}; given: {sides}")
     return lx.bit_length() - 1, ly.bit_length() - 1
 
 

@@ -24,7 +24,7 @@ both ways (`visited`), and their entries; `tested` counts boxes compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,19 +44,24 @@ from rangecast.match.candidates import (
 )
 from rangecast.match.papers.vcr import idlists
 from rangecast.match.papers.vcr.frame import (
+    SIDES,
     Frame,
     edges_of,
     frame_of,
     levels_of,
     locate,
+    read_sides,
     widths_on_grid,
 )
 from rangecast.match.papers.vcr.idlists import Lists, NewLists, claim, copy, put, slot_of
 from rangecast.match.papers.vcr.rectangles import choose_sides, cut, lap_of
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points
+from rangecast.model.index_options import Option, Options, flag, whole
 
-_DIRECT_BYTES = 1 << 26
+_DIRECT_BYTES, _MOST_DIRECT = 1 << 26, 1 << 31
+"""Bytes of direct lists up to which they are chosen, and up to which they can be asked for."""
+_MOST_CELLS = 1 << 15
 _GROW_AT = 0.6
 
 
@@ -253,6 +258,12 @@ class Vcr:
     """All matches of each event from the lists of the VCRs that cover it."""
 
     name = "vcr"
+    options: ClassVar[Options] = {
+        "side": Option("sides", SIDES, read_sides),
+        "overlapped": flag("overlapped"),
+        "hash": flag("hashed"),
+        "cells": whole("cells", 2, _MOST_CELLS),
+    }
 
     def __init__(
         self,
@@ -273,9 +284,9 @@ class Vcr:
         index, with `edges` of their cells, or at most `cells` an axis. `hashed`: False takes 8
         bytes for every VCR there could be, True a table of those in use, of `slots` at first.
         """
-        if cells < 2 or pieces < 1 or (slots is not None and slots < 1):
-            given = f"{cells}, {pieces}, {slots}"
-            raise UsageError(f"cells takes 2 or more, pieces and slots 1 or more; given: {given}")
+        if not 2 <= cells <= _MOST_CELLS or pieces < 1 or (slots is not None and slots < 1):
+            takes = f"cells takes 2 to {_MOST_CELLS}, pieces and slots 1 or more"
+            raise UsageError(f"{takes}; given: {cells}, {pieces}, {slots}")
         sample = Sample(boxes)
         axes = sample.axes(2) if axes is None else tuple(axes)
         if len(axes) not in (1, 2) or len(set(axes) & set(range(boxes.dimensions))) != len(axes):
@@ -309,6 +320,11 @@ class Vcr:
         vcrs = int(self._frame.arrays.sections[3, 0]) + 1
         if hashed is None:
             hashed = vcrs * 8 > _DIRECT_BYTES
+        if not hashed and vcrs * 8 > _MOST_DIRECT:
+            raise UsageError(
+                f"lists for all of {vcrs:,} VCRs need {8 * vcrs:,} bytes, at most "
+                f"{_MOST_DIRECT:,} can be used: hash them, or take fewer cells"
+            )
         fullest = _GROW_AT if slots is None else 0.95
         lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)
         lists = self._filed(lists, totals, fullest, counting=True)
