@@ -3,9 +3,7 @@
 from benchmarks.frame import main
 
 ABOUT = {
-    "cover": "paper 000, section V: relation graphs and indexes",
     "notify": "paper 001, section V: messages of range top-k subscriptions",
-    "rank": "paper 003, section 4: ranked publish/subscribe",
     "merge": "paper 004, section 7: merging on the Hilbert curve",
 }
 

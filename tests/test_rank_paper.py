@@ -205,3 +205,17 @@ def test_subscriptions_of_one_weight_are_not_fetched_to_the_last_one(d):
     best = index.best(np.full((1, d), 0.5), 10)
     assert best.rows[0].tolist() == list(range(10))
     assert best.work.calls <= 12 * d
+
+
+@pytest.mark.parametrize("name", ["segment", "interval", "rtree", "ir", "sopt"])
+def test_getnext_alone_does_what_relaxed_ranking_does_but_look_up(name):
+    rng = np.random.default_rng(5)
+    lo = rng.integers(0, 50, (2_000, 3)).astype(float)
+    boxes = Boxes.of(lo, lo + rng.integers(5, 30, lo.shape), weights=rng.random(lo.shape))
+    points = rng.integers(25, 45, (20, 3)).astype(float)
+    trees = INDEXES[name](boxes, relaxed=True)
+    for point in points:
+        whole = trees.best(point[None], 3).work
+        assert whole.calls % 3 == 0, "a list ended"
+        alone = trees.fetch(point[None], np.array([whole.calls // 3]))
+        assert alone == whole._replace(tested=0)

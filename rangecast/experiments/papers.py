@@ -36,7 +36,7 @@ PAPERS = (
         "000",
         "cover",
         "covering",
-        (),
+        ("graphs", "indexes"),
         {
             "Figures 1 to 7": "drawings; docs/COVER.md has a worked example of our own",
         },
@@ -64,7 +64,7 @@ PAPERS = (
         "003",
         "rank",
         "ranked publish/subscribe",
-        (),
+        ("memory", "getnext", "dimensions", "overlap"),
         {
             "Figures 1 to 5": "drawings",
             "Table 1": "the parameters of the data: `rangecast generate ranked --help`",

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import I64
+from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle, edited, opened, pointer, pointers
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.rank.papers.source import Source
@@ -225,6 +225,19 @@ def getnext(walks: Walks, axis: int, value: float) -> int:
             _sink(walks, axis, 0)
     walks.cursor.taken[axis] = walks.cursor.sizes[axis] > 0
     return int(walks.cursor.heap[base]) if walks.cursor.sizes[axis] else -1
+
+
+@jit
+def fetch_rounds(source: I64, points: F64, rounds: I64, cursor: I64, counters: I64) -> None:
+    """Call getnext on all attributes in turn, as many rounds as are given for each event."""
+    walks = walks_of(source, cursor, counters)
+    for event in range(len(points)):
+        point = points[event]
+        for axis in range(len(point)):
+            begin(walks, axis, point[axis])
+        for _ in range(rounds[event]):
+            for axis in range(len(point)):
+                getnext(walks, axis, point[axis])
 
 
 @jit

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.boxes import Boxes
 from rangecast.rank.combine import number_of
 from rangecast.rank.liveness import ALL, Liveness
-from rangecast.rank.papers.cursor import Shape, Walk
+from rangecast.rank.papers.cursor import Shape, Walk, fetch_rounds
 from rangecast.rank.papers.exact import best_exact
 from rangecast.rank.papers.source import Source
 from rangecast.rank.papers.threshold import best_relaxed, lookup_of, new_seen
@@ -49,6 +49,17 @@ class Trees:
     def walk(self, axis: int, value: float) -> Walk:
         """Return the iterator over the boxes of an attribute that hold a value, best first."""
         return Walk(self.source, self._shape, axis, value)
+
+    def fetch(self, points: F64, rounds: I64) -> Work:
+        """Call getnext alone: as many rounds over all attributes as are given for each event.
+
+        It is what relaxed ranking does but look subscriptions up, so that both can be timed.
+        """
+        counters = new_counters()
+        cursor = self._shape.cursor(self.boxes.dimensions)
+        events = checked(points, self.boxes.dimensions, 1)
+        fetch_rounds(self.source.table, events, rounds, cursor.table, counters)
+        return Work.of(counters)
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
         """Return the k best of each event."""

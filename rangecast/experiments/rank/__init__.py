@@ -1,0 +1,1 @@
+"""Paper 003: ranked publish/subscribe."""
