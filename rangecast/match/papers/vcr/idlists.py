@@ -5,23 +5,33 @@ addressing over `keys` (hashed: the key is mixed well, as keys in use cluster). 
 
     pool[start[slot] : start[slot] + length[slot]]
 
-Lists are counted first, then laid out one after the other, then filled.
+Lists are counted first, then laid out one after the other, then filled: they have no room to
+spare. The first edit makes them `editable`. A list that has no room moves to a block of 2^size
+words behind them, and from there to one twice as large; one that fills a quarter of its block moves
+to one half as large. The block that it leaves waits in `free` for the next list that needs that
+size. Blocks aren't split, so lists that change but don't grow come to rest. What a list leaves in
+the tight part is lost, once a list. A key stays in its slot when its list runs empty, until the
+table grows.
 
 Each id carries two small numbers, `notes`, that are the owner's business.
 
-Memory: 8 bytes an id, and 8 a slot, 16 if hashed.
+Memory: 8 bytes per id, and 8 per slot, 16 if hashed; once edited, up to 16 per id and 1 more per
+slot.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import I16, I32, I64
+from rangecast.kernels.arrays import I8, I16, I32, I64
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
+
+_SIZES = 32
+SLOTS_USED, POOL_USED = 0, 1
 
 
 class Lists(NamedTuple):
@@ -34,37 +44,47 @@ class Lists(NamedTuple):
     pool: I32
     notes: Annotated[I16, 2]
     """(pool, 2): what goes with each id."""
+    totals: I64
+    """(4,) ids by section, which is the owner's business too."""
+    size: I8
+    """Of the block of each slot: it has 2^size words; -1 if it has no block. Empty until edited."""
+    free: I64
+    """(_SIZES,) by size, the first free block, -1 if none; its first word is the next one."""
     used: I64
-    """(1,) slots that have a key."""
+    """(2,) slots that have a key, words of the pool that are in use."""
 
 
 @edited
 class NewLists(Lists):
-    """Lists that are being counted or filled."""
+    """Lists that are being counted, filled or edited."""
 
 
-def direct(keys: int) -> Bundle[NewLists]:
+def direct(keys: int) -> Bundle[Lists]:
     """Return empty lists for keys 0 .. keys - 1."""
     return _lists(np.empty(0, np.int64), keys)
 
 
-def hashed(slots: int) -> Bundle[NewLists]:
+def hashed(slots: int) -> Bundle[Lists]:
     """Return empty lists for any keys."""
     return _lists(np.full(slots, -1, np.int64), slots)
 
 
-def _lists(keys: I64, slots: int) -> Bundle[NewLists]:
+def _lists(keys: I64, slots: int) -> Bundle[Lists]:
     start, length = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-    return Bundle(NewLists(keys, start, length, *_pool(0), np.zeros(1, np.int64)))
+    totals, used = np.zeros(4, np.int64), np.zeros(2, np.int64)
+    free = np.full(_SIZES, -1, np.int64)
+    lists = NewLists(keys, start, length, *_pool(0), totals, np.empty(0, np.int8), free, used)
+    return Bundle(lists)
 
 
-def laid_out(lists: Bundle[NewLists]) -> Bundle[NewLists]:
+def laid_out(lists: Bundle[Lists]) -> Bundle[Lists]:
     """Return the lists emptied, with room for as many ids in each slot as it counts now."""
     length = lists.arrays.length.astype(np.int64)
     ends = np.cumsum(length)
     pool, notes = _pool(int(ends[-1]) if len(ends) else 0)
     lists.arrays.start[:] = ends - length
     lists.arrays.length[:] = 0
+    lists.arrays.used[POOL_USED] = len(pool)
     return lists.replaced(pool=pool, notes=notes)
 
 
@@ -77,9 +97,42 @@ def _pool(words: int) -> tuple[I32, I16]:
     return np.empty(words, np.int32), np.empty((words, 2), np.int16)
 
 
-def with_more_slots(lists: Bundle[NewLists]) -> Bundle[NewLists]:
-    """Return hashed lists, of which only the lengths are known yet, with room for more keys."""
-    larger = hashed(max(2 * len(lists.arrays.keys), 16))
+def finished(lists: Bundle[Lists]) -> Bundle[Lists]:
+    """Return lists that were filled, read-only."""
+    return Bundle(Lists(*lists.arrays))
+
+
+def editable(lists: Bundle[Lists]) -> Bundle[Lists]:
+    """Return a copy of lists that can be edited; these themselves if they can be."""
+    if isinstance(lists.arrays, NewLists) and lists.arrays.pool.flags.writeable:
+        return lists
+    copies: list[Any] = [array.copy() for array in lists.arrays]
+    made = NewLists(*copies)
+    if not len(made.size):
+        made = made._replace(size=np.full(len(made.start), -1, np.int8))
+    return Bundle(made)
+
+
+def with_larger_pool(lists: Bundle[Lists]) -> Bundle[Lists]:
+    """Return lists with room for more blocks."""
+    old = lists.arrays
+    pool, notes = _pool(max(2 * len(old.pool), 1024))
+    pool[: len(old.pool)], notes[: len(old.pool)] = old.pool, old.notes
+    return lists.replaced(pool=pool, notes=notes)
+
+
+def with_more_slots(lists: Bundle[Lists]) -> Bundle[Lists]:
+    """Return hashed lists with room for more keys; those of empty lists go."""
+    old = lists.arrays
+    in_use = int(np.count_nonzero(old.length))
+    larger = hashed(max((2 if 2 * in_use > old.used[SLOTS_USED] else 1) * len(old.keys), 16))
+    larger = larger.replaced(
+        pool=old.pool,
+        notes=old.notes,
+        totals=old.totals,
+        free=old.free,
+        size=np.full(len(larger.arrays.keys) if len(old.size) else 0, -1, np.int8),
+    )
     _rehash(lists.table, larger.table)
     return larger
 
@@ -88,10 +141,14 @@ def with_more_slots(lists: Bundle[NewLists]) -> Bundle[NewLists]:
 def _rehash(table: I64, larger_table: I64) -> None:
     lists, larger = opened(table, NewLists), opened(larger_table, NewLists)
     for old in range(len(lists.keys)):
-        if lists.keys[old] >= 0:
+        if lists.keys[old] >= 0 and lists.length[old] > 0:
             slot = slot_of(larger.keys, lists.keys[old])
             larger.keys[slot], larger.length[slot] = lists.keys[old], lists.length[old]
-    larger.used[0] = lists.used[0]
+            larger.start[slot] = lists.start[old]
+            if len(lists.size):
+                larger.size[slot] = lists.size[old]
+            larger.used[SLOTS_USED] += 1
+    larger.used[POOL_USED] = lists.used[POOL_USED]
 
 
 @jit
@@ -115,10 +172,10 @@ def claim(lists: NewLists, key: int, fullest: float) -> int:
     """Return the slot of a key, made its own if it is new; -1 if the table is too full for it."""
     slot = slot_of(lists.keys, key)
     if len(lists.keys) and lists.keys[slot] == -1:
-        if lists.used[0] + 1 > fullest * len(lists.keys):
+        if lists.used[SLOTS_USED] + 1 > fullest * len(lists.keys):
             return -1
         lists.keys[slot] = key
-        lists.used[0] += 1
+        lists.used[SLOTS_USED] += 1
     return slot
 
 
@@ -130,6 +187,72 @@ def put(lists: NewLists, slot: int, entry: int, note: int, other: int) -> None:
     lists.notes[place, 0] = note
     lists.notes[place, 1] = other
     lists.length[slot] += 1
+
+
+@jit
+def append(lists: NewLists, slot: int, entry: int, note: int, other: int) -> int:
+    """Add an id to a list; return how many ids moved, -1 if the pool has no room for its block."""
+    size, moved = int(lists.size[slot]), 0
+    if size < 0 or lists.length[slot] == 1 << size:
+        wanted = size + 1
+        while 1 << wanted <= lists.length[slot]:
+            wanted += 1  # the first block of a list that was laid out tight
+        moved = _resize(lists, slot, wanted)
+        if moved < 0:
+            return -1
+    put(lists, slot, entry, note, other)
+    return moved
+
+
+@jit
+def remove(lists: NewLists, slot: int, entry: int) -> int:
+    """Take an id, which must be there, out of a list; return how many ids were read or moved."""
+    start, count = int(lists.start[slot]), int(lists.length[slot]) - 1
+    place = start
+    while lists.pool[place] != entry:
+        place += 1
+    _move(lists, start + count, place)
+    lists.length[slot] = count
+    work, size = place - start + 1, int(lists.size[slot])
+    if count == 0 and size >= 0:
+        _give_back(lists, start, size)
+        lists.size[slot] = -1
+    elif size >= 2 and count <= 1 << (size - 2):
+        work += max(0, _resize(lists, slot, size - 1))  # if there is no room, it stays
+    return work
+
+
+@jit
+def _resize(lists: NewLists, slot: int, size: int) -> int:
+    """Move a list to a block of another size; return its length, -1 if there is no room."""
+    block = int(lists.free[size])
+    if block >= 0:
+        lists.free[size] = lists.pool[block]
+    else:
+        block = int(lists.used[POOL_USED])
+        if block + (1 << size) > len(lists.pool):
+            return -1
+        lists.used[POOL_USED] = block + (1 << size)
+    old, length = int(lists.start[slot]), int(lists.length[slot])
+    for i in range(length):
+        _move(lists, old + i, block + i)
+    if lists.size[slot] >= 0:
+        _give_back(lists, old, int(lists.size[slot]))
+    lists.start[slot], lists.size[slot] = block, size
+    return length
+
+
+@jit
+def _move(lists: NewLists, old: int, new: int) -> None:
+    lists.pool[new] = lists.pool[old]
+    lists.notes[new, 0] = lists.notes[old, 0]
+    lists.notes[new, 1] = lists.notes[old, 1]
+
+
+@jit
+def _give_back(lists: NewLists, block: int, size: int) -> None:
+    lists.pool[block] = lists.free[size]
+    lists.free[size] = block
 
 
 @jit

@@ -24,25 +24,26 @@ both ways (`visited`), and their entries; `tested` counts boxes compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle, opened
-from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.candidates import (
-    Sample,
-    earlier_boxes,
-    edges_at_bounds,
-    held_before,
-    holds,
-    stand_alone,
-)
+from rangecast.match.candidates import Sample, edges_at_bounds, held_before, holds
 from rangecast.match.papers.vcr import idlists
+from rangecast.match.papers.vcr.filing import (
+    APPEND,
+    COUNT,
+    DONE,
+    FULL_POOL,
+    PUT,
+    REMOVE,
+    file_boxes,
+)
 from rangecast.match.papers.vcr.frame import (
     SIDES,
     Frame,
@@ -53,8 +54,9 @@ from rangecast.match.papers.vcr.frame import (
     read_sides,
     widths_on_grid,
 )
-from rangecast.match.papers.vcr.idlists import Lists, NewLists, claim, copy, put, slot_of
-from rangecast.match.papers.vcr.rectangles import choose_sides, cut, lap_of
+from rangecast.match.papers.vcr.held import Held, HeldBoxes
+from rangecast.match.papers.vcr.idlists import Lists, copy, slot_of
+from rangecast.match.papers.vcr.rectangles import choose_sides
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points
 from rangecast.model.index_options import Option, Options, flag, whole
@@ -63,99 +65,6 @@ _DIRECT_BYTES, _MOST_DIRECT = 1 << 26, 1 << 31
 """Bytes of direct lists up to which they are chosen, and up to which they can be asked for."""
 _MOST_CELLS = 1 << 15
 _GROW_AT = 0.6
-
-
-class Held(NamedTuple):
-    """The boxes."""
-
-    lo: Annotated[F64, 2]
-    hi: Annotated[F64, 2]
-    owner: I32
-    earlier: I32
-    """See `earlier_boxes`."""
-    alone: Bool
-    """Meets no other box of its subscription, and mentions only indexed attributes."""
-    totals: I64
-    """(4,) entries by section; zeros while they are counted."""
-
-
-@jit
-def _range(frame: Frame, held: Held, box: int, y: int) -> tuple[int, int, bool, bool, bool]:
-    """Return a box's (first point, last point, starts there, ends there, whole) on an axis."""
-    axis = frame.axes[y]
-    if axis < 0:
-        return 0, 0, True, True, True
-    edges = frame.edges_y if y else frame.edges_x
-    lo, hi = held.lo[box, axis], held.hi[box, axis]
-    first, late = locate(edges, lo)
-    last, past = locate(edges, hi)
-    ends = not past or hi >= MAX
-    return first, last + past, not late or lo <= -MAX, ends, lo == -np.inf and hi == np.inf
-
-
-@jit
-def _file(
-    frame_table: I64,
-    lists_table: I64,
-    held_table: I64,
-    totals: I64,
-    cuts: I64,
-    place: I64,
-    counting: bool,
-    fullest: float,
-) -> bool:
-    """Cut boxes and count, or put, an entry in the list of each of their VCRs.
-
-    Begins at piece place[1] of box place[0]; if slots are full, stops there and returns False.
-    `cuts` is scratch; `totals` counts entries by section.
-    """
-    frame, held = opened(frame_table, Frame), opened(held_table, Held)
-    lists = opened(lists_table, NewLists)
-    kx, ky, overlapped, limit = frame.rules
-    while place[0] < len(held.lo):
-        box = place[0]
-        x0, x1, x_starts, x_ends, x_whole = _range(frame, held, box, 0)
-        y0, y1, y_starts, y_ends, y_whole = _range(frame, held, box, 1)
-        x_sure, y_sure = x_whole or x1 > x0, y_whole or y1 > y0
-        nx = 1 if x_whole else cut(x0, max(x1 - x0, 1), kx, overlapped, cuts[0], cuts[1])
-        ny = 1 if y_whole else cut(y0, max(y1 - y0, 1), ky, overlapped, cuts[2], cuts[3])
-        fuller = (x1 - x0) * (len(frame.edges_y) + 3) >= (y1 - y0) * (len(frame.edges_x) + 3)
-        if nx * ny > limit and (y_whole or (fuller and not x_whole)):
-            x_whole, x_sure, nx = True, False, 1
-        if nx * ny > limit and not y_whole:
-            y_whole, y_sure, ny = True, False, 1
-        if nx * ny > limit:
-            x_whole, x_sure, nx = True, False, 1
-        section = int(x_whole) * 2 + int(y_whole)
-        base, ux, uy, uj = frame.sections[section]
-        while place[1] < nx * ny:
-            p, q = place[1] % nx, place[1] // nx
-            vcr = base
-            sure = held.alone[box] and x_sure and y_sure
-            lap_x = lap_y = -1
-            if not x_whole:
-                x, i = cuts[0, p], cuts[1, p]
-                vcr += ux * (x + (1 << kx)) + i
-                lap_x = lap_of(x0, x, i)
-                sure = sure and (x_starts or x > x0) and (x_ends or x + (1 << i) < x1)
-            if not y_whole:
-                y, j = cuts[2, q], cuts[3, q]
-                vcr += uy * (y + (1 << ky)) + uj * j
-                lap_y = lap_of(y0, y, j)
-                sure = sure and (y_starts or y > y0) and (y_ends or y + (1 << j) < y1)
-            entry = box if sure else ~box
-            slot = claim(lists, vcr, fullest)
-            if slot < 0:
-                return False
-            if counting:
-                lists.length[slot] += 1
-            else:
-                put(lists, slot, entry, lap_x, lap_y)
-                totals[section] += 1
-            place[1] += 1
-        place[0] += 1
-        place[1] = 0
-    return True
 
 
 @jit
@@ -179,7 +88,7 @@ def _match(
         if frame.axes[1] >= 0:
             y, past_y = locate(frame.edges_y, point[frame.axes[1]])
         for section in range(4):
-            if held.totals[section] == 0:
+            if lists.totals[section] == 0:
                 continue
             base, ux, uy, _ = frame.sections[section]
             pivot = base + ux * x + uy * y
@@ -254,6 +163,19 @@ def _match_one(
     return event, filled
 
 
+class EditWork(NamedTuple):
+    """What edits took: the same on every machine."""
+
+    lists: int
+    """Lists that an id was added to, or removed from."""
+    ids: int
+    """Ids that were read to find one, or that moved with their list."""
+
+    def plus(self, other: EditWork) -> EditWork:
+        """Return the sum."""
+        return EditWork(self.lists + other.lists, self.ids + other.ids)
+
+
 class Vcr:
     """All matches of each event from the lists of the VCRs that cover it."""
 
@@ -308,15 +230,8 @@ class Vcr:
         else:
             levels = levels_of(sides)
         self.dimensions = boxes.dimensions
-        self._plain = len(boxes.lo) == boxes.rows
         self._frame = Bundle(frame_of(axes, cut_at, levels, overlapped, pieces))
-        alone = np.empty(len(boxes.lo), np.bool_)
-        stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
-        alone &= ~np.delete(boxes.mentions, axes, axis=1).any(axis=1)
-        earlier = earlier_boxes(boxes, np.arange(len(boxes.lo)))
-        totals = np.zeros(4, np.int64)
-        held = Held(boxes.lo, boxes.hi, boxes.owner, earlier, alone, totals.copy())
-        self._held = Bundle(held)
+        self._held = HeldBoxes(boxes, axes)
         vcrs = int(self._frame.arrays.sections[3, 0]) + 1
         if hashed is None:
             hashed = vcrs * 8 > _DIRECT_BYTES
@@ -325,12 +240,13 @@ class Vcr:
                 f"lists for all of {vcrs:,} VCRs need {8 * vcrs:,} bytes, at most "
                 f"{_MOST_DIRECT:,} can be used: hash them, or take fewer cells"
             )
-        fullest = _GROW_AT if slots is None else 0.95
-        lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)
-        lists = self._filed(lists, totals, fullest, counting=True)
-        lists = self._filed(idlists.laid_out(lists), totals, fullest, counting=False)
-        self._lists = Bundle(Lists(*lists.arrays))
-        self._held = self._held.replaced(totals=totals)
+        self._fullest = _GROW_AT if slots is None else 0.95
+        self._lists = idlists.hashed(slots or 1024) if hashed else idlists.direct(vcrs)
+        new = np.arange(len(boxes.lo))
+        self._file(new, COUNT)
+        self._lists = idlists.laid_out(self._lists)
+        self._file(new, PUT)
+        self._lists, self._edit_work = idlists.finished(self._lists), EditWork(0, 0)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -347,12 +263,12 @@ class Vcr:
     def covering(self) -> int:
         """Number of VCRs that an event looks at."""
         ends = self._frame.arrays.ends
-        return int(np.diff(ends)[self._held.arrays.totals > 0].sum())
+        return int(np.diff(ends)[self._lists.arrays.totals > 0].sum())
 
     @property
     def entries(self) -> int:
         """Ids in all lists: the VCRs that each box was cut into, added up."""
-        return int(self._held.arrays.totals.sum())
+        return int(self._lists.arrays.totals.sum())
 
     @property
     def active(self) -> int:
@@ -363,6 +279,11 @@ class Vcr:
     def slots(self) -> int:
         """Places for lists: all VCRs there could be (direct), or the size of the hash table."""
         return len(self._lists.arrays.start)
+
+    @property
+    def edit_work(self) -> EditWork:
+        """What all insertions and deletions so far took."""
+        return self._edit_work
 
     @property
     def memory(self) -> int:
@@ -382,26 +303,60 @@ class Vcr:
         """Return the rows of one event, (d,)."""
         points = as_points(point, self.dimensions, one=True).reshape(1, -1)
         rows = np.empty(int(2 * self._expected) + 1024, np.int32)
-        done, filled = _match_one(*self._tables, self._plain, points, rows)
+        done, filled = _match_one(*self._tables, self._held.is_plain, points, rows)
         return rows[:filled].copy() if done else self.match(points).rows
 
     @property
     def _tables(self) -> tuple[I64, I64, I64]:
-        return self._frame.table, self._lists.table, self._held.table
+        return self._frame.table, self._lists.table, self._held.bundle.table
 
     def _step(self, points: F64) -> Step:
-        given = *self._tables, self._plain, as_points(points, self.dimensions)
+        given = *self._tables, self._held.is_plain, as_points(points, self.dimensions)
         return lambda event, cursor, rows, counts: _match_all(*given, event, cursor, rows, counts)
 
-    def _filed(
-        self, lists: Bundle[NewLists], totals: I64, fullest: float, *, counting: bool
-    ) -> Bundle[NewLists]:
-        """Return the lists with all entries counted, or put."""
+    def insert(self, boxes: Boxes) -> I32:
+        """Add subscriptions; return their rows, which follow those there were.
+
+        Axes, cells and sides stay as they are. No match may run at the same time.
+        """
+        count, rows = self._held.count, self._held.rows
+        self._lists = idlists.editable(self._lists)
+        new = self._held.add(boxes)
         place = np.zeros(2, np.int64)
+        try:
+            work = self._file(new, APPEND, place)
+        except BaseException:
+            self._file(new, REMOVE, until=place)
+            self._held.take_back(count, rows)
+            raise
+        self._edit_work = self._edit_work.plus(work)
+        return np.arange(rows, self._held.rows, dtype=np.int32)
+
+    def delete(self, rows: npt.ArrayLike) -> None:
+        """Remove subscriptions by row; their rows aren't used again.
+
+        No match may run at the same time.
+        """
+        boxes = self._held.boxes_of(rows)
+        self._lists = idlists.editable(self._lists)
+        self._edit_work = self._edit_work.plus(self._file(boxes, REMOVE))
+        self._held.forget(rows)
+
+    def _file(
+        self, boxes: I64, mode: int, place: I64 | None = None, until: I64 | None = None
+    ) -> EditWork:
+        """Count, put, append or remove the entries of boxes.
+
+        `place` notes how far it came, should it fail; `until` is such a place.
+        """
+        place = np.zeros(2, np.int64) if place is None else place
+        until = np.array([len(boxes), 0]) if until is None else until
         frame = self._frame.arrays
         cuts = np.empty((4, max(len(frame.edges_x), len(frame.edges_y)) + 3), np.int64)
+        work = np.zeros(2, np.int64)
         while True:
-            tables = self._frame.table, lists.table, self._held.table
-            if _file(*tables, totals, cuts, place, counting, fullest):
-                return lists
-            lists = idlists.with_more_slots(lists)
+            full = file_boxes(*self._tables, boxes, cuts, place, until, work, mode, self._fullest)
+            if full == DONE:
+                return EditWork(int(work[0]), int(work[1]))
+            grow = idlists.with_larger_pool if full == FULL_POOL else idlists.with_more_slots
+            self._lists = grow(self._lists)
