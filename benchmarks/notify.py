@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
-from benchmarks.notify_peers import Told, unicast
+from rangecast.experiments.notify.baselines import Told, unicast
+from rangecast.experiments.notify.painting import board_over
 from rangecast.experiments.timing import DisagreementError, race, timed
-from rangecast.model.members import Members
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.report.markdown import Table
@@ -61,13 +61,6 @@ def index_of(data: dict[str, pa.Table]) -> Interests:
     """Return the index of the interests, which several boards may share."""
     table = data["interests"]
     return Interests(table["x_lo"].to_numpy(), table["x_hi"].to_numpy())
-
-
-def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> Board:
-    """Return a board over an index that others use too: nobody changes it meanwhile."""
-    board = Board(k, objects=objects, **options)
-    board._watch(index, Members.of(np.arange(index.rows), "interest"))
-    return board
 
 
 def changes_of(data: dict[str, pa.Table]) -> Changes:

@@ -3,7 +3,6 @@
 from benchmarks.frame import main
 
 ABOUT = {
-    "notify": "paper 001, section V: messages of range top-k subscriptions",
     "merge": "paper 004, section 7: merging on the Hilbert curve",
 }
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.notify_peers import unicast
 from rangecast.errors import RangecastError, UsageError
+from rangecast.experiments.notify.baselines import unicast
 from rangecast.kernels.bundle import Bundle
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
