@@ -14,4 +14,4 @@ ABOUT = {
 }
 
 if __name__ == "__main__":
-    main("benchmarks", ABOUT)
+    main(ABOUT)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import merge_peers
 from benchmarks.frame import Report
 from benchmarks.harness import expected
 from rangecast import Integer, Space
+from rangecast.experiments.merge import linear
 from rangecast.experiments.timing import DisagreementError, best_of, timed
 from rangecast.kernels.hilbert import indexes_of, turns_of
 from rangecast.merge import Cells, Summary
@@ -85,9 +85,9 @@ def measured(n: int, size: int, distribution: str, *, quick: bool) -> Measured:
     few = slice(0, max(5, min(NEW, 20_000_000 // n)))
     out, held = np.empty((2, NEW), np.bool_)
     bounds = (new.lo[few], new.hi[few], out[few])
-    covering = best_of(lambda: merge_peers.covered(old.lo, old.hi, *bounds))
+    covering = best_of(lambda: linear.covered(old.lo, old.hi, *bounds))
     corners = (points[few], points[few], held[few])
-    scanning = best_of(lambda: merge_peers.covered(old.lo, old.hi, *corners))
+    scanning = best_of(lambda: linear.covered(old.lo, old.hi, *corners))
     if (held[few] > matching.answer[few]).any():
         raise DisagreementError("the summary lacks a publication that a subscription holds")
     sets = range_sets(table.cells, new.lo, new.hi, new.owner, table.limit)
@@ -232,7 +232,7 @@ def _gaps(events: int) -> Table:
         weighing, measuring = made.points[::2], made.points[1::2]
         matched = np.empty(len(measuring), np.bool_)
         bounds = made.boxes.lo, made.boxes.hi
-        merge_peers.covered(*bounds, measuring, measuring, matched)
+        linear.covered(*bounds, measuring, measuring, matched)
         for kind in ("uniform", "quantiles"):
             cells = Cells.uniform(made.space, 6)
             if kind == "quantiles":

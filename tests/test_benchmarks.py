@@ -1,4 +1,4 @@
-"""The harness is fair, its peers are right, and every benchmark and experiment runs."""
+"""The harness is fair, its peers are right, and every benchmark runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from benchmarks import frame, match, match_peers, rank_peers
 from benchmarks import spark as on_spark
 from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
-from experiments import __main__ as experiments
-from experiments import pictures
+from docs import make_pictures as pictures
 from rangecast import Number, Space
 from rangecast.experiments.timing import DisagreementError, race
 from rangecast.kernels.arrays import F64
@@ -211,43 +210,14 @@ def test_a_page_has_its_blocks_in_order(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("existing", "size", "folder"),
-    [
-        (None, "quick", "out"),
-        (None, "usual", "docs"),
-        ("python -m experiments rank", "quick", "out"),
-        ("python -m experiments rank", "usual", "docs"),
-        ("python -m experiments rank", "full", "docs"),
-        ("python -m experiments rank --full", "usual", "out"),
-        ("python -m experiments rank --full", "full", "docs"),
-    ],
-)
-def test_a_smaller_run_never_replaces_the_page_of_a_larger_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, existing: str | None, size: str, folder: str
-) -> None:
-    monkeypatch.setattr(frame, "ROOT", tmp_path)
-    if existing:
-        (tmp_path / "docs" / "experiments").mkdir(parents=True)
-        page = tmp_path / "docs" / "experiments" / "rank.md"
-        page.write_text(f"# Ranking\n\nMade by `{existing}`: seed 3.\n")
-    assert frame.folder_of("experiments", "rank", size) == tmp_path / folder / "experiments"
-
-
 # ---------------------------------------------------------------- everything runs
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *(("benchmarks", name) for name in benchmarks.ABOUT if name != "spark"),
-        *(("experiments", name) for name in experiments.ABOUT),
-    ],
-)
-def test_everything_runs_at_a_tiny_size(tmp_path: Path, kind: str, name: str) -> None:
-    page = frame.run(kind, name, "quick", folder=tmp_path)
+@pytest.mark.parametrize("name", [name for name in benchmarks.ABOUT if name != "spark"])
+def test_everything_runs_at_a_tiny_size(tmp_path: Path, name: str) -> None:
+    page = frame.run(name, quick=True, folder=tmp_path)
     text = page.read_text()
-    assert f"Made by `python -m {kind} {name} --quick`" in text
+    assert f"Made by `python -m benchmarks {name} --quick`" in text
     assert text.count("| ---") > 1
     for picture in (line for line in text.splitlines() if line.startswith("![")):
         assert (tmp_path / picture.rpartition("(")[2].rstrip(")")).stat().st_size > 5_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.pictures import EXAMPLE, example_graph
+from docs.make_pictures import EXAMPLE, example_graph
 
 EDGES = {
     "all": [(1, 3), (1, 4), (2, 4), (3, 4), (1, 5), (2, 5), (3, 5), (4, 5)],

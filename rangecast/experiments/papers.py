@@ -74,7 +74,10 @@ PAPERS = (
         "004",
         "merge",
         "merging on the Hilbert curve",
-        (),
+        (
+            *("traffic", "insertion", "matching", "storage"),
+            *("conversion", "projection", "indexing", "imperfect"),
+        ),
         {"Figures 1 to 6": "drawings; docs/MERGE.md has the curve"},
     ),
 )

@@ -1,6 +1,6 @@
 """The drawings of docs/: worked examples, drawn from what the library answers.
 
-python -m experiments.pictures [FOLDER]
+python docs/make_pictures.py [FOLDER]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rangecast.notify.messages import Message
 from rangecast.rank.papers.sopt import arranged
 from rangecast.report.plots import COLOURS, figure
 
-FOLDER = Path(__file__).parents[1] / "docs" / "images"
+FOLDER = Path(__file__).parent / "images"
 
 # ---- cover
 
