@@ -125,6 +125,25 @@ def test_a_page_whose_rows_are_missing_says_so(squares: Squares, tmp_path: Path)
     assert "1 of 3 rows are measured" in (tmp_path / "cover.md").read_text()
 
 
+def test_a_full_page_shows_quick_rows_until_its_own_are_there(
+    squares: Squares, tmp_path: Path
+) -> None:
+    ran(tmp_path, "quick")
+    squares.killed_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        ran(tmp_path)
+    rows = RowFile(tmp_path / "experiments" / "rows.jsonl")
+    page.write_page(run.PAPERS[0], tmp_path / "cover.md", rows, "full", None)
+    page.write_results(tmp_path / "index.md", rows, "full", None)
+    text = (tmp_path / "cover.md").read_text()
+    assert "At the quick size; 2 of 3 rows of the full one are there." in text
+    assert "run cover-squares --quick`" in text
+    assert "| square, ours | 0 | 1 |" in text
+    assert "By hand" not in text
+    index = (tmp_path / "index.md").read_text()
+    assert "made at the quick size; 2 of 3 rows of the full one" in index
+
+
 @pytest.mark.parametrize("name", ["RESULTS.md", "experiments/cover.md"])
 def test_a_quick_run_never_replaces_a_full_page(
     squares: Squares, tmp_path: Path, name: str
@@ -192,3 +211,13 @@ def test_every_experiment_runs_at_a_tiny_size(name: str, tmp_path: Path) -> None
     assert "| ---" in section
     assert "rows are measured" not in section
     assert (tmp_path / "experiments" / f"{name}.png").stat().st_size > 5_000
+
+
+def test_rows_that_count_are_the_same_on_spark(tmp_path: Path, spark: Any) -> None:
+    found = []
+    for engine, folder in ((None, tmp_path / "here"), (spark, tmp_path / "spark")):
+        run.run(["merge-storage"], folder, size="tiny", spark=engine, say=lambda text: None)
+        rows = (folder / "experiments" / "rows.jsonl").read_text().splitlines()
+        found.append([(row["point"], row["row"]) for row in map(json.loads, rows)])
+    assert found[0] == found[1]
+    assert len(found[0]) == 20

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rangecast.report.markdown import Table
 
 SIZES = ("tiny", "quick", "full")
-"""To see that it works; minutes; the papers' sizes, or as near to them as can be waited for."""
+"""To see that it works; minutes; hours: the papers' sizes, or as near to them as they can be."""
 
 Point = dict[str, Any]
 """Plain values: all that a row depends on but the seed, its sizes too."""

@@ -1,7 +1,7 @@
 """The pages: one per paper, and an index of all tables and figures, the paper's values beside ours.
 
-Everything is made from rows that were measured before. Of an experiment with rows missing only
-their number is shown.
+Everything is made from rows that were measured before. An experiment whose rows of the full size
+aren't all there is shown at the quick size, and says so; if those are missing too, it isn't shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rangecast.experiments.experiment import Claim, Experiment, Panel, Results, Values
 from rangecast.experiments.papers import PAPERS, Paper
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
     experiment: Experiment
     results: Results | None
-    """`None`: rows are missing."""
+    """Those of the quick size while some of the full one are missing; `None`: there are none."""
     there: int
     all: int
     seed: int
@@ -60,22 +60,32 @@ class Compared(NamedTuple):
 
 
 def load(one: Experiment, rows: RowFile, size: str, seed: int | None) -> Shown:
-    """Gather the rows of an experiment."""
+    """Gather the rows of an experiment; those of the quick size while the full one isn't whole."""
     used = one.seed if seed is None else seed
-    sweep = one.sweep(size)
-    found = [row for point in sweep if (row := rows.get(one.name, used, point)) is not None]
-    whole = len(found) == len(sweep)
+    found = _found(one, rows, size, used)
+    there, wanted = len(found), len(one.sweep(size))
+    if there < wanted and size == "full":
+        quick = _found(one, rows, "quick", used)
+        if len(quick) == len(one.sweep("quick")):
+            found, size = quick, "quick"
     command = f"rangecast experiment run {one.name}" + ("" if size == "full" else " --quick")
     return Shown(
         one,
-        Results({**row["point"], **row["row"]} for row in found) if whole else None,
-        len(found),
-        len(sweep),
+        Results({**row["point"], **row["row"]} for row in found)
+        if len(found) == len(one.sweep(size))
+        else None,
+        there,
+        wanted,
         used,
         list(dict.fromkeys(row["machine"] for row in found)),
         command if seed is None else f"{command} --seed {seed}",
         size == "full" and used == one.seed,
     )
+
+
+def _found(one: Experiment, rows: RowFile, size: str, seed: int) -> list[dict[str, Any]]:
+    sweep = one.sweep(size)
+    return [row for point in sweep if (row := rows.get(one.name, seed, point)) is not None]
 
 
 def described(one: Experiment) -> str:
@@ -122,6 +132,10 @@ def _section(page: Page, shown: Shown) -> None:
     if results is None:
         page.text(f"{shown.there} of {shown.all} rows are measured; the command measures the rest.")
         return
+    if shown.there < shown.all:
+        page.text(
+            f"At the quick size; {shown.there} of {shown.all} rows of the full one are there."
+        )
     panels = one.panels(results)
     if panels:
         draw(page.picture(f"{one.name}.png", one.title), panels, one.columns, one.panel_size)
@@ -243,6 +257,8 @@ def _index_lines(shown: Shown) -> Iterator[list[object]]:
         compared = Compared(one.printed.get(part, {}), ours.get(part, {}))
         holding = [claim.holds for claim in claims if claim.part == part]
         verdict = one.verdicts.get(part, "") if shown.by_hand else ""
+        if shown.there < shown.all:
+            verdict = f"made at the quick size; {shown.there} of {shown.all} rows of the full one"
         yield [
             part,
             *_headline(compared),

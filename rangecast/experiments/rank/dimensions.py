@@ -20,21 +20,20 @@ from rangecast.experiments.rank.workload import (
 from rangecast.report.markdown import Table
 
 ATTRIBUTES = {"tiny": (1, 2, 4), "quick": (1, 2, 3, 4, 6, 8), "full": (1, 2, 3, 4, 6, 8)}
-FEWER = {3: 200, 4: 100, 6: 40, 8: 20}
-"""Events of the full size where one takes long: up to half a second, for each structure."""
+FEWER = {"full": {3: 200, 4: 100, 6: 40, 8: 20}, "quick": {6: 200, 8: 100}}
+"""Events where one takes long: up to half a second with a million, for each structure."""
 
 
 def points(size: str) -> Iterator[Point]:
     """Each number of attributes with each structure."""
     for d in ATTRIBUTES[size]:
-        events = min(EVENTS[size], FEWER.get(d, EVENTS[size]))
+        events = FEWER.get(size, {}).get(d, EVENTS[size])
         warm_up = min(WARM_UP[size], max(1, events // 10))
         for structure in STRUCTURES:
             yield {
                 "n": SUBSCRIPTIONS[size],
                 "events": events,
                 "warm_up": warm_up,
-                "repeats": 1 if size == "full" else 3,
                 "d": d,
                 "structure": structure,
             }

@@ -24,8 +24,8 @@ STRUCTURES = (*PAPERS_OWN, "slabs")
 K = 20
 SKEW = 0.75
 SUBSCRIPTIONS = {"tiny": 500, "quick": 20_000, "full": 1_000_000}
-EVENTS = {"tiny": 5, "quick": 100, "full": 1_000}
-WARM_UP = {"tiny": 2, "quick": 20, "full": 100}
+EVENTS = {"tiny": 5, "quick": 1_000, "full": 1_000}
+WARM_UP = {"tiny": 2, "quick": 100, "full": 100}
 
 
 @lru_cache(1)
@@ -87,24 +87,24 @@ def rounds_of(seed: int, n: int, events: int, attributes: int, skew: float) -> I
     return np.ceil(np.array(calls) / attributes).astype(np.int64)
 
 
-def fetched(index: Index, points: F64, rounds: I64, repeats: int) -> float | None:
+def fetched(index: Index, points: F64, rounds: I64) -> float | None:
     """Return the microseconds of getnext alone, per event; `None`: there is no getnext."""
     if not isinstance(index, Trees):
         return None
     index.fetch(points[:1], rounds[:1])
-    return best_of(lambda: index.fetch(points, rounds), repeats).least / len(points) * 1e6
+    return best_of(lambda: index.fetch(points, rounds), 1).least / len(points) * 1e6
 
 
 def relaxed(
-    seed: int, n: int, events: int, warm_up: int, repeats: int, d: int, skew: float, structure: str
+    seed: int, n: int, events: int, warm_up: int, d: int, skew: float, structure: str
 ) -> dict[str, Any]:
     """Measure one structure as experiments 3 and 4 do: the whole ranking, and getnext alone."""
     data = (seed, n, events + warm_up, d, skew)
     points = made(*data)[1]
     index = built(structure, *data, relaxed=True)
-    row = ranked(index, points, warm_up, K, repeats)
+    row = ranked(index, points, warm_up, K, 1)
     rounds = rounds_of(*data)[warm_up:] if structure in PAPERS_OWN else np.zeros(0, np.int64)
-    alone = fetched(index, points[warm_up:], rounds, repeats)
+    alone = fetched(index, points[warm_up:], rounds)
     return row | {"getnext us": alone, "MB": index.memory / 1e6}
 
 
