@@ -11,7 +11,7 @@ SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format api bench lock lower-bounds clean
+.PHONY: help setup run test check format api bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -49,6 +49,9 @@ api: setup  ## write docs/API.md from the docstrings
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks
+
+results: setup  ## the papers' tables and figures again, at their sizes: hours
+	$(BIN)/rangecast experiment run all -o docs
 
 lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[spark,java,report,bench,dev]'

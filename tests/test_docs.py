@@ -19,7 +19,12 @@ from rangecast.model.space import Space
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ALL = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-GENERATED = [DOCS / "API.md", *DOCS.glob("benchmarks/*.md"), *DOCS.glob("experiments/*.md")]
+GENERATED = [
+    DOCS / "API.md",
+    DOCS / "RESULTS.md",
+    *DOCS.glob("benchmarks/*.md"),
+    *DOCS.glob("experiments/*.md"),
+]
 PAGES = [page for page in ALL if page not in GENERATED]
 FENCE = re.compile(r"^```(.*)\n((?s:.*?))^```$", re.MULTILINE)
 

@@ -221,3 +221,19 @@ def test_rows_that_count_are_the_same_on_spark(tmp_path: Path, spark: Any) -> No
         found.append([(row["point"], row["row"]) for row in map(json.loads, rows)])
     assert found[0] == found[1]
     assert len(found[0]) == 20
+
+
+def test_hashed_and_direct_lists_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rangecast.experiments.vcr import hashing
+
+    asked = []
+    original = hashing.index
+
+    def noticing(*given: Any, **options: Any) -> Any:
+        asked.append(options["hashed"])
+        return original(*given, **options)
+
+    monkeypatch.setattr(hashing, "index", noticing)
+    for kind in hashing.KINDS:
+        hashing.measure(0, 50, 5, [60, 40], kind)
+    assert asked == [False, True], "an index left to choose would hash a large space itself"

@@ -7,6 +7,7 @@ aren't all there is shown at the quick size, and says so; if those are missing t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import nan
 from pathlib import Path
 from statistics import median
 from textwrap import wrap
@@ -204,18 +205,36 @@ def draw(path: Path, panels: Sequence[Panel], columns: int, size: tuple[float, f
                 continue
             for number, line in enumerate(panel.lines):
                 colour = COLOURS[(number if line.colour is None else line.colour) % len(COLOURS)]
-                ys = [float("nan") if y is None else y for y in line.ys]
+                logarithmic = "y" in panel.log
+                ys = [nan if y is None or (logarithmic and y <= 0) else y for y in line.ys]
                 one.plot(line.xs, ys, line.style, color=colour, markersize=4, label=line.label)
             for axis in panel.log:
                 one.set(**{f"{axis}scale": "log"})
+            _tick(one, panel)
             if "y" not in panel.log:
                 one.set_ylim(bottom=0)
-            if len(panel.lines) > 6:
+            if len(panel.lines) > 5:
                 one.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
             elif len(panel.lines) > 1:
                 one.legend(fontsize=8)
         for one in axes.ravel()[len(panels) :]:
             one.axis("off")
+
+
+def _tick(axes: Any, panel: Panel) -> None:
+    """Mark the places that were measured, if they are few."""
+    places = sorted({x for line in panel.lines for x in line.xs})
+    if len(places) <= 8:
+        axes.set_xticks([], minor=True)
+        axes.set_xticks(places, map(_short, places))
+
+
+def _short(number: float) -> str:
+    """Return a number as short as it can be: 1.5M, 32k, 0.25."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:g}{unit}"
+    return f"{number:g}"
 
 
 # ---- the index
@@ -270,13 +289,16 @@ def _index_lines(shown: Shown) -> Iterator[list[object]]:
 
 
 def _headline(compared: Compared) -> tuple[str, str]:
-    """Return the first value of the paper's with its name, and ours."""
-    for row, values in compared.printed.items():
-        for column, paper in values.items():
-            if paper is not None:
-                ours = compared.ours.get(row, {}).get(column)
-                return f"{row}, {column}: {cell(paper)}", cell(ours)
-    return "", ""
+    """Return the first value of the paper's that is beside one of ours, with its name, and ours."""
+    both = [
+        (f"{row}, {column}: {cell(paper)}", compared.ours.get(row, {}).get(column))
+        for row, values in compared.printed.items()
+        for column, paper in values.items()
+        if paper
+    ]
+    beside = [(name, ours) for name, ours in both if ours is not None]
+    name, ours = next(iter(beside or both), ("", None))
+    return name, cell(ours)
 
 
 def _ratio(ratios: list[float]) -> str:

@@ -90,5 +90,8 @@ EXPERIMENT = Experiment(
     panel_size=(6.8, 4.2),
     seed=4,
     is_timed=True,
-    verdicts={},
+    verdicts={
+        "Table 1": """Agrees in growth, with the volume of a box's surface; ours takes about a
+        hundredth of the time of a laptop of 2008.""",
+    },
 )

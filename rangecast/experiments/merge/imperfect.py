@@ -124,5 +124,11 @@ EXPERIMENT = Experiment(
     tables=tables,
     panels=panels,
     seed=4,
-    verdicts={},
+    verdicts={
+        "Section 3.6": """Agrees: gaps of up to 64 places leave 9% of the ranges for 13% more
+        traffic.""",
+        "Section 6.3": """Agrees where subscriptions are spread; differs where they crowd at the
+        same values as publications, because nearly all is held there anyway and coarse cells
+        are better spent elsewhere.""",
+    },
 )

@@ -110,5 +110,9 @@ EXPERIMENT = Experiment(
     panels=panels,
     panel_size=(6.8, 4.2),
     seed=4,
-    verdicts={},
+    verdicts={
+        "Table 2": """Can't be regenerated, because boxes of 4 of 256 values in 7 attributes hold so
+        little that almost nothing matches exactly: nearly all that passes is false, where the
+        paper has 3 to 42%.""",
+    },
 )

@@ -88,5 +88,8 @@ EXPERIMENT = Experiment(
     panels=panels,
     panel_size=(7.0, 4.0),
     seed=4,
-    verdicts={},
+    verdicts={
+        "Figure 7": """Agrees: subsumption leaves 6%, 42% and 82% of the traffic with 2, 3 and 4
+        attributes, where covering leaves 17%, 66% and 93%.""",
+    },
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from rangecast.experiments.experiment import Claim, Experiment, Panel, Point, Results
 from rangecast.experiments.vcr.workload import (
-    EVENTS,
+    FEWER_EVENTS,
     LARGE,
     SUBSCRIPTIONS,
     index,
@@ -25,7 +25,7 @@ def points(size: str) -> Iterator[Point]:
     """Each number of boxes, in both decompositions."""
     for n in SUBSCRIPTIONS[size]:
         for kind in KINDS:
-            sizes = {"n": n, "events": EVENTS[size], "slots": SLOTS[size]}
+            sizes = {"n": n, "events": FEWER_EVENTS[size], "slots": SLOTS[size]}
             yield {**sizes, "space": [*SPACES[size]], "kind": kind}
 
 

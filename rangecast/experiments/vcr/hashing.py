@@ -7,7 +7,7 @@ from typing import Any
 
 from rangecast.experiments.experiment import Claim, Experiment, Panel, Point, Results, Values
 from rangecast.experiments.vcr.workload import (
-    EVENTS,
+    FEWER_EVENTS,
     LARGE,
     SUBSCRIPTIONS,
     index,
@@ -25,15 +25,16 @@ def points(size: str) -> Iterator[Point]:
     """Each number of boxes, direct and hashed."""
     for n in SUBSCRIPTIONS[size]:
         for kind in KINDS:
-            yield {"n": n, "events": EVENTS[size], "space": [*SPACES[size]], "kind": kind}
+            yield {"n": n, "events": FEWER_EVENTS[size], "space": [*SPACES[size]], "kind": kind}
 
 
 def measure(seed: int, n: int, events: int, space: list[int], kind: str) -> dict[str, Any]:
     """Build one index and search it."""
     area = (space[0], space[1])
     boxes, where = made(seed, n, events, area, 0.01)
-    hashing: dict[str, Any] = {"hashed": True, "slots": 10 * n + 1}
-    matcher = index(boxes, area, overlapped=True, **(hashing if kind == "hashed" else {}))
+    hashed = kind == "hashed"
+    slots: dict[str, Any] = {"slots": 10 * n + 1} if hashed else {}
+    matcher = index(boxes, area, overlapped=True, hashed=hashed, **slots)
     found, us = searched(matcher, where)
     return {"us": us, "active": matcher.active, **stored(matcher, boxes), "matches": found}
 
