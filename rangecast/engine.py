@@ -25,18 +25,18 @@ from rangecast.liveset import LiveSet, View
 from rangecast.match.live import match_live
 from rangecast.match.result import MatchRows
 from rangecast.model.arguments import whole
-from rangecast.model.events import encode_event, encode_events
+from rangecast.model.event_columns import EventColumns, Parts
+from rangecast.model.events import encode_event, encode_events, values_of
 from rangecast.model.members import Id
 from rangecast.model.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
-from rangecast.model.spans import Spans, encode_span, encode_spans
-from rangecast.rank.adjusted import best_adjusted, best_uncertain
+from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.combine import Combine
 from rangecast.rank.live import Query, best_live
 from rangecast.rank.result import Best
 from rangecast.rank.shed import limits, seconds_of, shed
-from rangecast.rank.slabs.index import Slabs, Span
+from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 from rangecast.results import Matches, Rankings, by_arrival
 
 Factor = Callable[[int, list[Id]], npt.ArrayLike]
@@ -118,12 +118,15 @@ class Engine(LiveSet):
         """
         view = self._view
         asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
-        if asked.takes_spans:
-            spans = encode_span(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+        if asked.columns.spans:
+            values_of(event)
+            given = encode_events(
+                [event], self.space, ignore_unknown=ignore_unknown, nan=nan, columns=asked.columns
+            ).points
         else:
-            point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
-            spans = point, point
-        found: list[tuple[Id, float]] = Rankings(self._rank(view, spans, asked), None, view.rows)[0]
+            given = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
+        parts = asked.columns.parts(given, len(self.space))
+        found: list[tuple[Id, float]] = Rankings(self._rank(view, parts, asked), None, view.rows)[0]
         return found
 
     def best_many(
@@ -148,15 +151,16 @@ class Engine(LiveSet):
                   hold
         combine   what of these weights a relaxed ranking is by: their "sum", "product", "min" or
                   "max"
-        span      values may be spans, pairs (first, last), which a subscription must `overlap` or
-                  `contain`
+        span      values may be spans, which a subscription must `overlap` or `contain`: pairs
+                  (first, last), or columns <attribute>_lo and <attribute>_hi
         factor    scores depend on the event: (position of the event, ids of some subscriptions) ->
                   what their scores are multiplied with
         between   the least and the most that a factor can be, 0 and 1 if not given; the closer, the
                   fewer subscriptions are looked at
         chances   values are uncertain: the probability that a value lies in its span, by attribute,
-                  one for all events or one for each. The score is multiplied with the probability
-                  that the subscription surely holds, which is that it contains the spans
+                  one for all events or one for each; others are in columns <attribute>_chance. The
+                  score is multiplied with the probability that the subscription surely holds, which
+                  is that it contains the spans
         limit     keep at most this many per event, or, with `clock`, a timestamp attribute, per
                   second: the best of them
         ignore_unknown   events may have values that are no attribute of the space
@@ -164,12 +168,11 @@ class Engine(LiveSet):
         """
         view = self._view
         asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
-        if asked.takes_spans:
-            ids, spans = encode_spans(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        else:
-            ids, points = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
-            spans = points, points
-        return Rankings(self._rank(view, spans, asked), ids, view.rows)
+        ids, points = encode_events(
+            events, self.space, ignore_unknown=ignore_unknown, nan=nan, columns=asked.columns
+        )
+        parts = asked.columns.parts(points, len(self.space))
+        return Rankings(self._rank(view, parts, asked), ids, view.rows)
 
     def best_points(
         self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
@@ -179,12 +182,12 @@ class Engine(LiveSet):
         query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
         return Rankings(self._best(view, query), None, view.rows)
 
-    def _rank(self, view: View, spans: Spans, asked: _Options) -> Best:
+    def _rank(self, view: View, parts: Parts, asked: _Options) -> Best:
         k, axis = limits(self.space, asked.k, asked.limit, asked.clock)
         span: Span | None = "contain" if asked.chances is not None else asked.span
-        rows, (lo, hi) = view.rows, spans
+        rows, lo, hi = view.rows, parts.lo, parts.hi
         if asked.factor is None and asked.chances is None:
-            best = self._best(view, asked.query(spans, k, span, self.space))
+            best = self._best(view, asked.query((lo, hi), k, span, self.space))
         else:
 
             def search(events: I64, ask: int) -> Best:
@@ -205,7 +208,7 @@ class Engine(LiveSet):
                 best = best_uncertain(
                     search,
                     lambda some: boxes_of(rows, some.astype(np.int64), self.space),
-                    (lo, hi, self._sure(lo, asked.chances or {})),
+                    (lo, hi, self._sure(parts, asked.chances or {})),
                     k,
                     rows.arrival,
                 )
@@ -216,14 +219,15 @@ class Engine(LiveSet):
     def _best(self, view: View, query: Query) -> Best:
         if query.span is not None and self.rank_index not in ("auto", Slabs.name):
             raise UsageError(
-                f"events with spans are ranked by the index 'slabs' alone; this set's is "
-                f"{self.rank_index!r}: make it with Engine(space, rank_index='auto')"
+                f"{SLABS_ALONE}; this set's is {self.rank_index!r}: make it with "
+                "Engine(space, rank_index='auto')"
             )
         return best_live(view, query, self.rank_index, self.space)
 
-    def _sure(self, lo: F64, chances: Chances) -> F64:
+    def _sure(self, parts: Parts, chances: Chances) -> F64:
         """Return the probability of each value, (events, d)."""
-        sure = np.ones(lo.shape)
+        assert parts.chances is not None
+        lo, sure = parts.lo, parts.chances
         for name, given in chances.items():
             axis = self.space.axis(name)
             chance = np.asarray(given, np.float64)
@@ -273,23 +277,24 @@ class _Options:
     clock: str | None
 
     def __post_init__(self) -> None:
-        if self.chances is not None and (
-            self.factor is not None or self.relaxed or self.span == "overlap"
-        ):
-            raise UsageError(
-                "uncertain events are ranked exactly, by the subscriptions that contain them\n"
-                "  to do: with chances, give no factor, relaxed=False, and no span or 'contain'"
-            )
+        check_adjusted(
+            relaxed=self.relaxed,
+            span=self.span,
+            uncertain=self.chances is not None,
+            factors=self.factor is not None,
+        )
         if self.between is not None and self.factor is None:
             raise UsageError("between says what a factor can be; give a factor, or no between")
 
-    def query(self, spans: Spans, k: int, span: Span | None, space: Space) -> Query:
+    def query(self, spans: tuple[F64, F64], k: int, span: Span | None, space: Space) -> Query:
         """Return what a structure is asked, after a check."""
         return Query.of(spans, len(space), k, span, self.combine, relaxed=self.relaxed)
 
     @property
-    def takes_spans(self) -> bool:
-        return self.span is not None or self.chances is not None
+    def columns(self) -> EventColumns:
+        """What columns events may have."""
+        uncertain = self.chances is not None
+        return EventColumns(spans=uncertain or self.span is not None, chances=uncertain)
 
 
 def _match(view: View, points: F64, threads: int) -> MatchRows:

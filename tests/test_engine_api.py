@@ -248,7 +248,6 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         (lambda e: e.subscribe("d", "true", weights={"price": -1}), "given: -1 for 'price'"),
         (lambda e: e.rescore("a", weights={"price": "x"}), "given: 'x' for 'price'"),
         (lambda e: e.replace("a", "true", weights={"price": np.nan}), "given: nan for 'price'"),
-        (lambda e: e.best({"price": (5, 2)}, span="overlap"), r"given: 5 to 2 for 'price'"),
         (
             lambda e: Boxes.of([[0.0]] * 2, [[1.0]] * 2, ids=["u", "v"], weights=[[1], [-2]]),
             "attribute 0 of subscription v: -2.0",

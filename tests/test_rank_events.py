@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.engine import Engine
-from rangecast.errors import SpaceError, UsageError
+from rangecast.errors import BadRowError, SpaceError, UsageError
 from rangecast.model.attributes import Number, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -99,7 +99,7 @@ def test_a_live_set_takes_spans():
         engine.subscribe_many(
             Boxes.of(some, some + 1, ids=[f"{_}-{i}" for i in range(600)])
         )  # now there are parts
-    with pytest.raises(UsageError, match="a span is a pair"):
+    with pytest.raises(BadRowError, match="a span is a pair"):
         engine.best({"x": (1, 2, 3)}, 1, span="overlap")
     with pytest.raises(UsageError, match="ranked exactly"):
         engine.best({"x": (1, 2)}, 1, span="overlap", relaxed=True)

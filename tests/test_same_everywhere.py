@@ -1,5 +1,6 @@
 """One body over library, shell and Spark: the same answers, to the last row and in one order."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,10 +12,11 @@ from rangecast.workloads import generate
 
 FILES = ("events.parquet", "subscriptions.parquet", "--space", "space.toml", "-q")
 K = 3
+RANKED = ["event", "rank", "subscription", "score"]
 COLUMNS = {
     "match": ["event", "subscription"],
-    "exact": ["event", "rank", "subscription", "score"],
-    "relaxed": ["event", "rank", "subscription", "score"],
+    "exact": RANKED,
+    "relaxed": RANKED,
 }
 
 
@@ -77,3 +79,141 @@ def test_library_shell_and_spark_give_the_same_rows(cli, spark, data, question):
     assert rows(by_shell(data, question, cli, "--engine", "spark"), question) == expected
     for how in ({"plan": "broadcast"}, {"plan": "partitioned", "group_bytes": 10_000}):
         assert rows(by_spark(data, question, spark, **how), question) == expected, how
+
+
+# ---- events that are spans, uncertain, or whose scores depend on the event
+
+NUMBERS = ("price", "volume", "pe")
+ADJUSTED = {
+    "overlap": {"span": "overlap"},
+    "contain": {"span": "contain"},
+    "uncertain": {"uncertain": True},
+    "factors": {"factors": True},
+    "factors of spans": {"factors": True, "span": "overlap"},
+    "relaxed factors": {"factors": True, "relaxed": True},
+}
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """The same market, with spans, chances and factors."""
+    folder = tmp_path_factory.mktemp("adjusted")
+    made = generate("market", subscriptions=250, events=90, seed=8)
+    made.space.save(folder / "space.toml")
+    pq.write_table(made.tables["subscriptions"], folder / "subscriptions.parquet")
+    events, rng = made.tables["events"], np.random.default_rng(4)
+    pq.write_table(events, folder / "points.parquet")
+    for name in NUMBERS:
+        values = events[name].to_numpy(zero_copy_only=False).astype(float)
+        width = np.where(rng.random(len(values)) < 0.5, 0.0, values * rng.random(len(values)) / 4)
+        single = rng.random(len(values)) < 0.3  # a value instead of a span
+        lo, hi = np.floor(values), np.floor(values + width)
+        for column, some, hidden in (("lo", lo, single), ("hi", hi, single), ("", lo, ~single)):
+            column = f"{name}_{column}" if column else name
+            mask = hidden | np.isnan(values)
+            array = pa.array(np.where(mask, 0, some), pa.float64(), mask=mask)
+            if made.space[name].type == "integer":
+                array = array.cast(pa.int64())
+            if column in events.column_names:
+                events = events.drop_columns(column)
+            events = events.append_column(column, array)
+    pq.write_table(events, folder / "spans.parquet")
+    for name in NUMBERS[:2]:
+        chances = rng.choice([0.25, 0.5, 1.0], len(events))
+        array = pa.array(chances, mask=rng.random(len(events)) < 0.2)
+        events = events.append_column(f"{name}_chance", array)
+    pq.write_table(events, folder / "uncertain.parquet")
+    ids = made.tables["subscriptions"]["id"].to_pylist()
+    pairs = [
+        {"event": event, "subscription": one, "factor": float(rng.choice([0, 0.5, 1.5, 3]))}
+        for event in [*events["id"].to_pylist()[::2], 10**9]
+        for one in [*rng.choice(ids, 60, replace=False).tolist(), "nobody"]
+    ]
+    pq.write_table(pa.Table.from_pylist(pairs), folder / "factors.parquet")
+    return folder
+
+
+def file_of(question):
+    return {"factors": "points", "relaxed factors": "points", "uncertain": "uncertain"}.get(
+        question, "spans"
+    )
+
+
+def adjusted_by_library(wide, question):
+    engine = Engine(Space.load(wide / "space.toml"))
+    engine.subscribe_many(wide / "subscriptions.parquet")
+    events = pq.read_table(wide / f"{file_of(question)}.parquet")
+    how = dict(ADJUSTED[question])
+    if how.pop("uncertain", False):
+        how["chances"] = {}
+    if how.pop("factors", False):
+        table = pq.read_table(wide / "factors.parquet").to_pylist()
+        known = {(row["event"], row["subscription"]): row["factor"] for row in table}
+        names = events["id"].to_pylist()
+        how["factor"] = lambda event, ids: [known.get((names[event], one), 1.0) for one in ids]
+        how["between"] = (0, 3)
+    return engine.best_many(events, K, **how).table()
+
+
+def adjusted_by_shell(wide, question, cli, *more):
+    options = []
+    for name, value in ADJUSTED[question].items():
+        options += [f"--{name}"] if value is True else [f"--{name}", value]
+        options += ["factors.parquet"] if name == "factors" else []
+    files = (f"{file_of(question)}.parquet", *FILES[1:])
+    cli("rank", "--top", K, *files, *options, *more, "-o", "out.parquet", cwd=wide)
+    return pq.read_table(wide / "out.parquet")
+
+
+def adjusted_by_spark(wide, question, spark, **how):
+    from rangecast.spark import rank
+
+    space = Space.load(wide / "space.toml")
+    events = spark.read.parquet(str(wide / f"{file_of(question)}.parquet"))
+    boxes = encode_subscriptions(pq.read_table(wide / "subscriptions.parquet"), space)
+    asked = dict(ADJUSTED[question])
+    if "factors" in asked:
+        asked["factors"] = spark.read.parquet(str(wide / "factors.parquet"))
+    found = rank(events, boxes, space, K, **asked, **how).toArrow()
+    return found.sort_by([("event", "ascending"), ("rank", "ascending")])
+
+
+@pytest.mark.parametrize("question", ADJUSTED)
+def test_spans_chances_and_factors_give_the_same_rows(cli, spark, wide, question):
+    found = adjusted_by_library(wide, question)
+    assert found.column_names == RANKED
+    expected = found.to_pylist()
+    assert len(expected) > 60
+    assert adjusted_by_shell(wide, question, cli).to_pylist() == expected
+    by_engine = adjusted_by_shell(wide, question, cli, "--engine", "spark")
+    assert by_engine.to_pylist() == expected
+    plans = [{"plan": "broadcast"}, {"plan": "partitioned", "group_bytes": 10_000}]
+    for how in plans[: 1 if question in ("factors of spans", "relaxed factors") else 2]:
+        assert adjusted_by_spark(wide, question, spark, **how).to_pylist() == expected, how
+
+
+def test_arrays_of_two_are_spans_on_spark_and_in_parquet(cli, spark, wide):
+    """The same spans, as a column of lists."""
+    expected = adjusted_by_library(wide, "overlap").to_pylist()
+    events = pq.read_table(wide / "spans.parquet")
+    for name in NUMBERS:
+        single, low, high = (events[f"{name}{end}"].to_pylist() for end in ("", "_lo", "_hi"))
+        pairs = [
+            None if one is None and lo is None else [one, one] if lo is None else [lo, hi]
+            for one, lo, hi in zip(single, low, high, strict=True)
+        ]
+        events = events.drop_columns([name, f"{name}_lo", f"{name}_hi"])
+        events = events.append_column(name, pa.array(pairs))
+    pq.write_table(events, wide / "lists.parquet")
+    command = ("rank", "--top", K, "lists.parquet", *FILES[1:], "--span", "overlap")
+    cli(*command, "-o", "out.parquet", cwd=wide)
+    assert pq.read_table(wide / "out.parquet").to_pylist() == expected
+    from rangecast.spark import prepare_ranking, rank
+
+    space = Space.load(wide / "space.toml")
+    boxes = encode_subscriptions(pq.read_table(wide / "subscriptions.parquet"), space)
+    lists = spark.read.parquet(str(wide / "lists.parquet"))
+    for given in (boxes, prepare_ranking(spark, boxes, space)):
+        found = rank(lists, given, space, K, span="overlap").toArrow()
+        order = [("event", "ascending"), ("rank", "ascending")]
+        assert found.sort_by(order).to_pylist() == expected

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rangecast.cli.options import Engine
@@ -14,9 +16,11 @@ from rangecast.cli.run import Run
 from rangecast.cli.spark import check_master
 from rangecast.model.answers import Answerer
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import Events
+from rangecast.model.event_columns import EventColumns
+from rangecast.model.events import PLAIN, Events
+from rangecast.model.ids import Places
 from rangecast.model.space import Space
-from rangecast.model.subset import named_by_row
+from rangecast.rank.factors import FactorTable
 from rangecast.rank.shed import WINDOW
 
 Pieces = Iterator[dict[str, pa.Array]]
@@ -26,25 +30,33 @@ Pieces = Iterator[dict[str, pa.Array]]
 def answer_events(
     run: Run,
     files: tuple[Path, Path, Path],
-    make: Callable[[Boxes, Space], Answerer],
+    make: Callable[[Boxes, Space, FactorTable | None], Any],
     facts: dict[str, Any],
     *,
     engine: Engine,
     master: str | None,
     explain_plan: bool,
     shed: Callable[[Pieces, Space], Pieces] = lambda pieces, _: pieces,
+    columns: EventColumns = PLAIN,
+    factors: Path | None = None,
 ) -> None:
     """Write the answers to all events of a file.
 
-    files   of events, subscriptions and the space
-    make    builds what answers; its subscriptions are named by their rows
-    shed    drops answers that there is no room for
+    files     of events, subscriptions and the space
+    make      builds what answers
+    shed      drops answers that there is no room for
+    columns   what columns events may have beside values
+    factors   the file of a table of factors
     """
     check_master(engine, master)
     where = run.space(files[2])
-    source = run.events(files[0], where)
+    source = run.events(files[0], where, columns=columns)
     boxes = run.subscriptions(files[1], where)
-    answerer = make(named_by_row(boxes), where)
+    table = None if factors is None else run.factors(factors, source, boxes)
+    if table is not None:
+        source.columns = columns._replace(factor_events=Places(table.events))
+    rows = pa.array(np.arange(boxes.rows))  # small, and turned into ids when they are written
+    answerer = replace(make(boxes, where, table), ids=rows)
     facts.update(index=answerer.choice.name, plan=answerer.choice.why)
     if explain_plan:
         run.say(f"plan: {answerer.choice.name}: {answerer.choice.why}")
@@ -63,15 +75,17 @@ def answer_events(
         from rangecast.spark.steps.prepared import Prepared
 
         session = run.spark(master)
-        pieces = answer_in_order(session, Prepared.of(session, answerer, where), batches())
+        width = source.columns.width(len(where))
+        prepared = Prepared.of(session, answerer, where, width)
+        pieces = answer_in_order(session, prepared, batches())
     types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type}
-    columns = ["event", *(name for name in answerer.schema.names if name != WINDOW)]
-    kinds = [types.get(name) or answerer.schema.field(name).type for name in columns]
-    schema = pa.schema(list(zip(columns, kinds, strict=True)))
+    written = ["event", *(name for name in answerer.schema.names if name != WINDOW)]
+    kinds = [types.get(name) or answerer.schema.field(name).type for name in written]
+    schema = pa.schema(list(zip(written, kinds, strict=True)))
     with run.writer(schema) as writer:
         for piece in shed(pieces, where):
             piece["subscription"] = boxes.ids.take(piece["subscription"])
-            writer.write(pa.record_batch([piece[name] for name in columns], schema=schema))
+            writer.write(pa.record_batch([piece[name] for name in written], schema=schema))
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     run.done(
         f"{text}: {counted(writer.rows, 'row')}",

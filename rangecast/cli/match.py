@@ -75,7 +75,7 @@ def match(
         answer_events(
             run,
             (events, subscriptions, space),
-            lambda boxes, _: MatchAnswerer.of(boxes, index, workers),
+            lambda boxes, _, __: MatchAnswerer.of(boxes, index, workers),
             {"threads": workers},
             engine=engine,
             master=master,

@@ -53,6 +53,13 @@ class Combine(StrEnum):
     PRODUCT = "product"
 
 
+class Span(StrEnum):
+    """What a subscription must do with an event that is a span: those of `rank.slabs.index`."""
+
+    OVERLAP = "overlap"
+    CONTAIN = "contain"
+
+
 class Algorithm(StrEnum):
     """Those of `notify.board.ALGORITHMS`, and batches over either."""
 

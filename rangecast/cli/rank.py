@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +24,7 @@ from rangecast.cli.options import (
     Quiet,
     RankIndexOption,
     SpaceFile,
+    Span,
     SubscriptionsFile,
 )
 from rangecast.model.attributes import NanMeaning
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from rangecast.cli.answer import Pieces
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
+    from rangecast.rank.factors import FactorTable
 
 
 def rank(
@@ -46,6 +50,30 @@ def rank(
         ),
     ] = False,
     combine: CombineOption = Combine.SUM,
+    span: Annotated[
+        Span | None,
+        typer.Option(
+            "--span",
+            help="Values may be spans, <attribute>_lo to <attribute>_hi, that subscriptions must "
+            "overlap or contain.",
+        ),
+    ] = None,
+    uncertain: Annotated[
+        bool,
+        typer.Option(
+            "--uncertain",
+            help="Values lie in their spans with a probability, <attribute>_chance: rank by score "
+            "times the probability that a subscription holds.",
+        ),
+    ] = False,
+    factors: Annotated[
+        Path | None,
+        typer.Option(
+            "--factors",
+            help="What scores are multiplied with: a file of event, subscription, factor; others "
+            "have the factor 1.",
+        ),
+    ] = None,
     limit: Annotated[
         str | None,
         typer.Option(
@@ -75,22 +103,35 @@ def rank(
     Examples:
       rangecast rank events.csv subscriptions.csv --space space.toml --top 3 -o best.csv
       rangecast rank events.csv subscriptions.csv --space space.toml --limit 5000/s
+      rangecast rank events.csv subscriptions.csv --space space.toml --span overlap
     """
     from rangecast.cli.answer import answer_events
     from rangecast.cli.limit import clock_of, in_order, per_second, read_limit
     from rangecast.cli.run import Run
-    from rangecast.rank.answerer import RankAnswerer
+    from rangecast.rank.adjusted import check_adjusted
+    from rangecast.rank.answerer import Asked, RankAnswerer
     from rangecast.rank.combine import check_combine
     from rangecast.rank.shed import Budget
 
     most, by_second = read_limit(limit, clock)
     k = k if most is None else min(k, most)
     check_combine(combine, relaxed=relaxed)
-    facts: dict[str, object] = {"k": k, "relaxed": relaxed, "combine": combine, "limit": limit}
+    check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
+    asked = Asked(k, span=None if span is None else span.value, uncertain=uncertain)
+    facts: dict[str, object] = {
+        "k": k,
+        "relaxed": relaxed,
+        "combine": combine,
+        "limit": limit,
+        "span": span,
+        "uncertain": uncertain,
+        "factors": factors,
+    }
 
-    def make(boxes: Boxes, where: Space) -> RankAnswerer:
+    def make(boxes: Boxes, where: Space, table: FactorTable | None) -> RankAnswerer:
         axis = clock_of(where, clock) if by_second else None
-        return RankAnswerer.of(boxes, index, relaxed=relaxed, combine=combine, k=k, clock=axis)
+        wanted = replace(asked, clock=axis, factors=table)
+        return RankAnswerer.of(boxes, index, relaxed=relaxed, combine=combine, asked=wanted)
 
     def shed(pieces: Pieces, where: Space) -> Pieces:
         if most is None or not by_second:
@@ -104,7 +145,7 @@ def rank(
 
     with Run.started(
         output,
-        reads=[events, subscriptions, space],
+        reads=[events, subscriptions, space, factors],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
@@ -120,4 +161,6 @@ def rank(
             master=master,
             explain_plan=explain_plan,
             shed=shed,
+            columns=asked.columns,
+            factors=factors,
         )

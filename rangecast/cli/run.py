@@ -38,11 +38,15 @@ from rangecast.cli.stdin import NAME, copy_stdin, is_pipe
 from rangecast.errors import BadRow, BadRowError, FileError, RangecastError, UsageError
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.boxes import Boxes
-from rangecast.model.events import EventFile, Events
+from rangecast.model.event_columns import EventColumns
+from rangecast.model.events import PLAIN, EventFile, Events
 from rangecast.model.files import format_of
+from rangecast.model.ids import Places
+from rangecast.model.records import file_source
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.model.table_writer import TableWriter, write_table
+from rangecast.rank.factors import FactorTable, read_factors
 from rangecast.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
@@ -182,10 +186,13 @@ class Run:
                 progress=advance,
             )
 
-    def events(self, path: Path, space: Space, *, again: bool = False) -> EventFile:
+    def events(
+        self, path: Path, space: Space, *, again: bool = False, columns: EventColumns = PLAIN
+    ) -> EventFile:
         """Return a file of events, to be read in batches; its header is checked here.
 
-        again   whether it was read before: its bad rows and warnings are known then
+        again     whether it was read before: its bad rows and warnings are known then
+        columns   what columns there may be beside values
         """
         events = EventFile(
             self.file(path),
@@ -193,10 +200,21 @@ class Run:
             bad_rows=KeptRows() if again else self.bad,
             nan=self.nan,
             ignore_unknown=self.ignore_unknown,
+            columns=columns,
         )
         events.check()
         events.warnings = [] if again else self.warnings
         return events
+
+    def factors(self, path: Path, events: EventFile, boxes: Boxes) -> FactorTable:
+        """Read a table of factors for these events and subscriptions."""
+        source = file_source(self.file(path))
+        table = read_factors(source, events.id_type or pa.int64(), boxes.ids.type, self.bad)
+        unknown = int((Places(boxes.ids).find(table.subscriptions) < 0).sum())
+        if unknown:
+            rows = counted(unknown, "row")
+            self.warnings.append(f"{rows} of {path}: there is no such subscription")
+        return table
 
     def batches(self, text: str, events: EventFile) -> Iterator[Events]:
         """Yield all events of a file, with progress."""

@@ -18,8 +18,12 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import Boolean, Integer
 from rangecast.model.badrows import BadRows
 from rangecast.model.encode import coordinate, nan_is_missing
-from rangecast.model.records import Records, Rows, file_source, table_source
+from rangecast.model.event_columns import EventColumns
+from rangecast.model.records import Records, file_source, table_source
 from rangecast.model.space import Space
+
+PLAIN = EventColumns()
+ANY = EventColumns(spans=True, chances=True)
 
 
 class Events(NamedTuple):
@@ -40,14 +44,17 @@ class EventFile:
         bad_rows: BadRows | None = None,
         nan: str = "refuse",
         ignore_unknown: bool = False,
+        columns: EventColumns = PLAIN,
     ):
         self.path = path
+        self.columns = columns
         self.space = space
         self.warnings: list[str] = []
         self._nan = nan
         self._ignore_unknown = ignore_unknown
         nan_is_missing(nan)  # a word that means nothing is refused before anything runs
-        exact = [one.name for one in space if isinstance(one, Integer | Boolean)]
+        whole = [one.name for one in space if isinstance(one, Integer | Boolean)]
+        exact = [column for name in whole for column in columns.names(name)]
         source = file_source(path, exact)
         self._records = Records(source, bad_rows or BadRows(), self._check_columns)
 
@@ -65,9 +72,9 @@ class EventFile:
         seen: set[str] = set()
         for rows in self._records:
             seen.update(rows.batch.columns)
-            points = points_of(self.space, rows, self._nan)
+            points = self.columns.points_of(self.space, rows, self._nan)
             yield Events(rows.good_ids, points if rows.good.all() else points[rows.good])
-        absent = [name for name in self.space.names if name not in seen]
+        absent = [name for name in self.space.names if seen.isdisjoint(self.columns.names(name))]
         if seen and absent:
             self.warnings.append(
                 f"{self.path} has no column for {', '.join(map(repr, absent))}: "
@@ -75,22 +82,17 @@ class EventFile:
             )
 
     def _check_columns(self, names: Sequence[str]) -> None:
+        known = set(self.columns.all_names(self.space))
         for name in names:
-            if name != "id" and name not in self.space.axes and not self._ignore_unknown:
+            if name != "id" and name not in known and not self._ignore_unknown:
+                to_do = "rename it, add it to the space, or pass --ignore-unknown-columns"
+                if name in ANY.all_names(self.space):
+                    to_do = "`rangecast rank` takes spans with --span, and chances with --uncertain"
                 raise FileError(
                     f"{self.path}: unknown column {name!r}: {near(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
-                    "  to do: rename it, add it to the space, or pass --ignore-unknown-columns"
+                    f"  to do: {to_do}"
                 )
-
-
-def points_of(space: Space, rows: Rows, nan: str) -> F64:
-    """Return the coordinates of events; rows that can't be used are refused."""
-    points = np.full((len(rows), len(space)), np.inf)
-    for axis, attribute in enumerate(space):
-        if attribute.name in rows:
-            points[:, axis] = rows.coordinates(attribute, nan)
-    return points
 
 
 def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -129,7 +131,12 @@ def encode_event(
 
 
 def encode_events(
-    events: Any, space: Space, *, ignore_unknown: bool = False, nan: str = "refuse"
+    events: Any,
+    space: Space,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+    columns: EventColumns = PLAIN,
 ) -> Events:
     """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
 
@@ -138,16 +145,18 @@ def encode_events(
 
     ignore_unknown   events may have values that are no attribute of the space
     nan              "refuse" NaN, or read it as "missing"
+    columns          what columns there may be beside values
     """
+    known = {"id", *columns.all_names(space)}
 
     def check(names: Sequence[str]) -> None:
         for name in names:
-            if name != "id" and name not in space.axes and not ignore_unknown:
+            if name not in known and not ignore_unknown:
                 raise UsageError(_unknown(space, name))
 
     found = []
     for rows in Records(table_source(events, "events"), BadRows(), check, unique=False):
-        found.append(Events(rows.ids, points_of(space, rows, nan)))
+        found.append(Events(rows.ids, columns.points_of(space, rows, nan)))
     if len(found) == 1:
         return found[0]
     ids, points = zip(*found, strict=True)

@@ -95,16 +95,22 @@ class Rows:
         bad = BadRow(self.source, row, column, given, reason, remedy, more=more)
         self._bad.add(bad, self.batch.row(place))
 
-    def coordinates(self, attribute: Attribute, nan: str = "refuse") -> F64:
+    def coordinates(
+        self, attribute: Attribute, nan: str = "refuse", column: str | None = None
+    ) -> F64:
         """Return an attribute's column, inf where there is no value; refuse what can't be one."""
-        if attribute.name not in self:
+        column = column or attribute.name
+        if column not in self:
             return np.full(len(self), np.inf)
-        values = self.batch.columns[attribute.name]
+        return self.encoded(attribute, self.batch.columns[column], column, nan)
+
+    def encoded(self, attribute: Attribute, values: Values, column: str, nan: str) -> F64:
+        """Return values of an attribute that a column gives, one per row, as `coordinates` does."""
         found, refused = encode(attribute, values, nan=nan)
         places = np.flatnonzero(refused & self.good).tolist()
         for place in places:
             reason = explain(attribute, values, place)
-            self.refuse(place, attribute.name, reason, more=len(places) - 1)
+            self.refuse(place, column, reason, more=len(places) - 1)
         return found
 
     def needed(self, attribute: Attribute, reason: str) -> F64:

@@ -43,6 +43,7 @@ class Space:
         for name in self.names:
             columns = {name: f"attribute {name!r}", f"weight_{name}": f"the weight of {name!r}"}
             columns |= {f"{name}_{end}": f"a bound of {name!r}" for end in ("lo", "hi")}
+            columns[f"{name}_chance"] = f"the chance of {name!r}"
             for column, meaning in columns.items():
                 if column in taken:
                     raise SpaceError(

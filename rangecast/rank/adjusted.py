@@ -30,6 +30,20 @@ _MORE = 4
 """Times as many are looked for in the next turn."""
 
 
+def check_adjusted(*, relaxed: bool, span: str | None, uncertain: bool, factors: bool) -> None:
+    """Refuse what can't be asked together."""
+    if span not in (None, "overlap", "contain"):
+        raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
+    if uncertain and (factors or relaxed or span == "overlap"):
+        raise UsageError(
+            "uncertain events are ranked exactly, by the subscriptions that contain them\n"
+            "  to do: with chances, give no factors, don't rank relaxed, and give no span or "
+            "'contain'"
+        )
+    if span is not None and relaxed:
+        raise UsageError("events with spans are ranked exactly, not relaxed\n  to do: choose one")
+
+
 def best_adjusted(
     search: Search,
     events: int,

@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import F64
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.answers import Answers, Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.event_columns import EventColumns
+from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.choose import Index, build, choose
+from rangecast.rank.factors import Factors, FactorTable
+from rangecast.rank.result import Best
 from rangecast.rank.shed import WINDOW, seconds_of
+from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 
 PIECE = 10_000
 """Events that are answered at a time."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What ranking is asked for, beside the structure."""
+
+    k: int = 10
+    clock: int | None = None
+    """The axis of a timestamp: its second is the window of an answer."""
+    span: Span | None = None
+    """Events are spans, which a subscription must overlap or contain."""
+    uncertain: bool = False
+    """Events have chances."""
+    factors: FactorTable | None = None
+    """Scores depend on the event."""
+
+    @property
+    def columns(self) -> EventColumns:
+        """What the coordinates of events mean."""
+        spans = self.uncertain or self.span is not None
+        return EventColumns(spans=spans, chances=self.uncertain)
 
 
 @dataclass(frozen=True)
@@ -25,11 +52,14 @@ class RankAnswerer:
     index: Index
     ids: pa.Array
     choice: Choice
+    dimensions: int
     relaxed: bool = False
     combine: str = "sum"
-    k: int = 10
-    clock: int | None = None
-    """The axis of a timestamp: its second is the window of an answer."""
+    asked: Asked = Asked()
+    boxes: Boxes | None = None
+    """Where events may be uncertain: which attributes a subscription mentions decides then."""
+    factors: Factors | None = None
+    """Those of `asked`, by row."""
 
     @classmethod
     def of(
@@ -39,13 +69,30 @@ class RankAnswerer:
         *,
         relaxed: bool = False,
         combine: str = "sum",
-        k: int = 10,
-        clock: int | None = None,
+        asked: Asked = Asked(),  # noqa: B008
     ) -> RankAnswerer:
         """Build the structure of this name over some subscriptions."""
         choice = choose(boxes, index, relaxed=relaxed)
         built = build(boxes, choice.name, relaxed=relaxed, combine=combine)
-        return cls(built, boxes.ids, choice, relaxed, combine, k, clock)
+        made = cls(built, boxes.ids, choice, boxes.dimensions, relaxed, combine)
+        made.check(asked)
+        return replace(
+            made,
+            asked=replace(asked, factors=None),
+            boxes=boxes if asked.uncertain else None,
+            factors=None if asked.factors is None else asked.factors.rows_of(boxes.ids),
+        )
+
+    def check(self, asked: Asked) -> None:
+        """Refuse what this structure can't answer."""
+        check_adjusted(
+            relaxed=self.relaxed,
+            span=asked.span,
+            uncertain=asked.uncertain,
+            factors=asked.factors is not None,
+        )
+        if asked.columns.spans and not isinstance(self.index, Slabs):
+            raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  to do: take 'auto'")
 
     @property
     def memory(self) -> int:
@@ -56,19 +103,47 @@ class RankAnswerer:
     def schema(self) -> pa.Schema:
         """The columns of its answers."""
         columns = [("rank", pa.int64()), ("subscription", self.ids.type), ("score", pa.float64())]
-        return pa.schema(columns + [(WINDOW, pa.int64())] * (self.clock is not None))
+        return pa.schema(columns + [(WINDOW, pa.int64())] * (self.asked.clock is not None))
 
     def answers(self, points: F64) -> Iterator[Answers]:
-        """Yield the answers to events (n, d), in pieces of whole events."""
+        """Yield the answers to events (n, width), in pieces of whole events."""
         for first in range(0, len(points), PIECE):
             some = points[first : first + PIECE]
-            best = self.index.best(some, self.k)
+            best = self._best(some)
             event, rank, rows, scores = best.pairs()
             columns = {
                 "rank": pa.array(rank),
                 "subscription": self.ids.take(pa.array(rows)),
                 "score": pa.array(scores),
             }
-            if self.clock is not None:
-                columns[WINDOW] = pa.array(seconds_of(some[event, self.clock]))
+            if self.asked.clock is not None:
+                columns[WINDOW] = pa.array(seconds_of(some[event, self.asked.clock]))
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
+
+    def _best(self, points: F64) -> Best:
+        """Return the best of events whose coordinates are those of `Asked.columns`."""
+        asked, factors = self.asked, self.factors
+        if factors is None and not asked.columns.spans:
+            return self.index.best(points, asked.k)
+        parts = asked.columns.parts(points, self.dimensions)
+
+        def search(events: I64, k: int) -> Best:
+            lo, hi = parts.lo[events], parts.hi[events]
+            if asked.columns.spans:
+                assert isinstance(self.index, Slabs)
+                return self.index.best_spans(lo, hi, k, asked.span or "contain")
+            return self.index.best(lo, k)
+
+        if parts.chances is not None:
+            assert self.boxes is not None
+            spans = parts.lo, parts.hi, parts.chances
+            return best_uncertain(search, self.boxes.take, spans, asked.k)
+        if factors is None:
+            return search(np.arange(len(points)), asked.k)
+        return best_adjusted(
+            search,
+            len(points),
+            asked.k,
+            lambda event, rows: factors.of(parts.last[event], rows),
+            factors.between,
+        )

@@ -55,10 +55,6 @@ class Query(NamedTuple):
     ) -> Query:
         """Check what was given."""
         check_combine(combine, relaxed=relaxed)
-        if span not in (None, "overlap", "contain"):
-            raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
-        if span is not None and relaxed:
-            raise UsageError("events with spans are ranked exactly; give relaxed=False")
         lo = checked(spans[0], dimensions, k)
         hi = lo if spans[1] is spans[0] else checked(spans[1], dimensions, k)
         if not (lo <= hi).all():

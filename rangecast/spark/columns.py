@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
 
 from rangecast.errors import UsageError
+from rangecast.model.attributes import Attribute
+from rangecast.model.event_columns import EventColumns
 from rangecast.model.space import Space
 
 _TEXTS = ("string", "varchar", "char")
@@ -54,21 +56,33 @@ def refuse_dots(names: Iterable[str]) -> None:
             )
 
 
-def need_attributes(data: DataFrame, space: Space, *, allow_missing: bool) -> list[str]:
-    """Return the columns of events that are attributes; refuse absent ones and wrong types."""
+def need_attributes(
+    data: DataFrame, space: Space, columns: EventColumns, *, allow_missing: bool
+) -> list[str]:
+    """Return the columns of events that speak of attributes; refuse absent ones and wrong types."""
     if not allow_missing:
-        need(data, space.names, "events")
-    found = [name for name in space.names if name in data.columns]
+        absent = [one for one in space.names if not {*columns.names(one)} & {*data.columns}]
+        need(data, absent, "events")
+    found = [name for name in columns.all_names(space) if name in data.columns]
     refuse_dots(found)
-    for name in found:
-        kind = data.schema[name].dataType
-        fits = _FITS[space[name].type]
-        if _plain(kind) not in (*fits, "void"):
-            raise UsageError(
-                f"column {name!r} of events has the type {kind.simpleString()}, and the attribute "
-                f"is a {space[name].type}; expected: {', '.join(fits)}\n  to do: cast it"
-            )
+    for attribute in space.names:
+        for name in columns.names(attribute):
+            fits = _NUMBERS if name.endswith("_chance") else _FITS[space[attribute].type]
+            if name in found:
+                _need_type(data, name, space[attribute], fits, pairs=columns.spans)
     return found
+
+
+def _need_type(
+    data: DataFrame, name: str, attribute: Attribute, fits: Sequence[str], *, pairs: bool
+) -> None:
+    kind = data.schema[name].dataType
+    plain = kind.elementType if isinstance(kind, ArrayType) and pairs else kind
+    if _plain(plain) not in (*fits, "void"):
+        raise UsageError(
+            f"column {name!r} of events has the type {kind.simpleString()}, and the attribute "
+            f"is a {attribute.type}; expected: {', '.join(fits)}\n  to do: cast it"
+        )
 
 
 def id_kind(data: DataFrame, column: str, what: str) -> DataType:

@@ -11,7 +11,7 @@ from rangecast.errors import BadRow, BadRowError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
-from rangecast.model.events import points_of
+from rangecast.model.event_columns import EventColumns
 from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
@@ -52,14 +52,20 @@ class Refusing(BadRows):
 
 
 def encode_batch(
-    space: Space, batch: pa.RecordBatch, event_id: str, *, nan: str, raising: bool
+    space: Space,
+    batch: pa.RecordBatch,
+    event_id: str,
+    columns: EventColumns,
+    *,
+    nan: str,
+    raising: bool,
 ) -> Encoded:
     """Return the points of a batch; `raising`: the first bad row is an error."""
     ids = batch.column(event_id)
     bad = Refusing(ids) if raising else KeptRows()
     rows = Rows("events", Batch.of(batch), bad)
     rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
-    points = points_of(space, rows, nan)
+    points = columns.points_of(space, rows, nan)
     places = np.arange(len(rows))
     if rows.good.all():
         return Encoded(points, places, places[:0], pa.nulls(0, ERROR_TYPE))

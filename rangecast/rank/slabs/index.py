@@ -34,6 +34,7 @@ from rangecast.rank.slabs.lists import Fineness
 from rangecast.rank.slabs.relaxed import search_relaxed, search_relaxed_one
 
 Span = Literal["overlap", "contain"]
+SLABS_ALONE = "events with spans are ranked by the index 'slabs' alone"
 _FINENESS = Fineness()
 
 

@@ -33,10 +33,10 @@ def answer_in_order(
     session: SparkSession, prepared: Prepared, batches: Iterator[Events]
 ) -> Iterator[dict[str, pa.Array]]:
     """Yield the id of the event as `event`, and the columns of the answers, in order."""
-    shipped, dimensions = prepared.shipped, len(prepared.space)
+    shipped, width = prepared.shipped, prepared.width
     with tempfile.TemporaryDirectory(prefix="rangecast-") as name:
         folder = Path(name)
-        if not _set_down(folder, batches, dimensions):
+        if not _set_down(folder, batches, width):
             return
         events = session.read.parquet(str(folder / "events"))
         kept = StructType().add("id", events.schema["id"].dataType)
@@ -45,7 +45,7 @@ def answer_in_order(
         def answer_all(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             answerer = shipped.open()
             for batch in rows:
-                yield from answer(answerer, batch, _encoded(batch, dimensions), form)
+                yield from answer(answerer, batch, _encoded(batch, width), form)
 
         schema = prepared.answerer.schema
         found = events.mapInArrow(answer_all, result_schema(form, schema))
@@ -60,17 +60,17 @@ def answer_in_order(
                     yield {"event": batch.column("id").take(places), **answers}
 
 
-def _encoded(batch: pa.RecordBatch, dimensions: int) -> Encoded:
-    points = floats_of(batch.column("point"), dimensions)
+def _encoded(batch: pa.RecordBatch, width: int) -> Encoded:
+    points = floats_of(batch.column("point"), width)
     return Encoded(points, np.arange(len(points)), np.empty(0, np.int64), pa.nulls(0, ERROR_TYPE))
 
 
-def _set_down(folder: Path, batches: Iterator[Events], dimensions: int) -> int:
+def _set_down(folder: Path, batches: Iterator[Events], width: int) -> int:
     """Write events as Parquet, numbered in order; return how many."""
     (folder / "events").mkdir()
     row = 0
     for number, (ids, points) in enumerate(batches):
-        ends = np.arange(len(points) + 1) * 8 * dimensions
+        ends = np.arange(len(points) + 1) * 8 * width
         table = pa.table(
             {
                 "row": pa.array(np.arange(row, row + len(points))),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 from rangecast.kernels.arrays import F64
 from rangecast.model.answers import Answerer, Answers, Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.event_columns import EventColumns
 from rangecast.model.space import Space
 from rangecast.model.subset import named_by_row
 from rangecast.spark.columns import ERROR, arrow_ids
@@ -78,27 +79,32 @@ def by_space(
     form: Form,
     make: Make,
     nan: str,
+    columns: EventColumns,
     group_bytes: int,
 ) -> DataFrame:
     """Return the answers, worked out by partitions of space.
 
     `encoded` are the subscriptions as boxes, `space` knows every word that they mention.
     """
-    dimensions = len(space)
-    points = _encoded_events(events, space, form, nan)
+    dimensions, width = len(space), columns.width(len(space))
+
+    def values_of(points: Any) -> F64:
+        return np.ascontiguousarray(floats_of(points, width)[:, :dimensions])
+
+    points = _encoded_events(events, space, form, nan, columns)
     tasks = _tasks(events)
     some, scale = _sample(encoded.select("id", "seq", "boxes"))
     seen, _ = _sample(events)
-    where = _encoded_events(seen, space, form, nan).filter("error is null")
+    where = _encoded_events(seen, space, form, nan, columns).filter("error is null")
     cut = cut_space(
         boxes_of_table(some.toArrow(), dimensions),
-        floats_of(where.select("point").toArrow().column("point"), dimensions),
+        values_of(where.select("point").toArrow().column("point")),
         scale=scale,
         tasks=tasks,
         most_boxes=group_bytes / (_BYTES * dimensions),
     )
     rows = _placed_boxes(encoded, dimensions, cut).unionByName(
-        _placed_events(points, dimensions, cut), allowMissingColumns=True
+        _placed_events(points, values_of, cut), allowMissingColumns=True
     )
     # More shuffle partitions than tasks at a time, so that uneven ones even out.
     ordered = rows.repartition(min(cut.groups, 4 * tasks), "group").sortWithinPartitions(*_SORTED)
@@ -106,7 +112,7 @@ def by_space(
     kind = encoded.schema["id"].dataType
 
     def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answers(batches, dimensions, lambda table: make(_boxes(table, dimensions)), inner)
+        return _answers(batches, width, lambda table: make(_boxes(table, dimensions)), inner)
 
     return ordered.mapInArrow(answer_all, result_schema(form, _schema(make, kind, dimensions)))
 
@@ -118,6 +124,7 @@ def by_subscriptions(
     form: Form,
     make: Make,
     nan: str,
+    columns: EventColumns,
     group_bytes: int,
     best: int,
 ) -> DataFrame:
@@ -132,7 +139,7 @@ def by_subscriptions(
     held = int(sizes[0][0] or 0)  # bytes of all boxes, 16 for each attribute
     tasks = _tasks(events)
     groups = max(1, -(-held * _BYTES // (16 * group_bytes)), min(tasks, -(-held // _WORTH)))
-    points = _encoded_events(events, space, form, nan)
+    points = _encoded_events(events, space, form, nan, columns)
     # Which row of the events it is: ids may occur more than once.
     numbered = points.withColumn(NUMBER, functions.monotonically_increasing_id())
     everywhere = functions.explode(functions.sequence(functions.lit(0), functions.lit(groups - 1)))
@@ -145,15 +152,15 @@ def by_subscriptions(
     ordered = rows.repartition(min(groups, 4 * tasks), "group").sortWithinPartitions(*_SORTED)
     extra = StructType().add(NUMBER, LongType())
     inner = form._replace(event_id="event", kept=StructType([*form.kept.fields, *extra.fields]))
-    columns = _schema(make, kind, dimensions).append(pa.field(ARRIVAL, pa.float64()))
+    schema = _schema(make, kind, dimensions).append(pa.field(ARRIVAL, pa.float64()))
 
     def build_group(table: pa.Table) -> Answerer:
         return _WithArrival.of(table, make, dimensions)
 
     def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answers(batches, dimensions, build_group, inner)
+        return _answers(batches, columns.width(dimensions), build_group, inner)
 
-    found = ordered.mapInArrow(answer_all, result_schema(inner, columns))
+    found = ordered.mapInArrow(answer_all, result_schema(inner, schema))
     order = [
         functions.desc("score"),
         functions.asc_nulls_last(ARRIVAL),
@@ -217,8 +224,11 @@ def _boxes(table: pa.Table, dimensions: int) -> Boxes:
     return boxes if whole else replace(boxes, ids=boxes.ids.cast(pa.string()))
 
 
-def _encoded_events(events: DataFrame, space: Space, form: Form, nan: str) -> DataFrame:
+def _encoded_events(
+    events: DataFrame, space: Space, form: Form, nan: str, columns: EventColumns
+) -> DataFrame:
     """Return events as `event`, `kept` (a struct), `point` (bytes) and `error`."""
+    width = columns.width(len(space))
 
     def encode_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -226,24 +236,25 @@ def _encoded_events(events: DataFrame, space: Space, form: Form, nan: str) -> Da
                 space,
                 batch,
                 form.event_id,
+                columns,
                 nan=nan,
                 raising=not form.errors,
             )
-            points = np.full((batch.num_rows, len(space)), np.inf)
+            points = np.full((batch.num_rows, width), np.inf)
             points[done.places] = done.points
-            ends = np.arange(batch.num_rows + 1) * 8 * len(space)
+            ends = np.arange(batch.num_rows + 1) * 8 * width
             error_place = np.full(batch.num_rows, -1)
             error_place[done.bad_places] = np.arange(len(done.bad_places))
             taken = pa.array(error_place, mask=error_place < 0)
-            columns = {
+            made = {
                 "event": batch.column(form.event_id),
                 "point": binary_of(ends, points),
                 "error": done.errors.take(taken),
             }
             if form.keep:
                 kept = [batch.column(name) for name in form.keep]
-                columns["kept"] = pa.StructArray.from_arrays(kept, list(form.keep))
-            yield pa.record_batch(columns)
+                made["kept"] = pa.StructArray.from_arrays(kept, list(form.keep))
+            yield pa.record_batch(made)
 
     schema = StructType().add("event", form.event_type).add("point", BinaryType())
     schema = schema.add("error", ERROR)
@@ -299,12 +310,12 @@ def _boxes_by_group(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> pa.Reco
     return pa.record_batch(columns, ["group", "kind", *one.schema.names])
 
 
-def _placed_events(points: DataFrame, dimensions: int, cut: Cut) -> DataFrame:
+def _placed_events(points: DataFrame, values_of: Callable[[pa.Array], F64], cut: Cut) -> DataFrame:
     """Return events with their group."""
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            points = floats_of(batch.column("point"), dimensions)
+            points = values_of(batch.column("point"))
             deal = batch.column("deal").to_numpy() & np.int64(_POSITIVE)
             group = cut.groups_of_events(points, deal)
             kind = pa.array(np.full(len(group), _EVENT, np.int8))
@@ -324,7 +335,7 @@ def _keys() -> StructType:
 
 def _answers(
     batches: Iterator[pa.RecordBatch],
-    dimensions: int,
+    width: int,
     build_group: Callable[[pa.Table], Answerer],
     form: Form,
 ) -> Iterator[pa.RecordBatch]:
@@ -344,15 +355,15 @@ def _answers(
                 fields = pa.schema([run.schema.field(name) for name in _ROW])
                 answerer = build_group(pa.Table.from_batches(boxes, fields))
                 boxes = []
-            yield from _answer_run(answerer, run, dimensions, form)
+            yield from _answer_run(answerer, run, width, form)
 
 
 def _answer_run(
-    answerer: Answerer, run: pa.RecordBatch, dimensions: int, form: Form
+    answerer: Answerer, run: pa.RecordBatch, width: int, form: Form
 ) -> Iterator[pa.RecordBatch]:
     places = np.arange(run.num_rows)
     bad = run.column("error").is_valid().to_numpy(zero_copy_only=False)
-    points = floats_of(run.column("point"), dimensions)
+    points = floats_of(run.column("point"), width)
     encoded = Encoded(
         points[~bad], places[~bad], places[bad], run.column("error").filter(pa.array(bad))
     )

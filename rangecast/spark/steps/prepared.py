@@ -36,14 +36,22 @@ class Prepared:
     answerer: Answerer
     """Mapped into the driver's memory, as workers map it into theirs."""
     shipped: ShippedObject
+    width: int
+    """How many coordinates an event has: one per attribute, or more."""
 
     @classmethod
-    def of(cls, session: SparkSession, answerer: Answerer, space: Space) -> Prepared:
-        """Ship an answerer, and compile what the workers will call."""
+    def of(
+        cls, session: SparkSession, answerer: Answerer, space: Space, width: int | None = None
+    ) -> Prepared:
+        """Ship an answerer, and compile what the workers will call.
+
+        `width` is how many coordinates its events have, one per attribute if not given.
+        """
         shipped = ship(session, answerer)
         mapped = shipped.open_here()
-        warm(mapped, len(space))
-        return cls(space, mapped, shipped)
+        width = len(space) if width is None else width
+        warm(mapped, width)
+        return cls(space, mapped, shipped, width)
 
     @property
     def rows(self) -> int:

@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rangecast.errors import UsageError, near
 from rangecast.model.answers import Answerer
 from rangecast.model.boxes import Boxes
+from rangecast.model.event_columns import EventColumns
+from rangecast.model.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.spark.columns import id_kind, kept_fields, need_attributes
 from rangecast.spark.events import encode_batch
@@ -54,6 +56,8 @@ class Question:
     form: Form
     space: Space
     nan: str
+    columns: EventColumns
+    """What columns events may have beside values."""
 
     @classmethod
     def of(
@@ -68,18 +72,19 @@ class Question:
         errors: str = "raise",
         allow_missing: bool = False,
         nan: str = "refuse",
+        columns: EventColumns = PLAIN,
     ) -> Question:
         """Check the columns before anything runs; `taken` are those of the result itself."""
         need_one_of("errors", errors, ("raise", "column"))
         need_frame(events)
-        attributes = need_attributes(events, space, allow_missing=allow_missing)
+        attributes = need_attributes(events, space, columns, allow_missing=allow_missing)
         event_kind = id_kind(events, event_id, "events")
         events = events.withColumn(event_id, events[f"`{event_id}`"].cast(event_kind))
         kept = kept_fields(events, keep, ("event", "error", *taken))
         form = Form(arrays, event_id, event_kind, kept, errors == "column")
-        columns = dict.fromkeys([event_id, *attributes, *kept.names])
-        events = events.select([events[f"`{name}`"] for name in columns])
-        return cls(events, form, space, nan)
+        wanted = dict.fromkeys([event_id, *attributes, *kept.names])
+        events = events.select([events[f"`{name}`"] for name in wanted])
+        return cls(events, form, space, nan, columns)
 
     @property
     def session(self) -> SparkSession:
@@ -113,7 +118,8 @@ class Question:
             if plan == "partitioned" or (may_be_cut and is_large(given, mapped_bytes)):
                 return self._by_partitions(given, make, group_bytes, best)
             boxes, known = gathered(given, self.space)
-        return self._by_broadcast(Prepared.of(self.session, make(boxes), known))
+        width = self.columns.width(len(known))
+        return self._by_broadcast(Prepared.of(self.session, make(boxes), known, width))
 
     def _need_no_broadcast(self, subscriptions: DataFrame | Boxes | Prepared) -> None:
         """Refuse what can't be partitioned."""
@@ -132,17 +138,18 @@ class Question:
     ) -> DataFrame:
         """Let every worker answer its events with the whole set."""
         shipped, known, form, nan = prepared.shipped, prepared.space, self.form, self.nan
+        columns = self.columns
 
         def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             answerer = settings(shipped.open())
             for batch in batches:
                 encoded = encode_batch(
-                    known, batch, form.event_id, nan=nan, raising=not form.errors
+                    known, batch, form.event_id, columns, nan=nan, raising=not form.errors
                 )
                 yield from answer(answerer, batch, encoded, form)
 
-        columns = settings(prepared.answerer).schema
-        return self.events.mapInArrow(answer_all, result_schema(form, columns))
+        schema = settings(prepared.answerer).schema
+        return self.events.mapInArrow(answer_all, result_schema(form, schema))
 
     def _by_partitions(
         self,
@@ -158,7 +165,8 @@ class Question:
             encoded, known = given
             need_no_errors(encoded)
             need_distinct_ids(encoded)
-        how = (self.events, encoded, known, self.form, make, self.nan, group_bytes)
+        given_as = (self.events, encoded, known, self.form)
+        how = (*given_as, make, self.nan, self.columns, group_bytes)
         if best is None:
             return partitioned.by_space(*how)
         return partitioned.by_subscriptions(*how, best)

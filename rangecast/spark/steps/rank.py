@@ -14,20 +14,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
+from rangecast.model.ids import Places
+from rangecast.model.records import file_source, table_source
 from rangecast.model.space import Space
-from rangecast.rank.answerer import RankAnswerer
+from rangecast.rank.adjusted import check_adjusted
+from rangecast.rank.answerer import Asked, RankAnswerer
 from rangecast.rank.choose import check_index
 from rangecast.rank.combine import check_combine
+from rangecast.rank.factors import FactorTable, read_factors
 from rangecast.rank.result import check_k
 from rangecast.rank.shed import WINDOW, limits
+from rangecast.rank.slabs.index import Span
+from rangecast.spark.columns import arrow_ids, id_kind
 from rangecast.spark.steps.partitioned import ARRIVAL, GROUP_BYTES, NUMBER, PLACE
 from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded
-from rangecast.spark.steps.question import MAPPED_BYTES, Question, refuse_ignored
+from rangecast.spark.steps.question import MAPPED_BYTES, Question, need_frame, refuse_ignored
 
 
 def rank(
@@ -38,6 +45,9 @@ def rank(
     *,
     relaxed: bool = False,
     combine: str = "sum",
+    span: Span | None = None,
+    uncertain: bool = False,
+    factors: Any = None,
     limit: int | None = None,
     clock: str | None = None,
     keep: Sequence[str] = (),
@@ -56,6 +66,12 @@ def rank(
     relaxed         one attribute is enough; by the sum of the weights that hold
     combine         what of these weights a relaxed ranking is by: their "sum", "product", "min" or
                     "max"
+    span            values may be spans, which a subscription must "overlap" or "contain": columns
+                    <attribute>_lo and <attribute>_hi, or arrays of two
+    uncertain       values lie in their spans with a probability, in columns <attribute>_chance; by
+                    score times the probability that a subscription holds
+    factors         what scores are multiplied with: event, subscription, factor, as a DataFrame, a
+                    file or a table. It is held in memory. Other pairs have the factor 1
     limit           at most this many per event, or, with `clock` (a timestamp attribute), per
                     second: the best ones, of equals those of the event with the lower id
     keep            columns of the events that travel along
@@ -71,6 +87,7 @@ def rank(
     check_k(k)
     check_index(index)
     check_combine(combine, relaxed=relaxed)
+    check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
     k, axis = limits(space, k, limit, clock)
     if isinstance(subscriptions, Boxes | str | Path):
         subscriptions, space = loaded(subscriptions, space)
@@ -84,7 +101,21 @@ def rank(
                 f"relaxed={made.relaxed}, combine={made.combine!r}; "
                 f"given: relaxed={relaxed}, combine={combine!r}"
             )
-    asked = Question.of(
+        if uncertain or factors is not None:
+            raise UsageError(
+                "uncertain events and factors need the subscriptions as they were, not prepared"
+            )
+    asked = Asked(k, axis, span, uncertain, _factors(factors, events, event_id))
+    columns = asked.columns
+    if asked.factors is not None:
+        columns = columns._replace(factor_events=Places(asked.factors.events))
+        if relaxed or span is not None:
+            if plan == "partitioned":
+                raise UsageError(
+                    "factors together with relaxed or span need plan='broadcast' or 'auto'"
+                )
+            plan = "broadcast"
+    question = Question.of(
         events,
         space,
         taken=("rank", "subscription", "score", WINDOW, NUMBER, ARRIVAL, PLACE),
@@ -93,22 +124,39 @@ def rank(
         errors=errors,
         allow_missing=allow_missing,
         nan=nan,
+        columns=columns,
     )
     if axis is not None and events.isStreaming:
         raise UsageError(
             f"clock={clock!r} takes a batch DataFrame: a stream never tells when a second is over\n"
             "  to do: give a limit per event, without a clock, or rank each micro-batch"
         )
-    found = asked.answer(
+    if isinstance(subscriptions, Prepared):
+        made.check(asked)
+    found = question.answer(
         subscriptions,
-        partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, k=k, clock=axis),
+        partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, asked=asked),
         plan=plan,
         mapped_bytes=mapped_bytes,
         group_bytes=group_bytes,
-        settings=partial(replace, k=k, clock=axis),
-        best=k if relaxed else None,
+        settings=partial(replace, asked=asked),
+        best=k if relaxed or columns.spans else None,
     )
     return found if axis is None else _best_of_seconds(found, limit or 0)
+
+
+def _factors(given: Any, events: DataFrame, event_id: str) -> FactorTable | None:
+    """Return a table of factors on the driver; ids of subscriptions are compared as texts."""
+    if given is None:
+        return None
+    if isinstance(given, str | Path):
+        source = file_source(given)
+    else:
+        table = given.toArrow() if isinstance(given, DataFrame) else given
+        source = table_source(table, "factors")
+    need_frame(events)
+    kind = arrow_ids(id_kind(events, event_id, "events"))
+    return read_factors(source, kind, pa.string())
 
 
 def _best_of_seconds(found: DataFrame, limit: int) -> DataFrame:
