@@ -38,6 +38,8 @@ class Shown(NamedTuple):
     all: int
     seed: int
     machines: list[str]
+    size: str
+    """That of the rows."""
     command: str
     by_hand: bool
     """Whether this is the run that the verdicts are about."""
@@ -49,15 +51,18 @@ class Compared(NamedTuple):
     printed: Values
     ours: Values
 
+    size: str
+
+    def ratio(self, row: str, column: str) -> float | None:
+        """Return ours / the paper's, if both are there, of one size, and the paper's isn't 0."""
+        paper, ours = self.printed.get(row, {}).get(column), self.ours.get(row, {}).get(column)
+        return ours / paper if paper and ours is not None and self.size == "full" else None
+
     def ratios(self) -> list[float]:
-        """Return ours / the paper's, where both are there and the paper's isn't 0."""
-        found = []
-        for row, values in self.printed.items():
-            for column, paper in values.items():
-                ours = self.ours.get(row, {}).get(column)
-                if paper and ours is not None:
-                    found.append(ours / paper)
-        return found
+        """Return all of them."""
+        places = ((row, column) for row, values in self.printed.items() for column in values)
+        found = (self.ratio(*place) for place in places)
+        return [ratio for ratio in found if ratio is not None]
 
 
 def load(one: Experiment, rows: RowFile, size: str, seed: int | None) -> Shown:
@@ -79,6 +84,7 @@ def load(one: Experiment, rows: RowFile, size: str, seed: int | None) -> Shown:
         wanted,
         used,
         list(dict.fromkeys(row["machine"] for row in found)),
+        size,
         command if seed is None else f"{command} --seed {seed}",
         size == "full" and used == one.seed,
     )
@@ -145,7 +151,7 @@ def _section(page: Page, shown: Shown) -> None:
         page.text(f"### {part}")
         if shown.by_hand and part in one.verdicts:
             page.text(one.verdicts[part])
-        compared = Compared(one.printed.get(part, {}), ours.get(part, {}))
+        compared = Compared(one.printed.get(part, {}), ours.get(part, {}), shown.size)
         if compared.printed or compared.ours:
             page.table(_beside(compared))
         said = [claim for claim in claims if claim.part == part]
@@ -158,7 +164,7 @@ def _section(page: Page, shown: Shown) -> None:
 
 def _beside(compared: Compared) -> Table:
     """Return the paper's values, ours and the ratios: in columns, or below one another."""
-    printed, ours = compared
+    printed, ours, _ = compared
     names = dict.fromkeys([*printed, *ours])
     columns = dict.fromkeys(
         column for values in (*ours.values(), *printed.values()) for column in values
@@ -182,8 +188,8 @@ def _cells(
 ) -> tuple[float | None, float | None, str | None]:
     paper = compared.printed.get(row, {}).get(column)
     ours = compared.ours.get(row, {}).get(column)
-    ratio = f"{ours / paper:.2f}" if paper and ours is not None else None
-    return paper, ours, ratio
+    ratio = compared.ratio(row, column)
+    return paper, ours, None if ratio is None else f"{ratio:.2f}"
 
 
 def _said(claims: Iterable[Claim]) -> Table:
@@ -248,9 +254,9 @@ def write_results(path: Path, rows: RowFile, size: str, seed: int | None) -> Non
         page.text(_QUICK)
     page.text(
         """Every table and figure of the five papers. *Paper* and *ours* are the first of its
-        values; *ratio* is ours / the paper's: the median, and from the least to the largest where
-        there are several. *Holds* counts what the paper says of it, and what of that holds here.
-        The page of a paper has all values and statements, and plots."""
+        values; *ratio* is ours / the paper's, at the full size: the median, and from the least to
+        the largest where there are several. *Holds* counts what the paper says of it, and what of
+        that holds here. The page of a paper has all values and statements, and plots."""
     )
     page.text(_SHARED)
     for paper in PAPERS:
@@ -273,7 +279,7 @@ def _index_lines(shown: Shown) -> Iterator[list[object]]:
         return
     ours, claims = one.ours(shown.results), list(one.claims(shown.results))
     for part in one.parts:
-        compared = Compared(one.printed.get(part, {}), ours.get(part, {}))
+        compared = Compared(one.printed.get(part, {}), ours.get(part, {}), shown.size)
         holding = [claim.holds for claim in claims if claim.part == part]
         verdict = one.verdicts.get(part, "") if shown.by_hand else ""
         if shown.there < shown.all:

@@ -38,7 +38,8 @@ def measure(
     **kind: str,
 ) -> dict[str, Any]:
     """Sum all subscriptions up, and let publications pass."""
-    one = made(seed, n, 3, 4, kind.get("as", "zipf"), "zipf", publications)
+    data = (seed, n, 3, 4, kind.get("as", "zipf"), "zipf", publications)
+    one = made(*data)
     first = 0
     if gap is not None:
         table = filled(one, n, gap=gap)
@@ -50,7 +51,7 @@ def measure(
             else Cells.quantiles(one.space, bits, one.points[:first])
         )
         table = Summary.of(one.boxes, one.space, cells=how, limit=EXACT)
-    held, right = passed(table, one, first)
+    held, right = passed(table, *data, first=first)
     row = {"ranges": len(table.ranges()), "passed": held, "right": right}
     return row | {"share": 100 * table.share()} if gap is not None else row
 

@@ -37,10 +37,11 @@ def points(size: str) -> Iterator[Point]:
 
 def measure(seed: int, n: int, publications: int, **kind: str) -> dict[str, Any]:
     """Count the publications that pass, and those that are false."""
-    one = made(seed, n, 7, 4, kind["as"], kind["as"], publications)
+    data = (seed, n, 7, 4, kind["as"], kind["as"], publications)
+    one = made(*data)
     names = one.space.names[:3]
     table = Summary.of(one.boxes, one.space, bits=8, attributes=names, limit=EXACT)
-    held, right = passed(table, one)
+    held, right = passed(table, *data)
     return {"traffic": held, "false": 100 * (1 - right / max(held, 1))}
 
 

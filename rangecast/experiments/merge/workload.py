@@ -56,11 +56,21 @@ def filled(one: Workload, n: int, **options: Any) -> Summary:
     return Summary.of(one.boxes.take(np.arange(n)), one.space, bits=8, limit=EXACT, **options)
 
 
-def passed(table: Summary, one: Workload, first: int = 0) -> tuple[int, int]:
-    """Return how many publications, from the first one on, pass a summary, and how many should."""
+@lru_cache(1)
+def _truth(*data: Any) -> Bool:
+    """Return whether a subscription holds each publication of the data that `made` makes."""
+    one = made(*data)
     truth: Bool = np.empty(len(one.points), np.bool_)
     covered(one.boxes.lo, one.boxes.hi, one.points, one.points, truth)
-    held = table.holds_many(one.points)
+    return truth
+
+
+def passed(table: Summary, *data: Any, first: int = 0) -> tuple[int, int]:
+    """Return how many publications, from the first one on, pass a summary, and how many should.
+
+    data    what `made` takes
+    """
+    truth, held = _truth(*data), table.holds_many(made(*data).points)
     assert (held >= truth).all(), "the summary lacks a publication that a subscription holds"
     return int(held[first:].sum()), int(truth[first:].sum())
 

@@ -34,7 +34,7 @@ from rangecast.notify.messages import BYTES
 from rangecast.report.markdown import Table
 
 EPSILONS = (0.125, 0.25, 0.5, 1.0)
-REPLICAS = {"tiny": 2, "quick": 3, "full": 3}
+REPLICAS = {"tiny": 2, "quick": 3, "full": 2}
 TABLE_I = (444.14, 939.76, 2211.14, 4190.21, 6082.94, 7904.26)
 TABLE_II = {
     "Paint-Sparse(0.125)": (0, 0, 0, 0.015, 0.0234, 0.034),
