@@ -164,7 +164,7 @@ def test_every_structure_and_no_events(cli, spark, tmp_path):
         pq.write_table(made.tables[name], tmp_path / f"{name}.parquet")
     made.space.save(tmp_path / "space.toml")
     rest = ("subscriptions.parquet", "--space", "space.toml")
-    for index in ("rtree", "cells"):
+    for index in ("rtree", "vcr:side=4,hash"):
         by_both(cli, tmp_path, "match", ("events.parquet", *rest), "csv", "--index", index)
     (tmp_path / "none.csv").write_text("id\n")
     cli("match", "none.csv", *rest, "-o", "nothing.csv", "--engine", "spark")

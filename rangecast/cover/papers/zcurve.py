@@ -23,13 +23,20 @@ from rangecast.cover.papers.zcurve_order import (
     BITS,
     BUILT,
     CHANGED,
+    DEPTH,
+    END,
+    FAN,
+    LEAF,
+    LEAVES,
+    LEVELS,
+    NODE_ROOM,
+    NODES,
     QUEUE,
     ROOM,
-    SHELF,
-    SHELVES,
     SPARE,
+    SPARE_NODES,
     TABLE,
-    USED,
+    TOP,
     ZState,
     drop,
     encode,
@@ -56,12 +63,11 @@ _FEW = 256
 @jit
 def _is_small(index: ZState, begin: int, end: int) -> bool:
     """Whether there are few points between two positions."""
-    if end // SHELF - begin // SHELF > 1:
-        return False
-    if end // SHELF == begin // SHELF:
+    leaf, last = begin // LEAF, end // LEAF
+    if leaf == last:
         return end - begin <= _BUCKET
-    left = index.sizes[index.shelf[begin // SHELF]] - begin % SHELF
-    return bool(left + end % SHELF <= _BUCKET)
+    left = index.sizes[leaf] - begin % LEAF
+    return bool(index.after[leaf] == last and left + end % LEAF <= _BUCKET)
 
 
 @jit
@@ -77,16 +83,16 @@ def _look(
     filled: int,
 ) -> tuple[int, int]:
     """Compare the points between two positions, the extremal ones first; none if it is `sure`."""
+    leaf, until, step = begin // LEAF, end // LEAF, 1
+    if not want.down:
+        leaf, until, step = until, leaf, -1
     compared = 0
-    step = 1 if want.down else -1
-    place = begin // SHELF if want.down else (end - 1) // SHELF
-    while begin // SHELF <= place <= (end - 1) // SHELF:
-        shelf = int(index.shelf[place])
-        first = max(begin - place * SHELF, 0)
-        last = min(end - place * SHELF, int(index.sizes[shelf])) - 1
-        at = first if want.down else last
-        while first <= at <= last:
-            other = index.boxes[shelf * SHELF + at]
+    while True:
+        first = begin % LEAF if leaf == begin // LEAF else 0
+        last = end % LEAF if leaf == end // LEAF else int(index.sizes[leaf])
+        at = leaf * LEAF + (first if want.down else last - 1)
+        for _ in range(last - first):
+            other = index.boxes[at]
             at += step
             found = sure
             if not sure:
@@ -96,20 +102,20 @@ def _look(
                 filled = consider(store, want, other, out, filled)
                 if is_enough(want, filled):
                     return filled, compared
-        place += step
-    return filled, compared
+        if leaf == until:
+            return filled, compared
+        leaf = int(index.after[leaf] if want.down else index.before[leaf])
 
 
 @jit
-def _extreme(index: ZState, begin: int, end: int, down: bool) -> tuple[int, int]:
-    """Return a stretch of one position: the first, or the last, between two."""
+def _extreme(index: ZState, begin: int, end: int, down: bool) -> int:
+    """Return the first box, or the last one, between two positions."""
     if down:
-        return begin, begin + 1
-    place, at = end // SHELF, end % SHELF
-    if at == 0:
-        place -= 1
-        at = int(index.sizes[index.shelf[place]])
-    return place * SHELF + at - 1, place * SHELF + at
+        return int(index.boxes[begin])
+    if end % LEAF:
+        return int(index.boxes[end - 1])
+    leaf = index.before[end // LEAF]
+    return int(index.boxes[leaf * LEAF + index.sizes[leaf] - 1])
 
 
 @jit
@@ -121,8 +127,8 @@ def _search(
     encode(index, store, box)
     whole = axes == store.notes[WIDTH]
     index.cells[0], index.masks[0] = one, (one << np.uint64(axes)) - one
-    index.begins[0], index.ends[0] = 0, notes[SHELVES] * SHELF
-    waiting, here, there = min(notes[SHELVES], 1), 0, notes[QUEUE]
+    index.begins[0], index.ends[0] = index.after[END] * LEAF, END * LEAF
+    waiting, here, there = int(index.after[END] != END), 0, notes[QUEUE]
     visited = compared = 0
     for level in range(axes * bits):
         axis = np.uint64(level % axes)
@@ -133,8 +139,7 @@ def _search(
             visited += 1
             begin, end = index.begins[turn], index.ends[turn]
             cell, tight = index.cells[turn] << one, (index.masks[turn] >> axis) & one
-            border = seek(index, (cell | one) << below, -1, begin // SHELF, -(-end // SHELF))
-            border = min(max(border, begin), end)
+            border = seek(index, (cell | one) << below, begin, end)
             for near in range(2):  # the half first that lies further into the region
                 half = np.uint64(near) if down else one - np.uint64(near)
                 first, last = (begin, border) if half == 0 else (border, end)
@@ -149,8 +154,10 @@ def _search(
                 if sure or level == axes * bits - 1 or _is_small(index, first, last):
                     filled, tests = _look(index, store, want, box, first, last, sure, out, filled)
                 else:
-                    top, after = _extreme(index, first, last, down)
-                    filled, tests = _look(index, store, want, box, top, after, False, out, filled)
+                    other, tests = _extreme(index, first, last, down), 1
+                    found = dominates(store, box, other) if down else dominates(store, other, box)
+                    if found:
+                        filled = consider(store, want, other, out, filled)
                     at = there + later
                     index.cells[at], index.masks[at] = cell | half, mask
                     index.begins[at], index.ends[at] = first, last
@@ -169,7 +176,9 @@ def _room(index: ZState) -> int:
     notes = index.notes
     if notes[CHANGED] > _FEW + 2 * notes[BUILT]:
         return STALE
-    return int(notes[ROOM] - notes[USED] + notes[SPARE])
+    leaves = notes[ROOM] - notes[LEAVES] + notes[SPARE]
+    nodes = notes[NODE_ROOM] - notes[NODES] + notes[SPARE_NODES]
+    return int(min(leaves, nodes // (notes[LEVELS] + 2)))
 
 
 register(ZState, insert, drop, _search, _room)
@@ -192,17 +201,24 @@ class ZCurve:
             keys=words,
             boxes=none,
             sizes=none,
+            after=none,
+            before=none,
             spare=none,
-            shelf=none,
+            child=none,
+            least_key=words,
+            least_box=none,
+            counts=none,
+            spare_nodes=none,
+            path=np.zeros(2 * DEPTH, np.int32),
             cells=words,
             masks=words,
             begins=longs,
             ends=longs,
-            notes=np.zeros(9, np.int64),
+            notes=np.zeros(14, np.int64),
         )
         self.state = Bundle(state)
         self._set_axes(np.arange(min(width, _KEY_BITS)))
-        self.make_room(8)
+        self._fill(np.empty(0, np.int64), words)
 
     def _set_axes(self, axes: I64) -> None:
         state = self.state.arrays
@@ -221,11 +237,15 @@ class ZCurve:
 
     def make_room(self, inserts: int) -> None:
         notes = self.state.arrays.notes
-        state = self.state.grown(sizes=int(notes[USED]) + inserts)
-        shelves = len(state.arrays.sizes)
-        places = shelves * SHELF
-        self.state = state.grown(spare=shelves, shelf=shelves, keys=places, boxes=places)
-        notes[ROOM] = shelves
+        more = {"sizes": int(notes[LEAVES]) + inserts}
+        more["counts"] = int(notes[NODES] + (notes[LEVELS] + 2) * inserts)
+        state = self.state.grown(**more)
+        leaves, nodes = len(state.arrays.sizes), len(state.arrays.counts)
+        state = state.grown(**dict.fromkeys(("after", "before", "spare"), leaves))
+        state = state.grown(keys=leaves * LEAF, boxes=leaves * LEAF, spare_nodes=nodes)
+        names = ("child", "least_key", "least_box")
+        self.state = state.grown(**dict.fromkeys(names, nodes * FAN))
+        notes[ROOM], notes[NODE_ROOM] = leaves, nodes
 
     def held(self) -> I64:
         return np.flatnonzero(self.state.arrays.key != 0)
@@ -251,15 +271,38 @@ class ZCurve:
         state.notes[BUILT], state.notes[CHANGED] = len(boxes), 0
 
     def _fill(self, held: I64, keys: U64) -> None:
-        """Put boxes onto shelves, three quarters full."""
+        """Put boxes into leaves, and those below nodes, three quarters full."""
         notes = self.state.arrays.notes
-        notes[USED] = notes[SPARE] = 0
-        each = SHELF * 3 // 4
-        shelves = -(-len(held) // each)
-        self.make_room(shelves)
+        notes[SPARE] = notes[SPARE_NODES] = 0
+        each = LEAF * 3 // 4
+        leaves = -(-len(held) // each)
+        levels = _levels(leaves)
+        notes[LEAVES], notes[LEVELS] = 1 + leaves, len(levels)
+        notes[NODES], notes[TOP] = sum(levels), sum(levels) - 1
+        self.make_room(8)
         state = self.state.arrays
-        notes[USED] = notes[SHELVES] = shelves
-        state.shelf[:shelves] = np.arange(shelves)
-        state.sizes[:shelves] = np.diff(np.append(np.arange(shelves) * each, len(held)))
-        places = np.arange(len(held)) // each * SHELF + np.arange(len(held)) % each
+        ring = np.arange(leaves + 1)  # END is the leaf 0
+        state.after[ring], state.before[ring] = np.roll(ring, -1), np.roll(ring, 1)
+        state.sizes[ring[1:]] = np.diff(np.append(np.arange(leaves) * each, len(held)))
+        state.sizes[END] = 0
+        places = LEAF + np.arange(len(held)) // each * LEAF + np.arange(len(held)) % each
         state.keys[places], state.boxes[places], state.key[held] = keys, held, keys
+        children, each = ring[1:], FAN * 3 // 4
+        least = keys[:: LEAF * 3 // 4], held[:: LEAF * 3 // 4]
+        node = 0
+        for count in levels:
+            own = node + np.arange(count)
+            within = np.arange(len(children))
+            places = (node + within // each) * FAN + within % each
+            state.child[places] = children
+            state.least_key[places], state.least_box[places] = least
+            state.counts[own] = np.bincount(within // each, minlength=count)
+            children, least, node = own, (least[0][::each], least[1][::each]), node + count
+
+
+def _levels(leaves: int) -> list[int]:
+    """Return how many nodes there are on each level above the leaves, lowest first."""
+    counts = [max(1, -(-leaves // (FAN * 3 // 4)))]
+    while counts[-1] > 1:
+        counts.append(-(-counts[-1] // (FAN * 3 // 4)))
+    return counts

@@ -1,10 +1,12 @@
 """Boxes in the order of a Z-curve, kept balanced while they come and go.
 
 Each coordinate is cut at quantiles into a power of two of cells; the bits of a point's cells,
-interleaved, are its key (`kernels.morton`). Boxes are kept by (key, box) on shelves of up to 128,
-and a directory lists the shelves in order. A full shelf is halved, a small one joined with the
-next. An insert takes two binary searches, and moves half a shelf at most; now and then one moves
-the directory, an item for 64 boxes or more.
+interleaved, are its key (`kernels.morton`). Boxes are kept by (key, box) in a B+-tree: leaves of up
+to 128 boxes, linked in order, below nodes of up to 64 children. A full leaf or node is halved, a
+small one joined with the one beside it. So an insert or a drop moves half a leaf at most, and half
+a node on each level: O(log n). `MOVED` counts the items.
+
+A node has, for each child but the first, the least (key, box) that may be below it.
 """
 
 from __future__ import annotations
@@ -20,18 +22,24 @@ from rangecast.kernels.grid import cell_in_table
 from rangecast.kernels.jit import jit
 from rangecast.kernels.morton import key_of
 
-SHELF = 128
+LEAF, FAN = 128, 64
+DEPTH = 12
+"""Levels of nodes at most: each but the top has nodes of 8 children or more, in the mean."""
 TABLE = 255
 """Places for the edges of one coordinate."""
+END = 0
+"""The leaf after the last and before the first one; it has no boxes."""
 
-# Items of `notes`: coordinates in a key and bits of each; shelves used, free, in the directory and
-# there is room for; boxes at the last build, changes since; places in a queue.
-AXES, BITS, USED, SPARE, SHELVES, ROOM, BUILT, CHANGED, QUEUE = range(9)
+# Items of `notes`: coordinates in a key and bits of each; leaves used, free and there is room for;
+# the same of nodes; the top node and the levels of nodes; boxes at the last build, changes since;
+# places in a queue; items moved.
+AXES, BITS, LEAVES, SPARE, ROOM, NODES, SPARE_NODES, NODE_ROOM = range(8)
+TOP, LEVELS, BUILT, CHANGED, QUEUE, MOVED = range(8, 14)
 
 
 @edited
 class ZState(NamedTuple):
-    """The arrays. A position is a place in the directory * SHELF + a place on the shelf."""
+    """The arrays. A position is a leaf * LEAF + a place in it; after all boxes comes END * LEAF."""
 
     edges: Annotated[F64, 2]
     """(2d, TABLE) by coordinate of the key, padded by +inf."""
@@ -44,13 +52,24 @@ class ZState(NamedTuple):
     """(boxes,) 0 if a box isn't held."""
     keys: U64
     boxes: I32
-    """(shelves * SHELF)"""
+    """(leaves * LEAF)"""
     sizes: I32
-    """(shelves,)"""
+    """(leaves,)"""
+    after: I32
+    before: I32
+    """(leaves,) the leaves beside each; those beside END are the first and the last."""
     spare: I32
-    """(shelves,) free ones."""
-    shelf: I32
-    """(shelves,) the directory."""
+    """(leaves,) free ones."""
+    child: I32
+    """(nodes * FAN) leaves on the lowest level, else nodes."""
+    least_key: U64
+    least_box: I32
+    """(nodes * FAN) of each child but the first."""
+    counts: I32
+    """(nodes,) children."""
+    spare_nodes: I32
+    path: I32
+    """(2 * DEPTH) by level, top first: the node that was gone through, and which child of it."""
     cells: U64
     masks: U64
     """(2 * places) keys of cells to look into, and which of their coordinates are still those of
@@ -71,64 +90,214 @@ def encode(index: ZState, store: Store, box: int) -> np.uint64:
 
 
 @jit
-def _is_before(index: ZState, at: int, key: np.uint64, box: int) -> bool:
-    return bool(index.keys[at] < key or (index.keys[at] == key and index.boxes[at] < box))
-
-
-@jit
-def seek(index: ZState, key: np.uint64, box: int, low: int, high: int) -> int:
-    """Return the position of the first entry from (key, box) on.
-
-    It is looked for on the shelves `low` to before `high` of the directory, or just after them.
-    """
-    end = high
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if _is_before(index, index.shelf[middle] * SHELF, key, box):
-            low = middle
-        else:
-            high = middle
-    if low >= end:
-        return low * SHELF
-    begin = index.shelf[low] * SHELF
-    first, last = 0, int(index.sizes[index.shelf[low]])
+def _place(index: ZState, leaf: int, key: np.uint64, box: int, first: int, last: int) -> int:
+    """Return the first place from `first` to `last` of a leaf that isn't before (key, box)."""
+    begin = leaf * LEAF
     while first < last:
         middle = (first + last) >> 1
-        if _is_before(index, begin + middle, key, box):
+        there = index.keys[begin + middle]
+        if there < key or (there == key and index.boxes[begin + middle] < box):
             first = middle + 1
         else:
             last = middle
-    return (low + 1) * SHELF if first == index.sizes[index.shelf[low]] else low * SHELF + first
+    return first
 
 
 @jit
-def _new_shelf(index: ZState, place: int) -> int:
-    """Put an empty shelf into the directory; return it."""
+def _leaf(index: ZState, key: np.uint64, box: int) -> int:
+    """Return the leaf where (key, box) belongs, and note the path to it."""
+    node = int(index.notes[TOP])
+    for level in range(index.notes[LEVELS]):
+        begin, low, high = node * FAN, 0, int(index.counts[node])
+        while high - low > 1:
+            middle = (low + high) >> 1
+            least = index.least_key[begin + middle]
+            if key < least or (key == least and box < index.least_box[begin + middle]):
+                high = middle
+            else:
+                low = middle
+        index.path[2 * level], index.path[2 * level + 1] = node, low
+        node = int(index.child[begin + low])
+    return node
+
+
+@jit
+def seek(index: ZState, key: np.uint64, begin: int, end: int) -> int:
+    """Return the position of the first entry from a key on; it lies between two others."""
+    leaf, last = begin // LEAF, end // LEAF
+    if leaf == last:
+        return leaf * LEAF + _place(index, leaf, key, -1, begin % LEAF, end % LEAF)
+    first = begin % LEAF
+    if index.after[leaf] == last:
+        if end % LEAF and index.keys[last * LEAF] < key:
+            return last * LEAF + _place(index, last, key, -1, 1, end % LEAF)
+    else:
+        leaf, first = _leaf(index, key, -1), 0
+    size = int(index.sizes[leaf])
+    at = _place(index, leaf, key, -1, first, size)
+    return index.after[leaf] * LEAF if at == size else leaf * LEAF + at
+
+
+# ---- leaves
+
+
+@jit
+def _new_leaf(index: ZState, before: int) -> int:
+    """Return an empty leaf, put after another one."""
     notes = index.notes
     if notes[SPARE]:
         notes[SPARE] -= 1
-        shelf = int(index.spare[notes[SPARE]])
+        leaf = int(index.spare[notes[SPARE]])
     else:
-        shelf = notes[USED]
-        notes[USED] += 1
-    for at in range(notes[SHELVES], place, -1):
-        index.shelf[at] = index.shelf[at - 1]
-    index.shelf[place] = shelf
-    index.sizes[shelf] = 0
-    notes[SHELVES] += 1
-    return shelf
+        leaf = notes[LEAVES]
+        notes[LEAVES] += 1
+    after = index.after[before]
+    index.after[before] = index.before[after] = leaf
+    index.before[leaf], index.after[leaf] = before, after
+    index.sizes[leaf] = 0
+    return leaf
+
+
+@jit
+def _unlink(index: ZState, leaf: int) -> None:
+    index.after[index.before[leaf]] = index.after[leaf]
+    index.before[index.after[leaf]] = index.before[leaf]
+    index.spare[index.notes[SPARE]] = leaf
+    index.notes[SPARE] += 1
 
 
 @jit
 def _move(index: ZState, source: int, begin: int, target: int) -> None:
-    """Move the entries of a shelf from `begin` on to the end of another one."""
-    to = target * SHELF + index.sizes[target]
+    """Move the entries of a leaf from `begin` on to the end of another one."""
+    to = target * LEAF + index.sizes[target]
     moved = index.sizes[source] - begin
     for i in range(moved):
-        index.keys[to + i] = index.keys[source * SHELF + begin + i]
-        index.boxes[to + i] = index.boxes[source * SHELF + begin + i]
+        index.keys[to + i] = index.keys[source * LEAF + begin + i]
+        index.boxes[to + i] = index.boxes[source * LEAF + begin + i]
     index.sizes[target] += moved
     index.sizes[source] = begin
+    index.notes[MOVED] += moved
+
+
+# ---- nodes
+
+
+@jit
+def _new_node(index: ZState) -> int:
+    notes = index.notes
+    if notes[SPARE_NODES]:
+        notes[SPARE_NODES] -= 1
+        node = int(index.spare_nodes[notes[SPARE_NODES]])
+    else:
+        node = notes[NODES]
+        notes[NODES] += 1
+    index.counts[node] = 0
+    return node
+
+
+@jit
+def _free_node(index: ZState, node: int) -> None:
+    index.spare_nodes[index.notes[SPARE_NODES]] = node
+    index.notes[SPARE_NODES] += 1
+
+
+@jit
+def _copy_child(index: ZState, source: int, target: int) -> None:
+    index.child[target] = index.child[source]
+    index.least_key[target] = index.least_key[source]
+    index.least_box[target] = index.least_box[source]
+    index.notes[MOVED] += 1
+
+
+@jit
+def _put_child(index: ZState, node: int, at: int, child: int, key: np.uint64, box: int) -> None:
+    begin = node * FAN
+    for i in range(begin + index.counts[node], begin + at, -1):
+        _copy_child(index, i - 1, i)
+    index.child[begin + at] = child
+    index.least_key[begin + at], index.least_box[begin + at] = key, box
+    index.counts[node] += 1
+
+
+@jit
+def _move_children(index: ZState, source: int, begin: int, target: int) -> None:
+    """Move the children of a node from `begin` on to the end of another one."""
+    to = target * FAN + index.counts[target]
+    moved = index.counts[source] - begin
+    for i in range(moved):
+        _copy_child(index, source * FAN + begin + i, to + i)
+    index.counts[target] += moved
+    index.counts[source] = begin
+
+
+@jit
+def _add_child(index: ZState, child: int, key: np.uint64, box: int) -> None:
+    """Put a leaf after the one that the path leads to; halve the nodes that are full."""
+    notes = index.notes
+    for level in range(notes[LEVELS] - 1, -1, -1):
+        node, at = int(index.path[2 * level]), int(index.path[2 * level + 1]) + 1
+        if index.counts[node] < FAN:
+            _put_child(index, node, at, child, key, box)
+            return
+        new = _new_node(index)
+        _move_children(index, node, FAN // 2, new)
+        if at > FAN // 2:
+            _put_child(index, new, at - FAN // 2, child, key, box)
+        else:
+            _put_child(index, node, at, child, key, box)
+        child, key, box = new, index.least_key[new * FAN], int(index.least_box[new * FAN])
+    top = _new_node(index)
+    _put_child(index, top, 0, notes[TOP], key, box)
+    _put_child(index, top, 1, child, key, box)
+    notes[TOP] = top
+    notes[LEVELS] += 1
+
+
+@jit
+def _join(index: ZState, node: int, other: int, parent: int, at: int) -> None:
+    """Move all children of `other`, child `at` of a parent, to the end of the node before it."""
+    index.least_key[other * FAN] = index.least_key[parent * FAN + at]
+    index.least_box[other * FAN] = index.least_box[parent * FAN + at]
+    _move_children(index, other, 0, node)
+    _free_node(index, other)
+
+
+@jit
+def _remove_child(index: ZState, at: int) -> None:
+    """Take child `at` from the lowest node of the path; join nodes that are small."""
+    notes = index.notes
+    for level in range(notes[LEVELS] - 1, -1, -1):
+        node = int(index.path[2 * level])
+        index.counts[node] -= 1
+        count = int(index.counts[node])
+        for i in range(node * FAN + at, node * FAN + count):
+            _copy_child(index, i + 1, i)
+        if level == 0:
+            break
+        parent, at = int(index.path[2 * level - 2]), int(index.path[2 * level - 1])
+        if count == 0:
+            _free_node(index, node)
+            continue
+        if count >= FAN // 4:
+            return
+        beside = parent * FAN + at
+        after = int(index.child[beside + 1]) if at + 1 < index.counts[parent] else -1
+        before = int(index.child[beside - 1]) if at > 0 else -1
+        if after >= 0 and count + index.counts[after] <= FAN // 2:
+            at += 1
+            _join(index, node, after, parent, at)
+        elif before >= 0 and count + index.counts[before] <= FAN // 2:
+            _join(index, before, node, parent, at)
+        else:
+            return
+    while notes[LEVELS] > 1 and index.counts[notes[TOP]] == 1:
+        old = notes[TOP]
+        notes[TOP] = index.child[old * FAN]
+        notes[LEVELS] -= 1
+        _free_node(index, old)
+
+
+# ---- boxes
 
 
 @jit
@@ -138,54 +307,52 @@ def insert(index: ZState, store: Store, box: int) -> None:
     key = encode(index, store, box)
     index.key[box] = key
     notes[CHANGED] += 1
-    if notes[SHELVES] == 0:
-        _new_shelf(index, 0)
-    position = seek(index, key, box, 0, notes[SHELVES])
-    place, at = position // SHELF, position % SHELF
-    if at == 0 and place > 0:  # it may as well end the shelf before
-        place -= 1
-        at = int(index.sizes[index.shelf[place]])
-    shelf = int(index.shelf[place])
-    if index.sizes[shelf] == SHELF:
-        new = _new_shelf(index, place + 1)
-        _move(index, shelf, SHELF // 2, new)
-        if at > SHELF // 2:
-            shelf, at = new, at - SHELF // 2
-    for i in range(shelf * SHELF + index.sizes[shelf], shelf * SHELF + at, -1):
+    if index.after[END] == END:
+        _put_child(index, notes[TOP], 0, _new_leaf(index, END), key, box)
+    leaf = _leaf(index, key, box)
+    at = _place(index, leaf, key, box, 0, int(index.sizes[leaf]))
+    if index.sizes[leaf] == LEAF:
+        new = _new_leaf(index, leaf)
+        _move(index, leaf, LEAF // 2, new)
+        _add_child(index, new, index.keys[new * LEAF], int(index.boxes[new * LEAF]))
+        if at > LEAF // 2:
+            leaf, at = new, at - LEAF // 2
+    for i in range(leaf * LEAF + index.sizes[leaf], leaf * LEAF + at, -1):
         index.keys[i], index.boxes[i] = index.keys[i - 1], index.boxes[i - 1]
-    index.keys[shelf * SHELF + at], index.boxes[shelf * SHELF + at] = key, box
-    index.sizes[shelf] += 1
-
-
-@jit
-def _remove_shelf(index: ZState, place: int) -> None:
-    notes = index.notes
-    index.spare[notes[SPARE]] = index.shelf[place]
-    notes[SPARE] += 1
-    notes[SHELVES] -= 1
-    for at in range(place, notes[SHELVES]):
-        index.shelf[at] = index.shelf[at + 1]
+    notes[MOVED] += index.sizes[leaf] - at + 1
+    index.keys[leaf * LEAF + at], index.boxes[leaf * LEAF + at] = key, box
+    index.sizes[leaf] += 1
 
 
 @jit
 def drop(index: ZState, box: int) -> None:
     """Hold a box no longer."""
-    notes = index.notes
-    position = seek(index, index.key[box], box, 0, notes[SHELVES])
-    place, at = position // SHELF, position % SHELF
-    shelf = int(index.shelf[place])
-    index.sizes[shelf] -= 1
-    for i in range(shelf * SHELF + at, shelf * SHELF + index.sizes[shelf]):
+    notes, key = index.notes, index.key[box]
+    leaf = _leaf(index, key, box)
+    size = int(index.sizes[leaf]) - 1
+    at = _place(index, leaf, key, box, 0, size)
+    for i in range(leaf * LEAF + at, leaf * LEAF + size):
         index.keys[i], index.boxes[i] = index.keys[i + 1], index.boxes[i + 1]
+    index.sizes[leaf] = size
     index.key[box] = 0
     notes[CHANGED] += 1
-    if index.sizes[shelf] == 0:
-        _remove_shelf(index, place)
-    elif index.sizes[shelf] < SHELF // 4 and place + 1 < notes[SHELVES]:
-        after = int(index.shelf[place + 1])
-        if index.sizes[shelf] + index.sizes[after] <= SHELF // 2:
-            _move(index, after, 0, shelf)
-            _remove_shelf(index, place + 1)
+    notes[MOVED] += size - at + 1
+    if size >= LEAF // 4:
+        return
+    level = notes[LEVELS] - 1
+    node, place = int(index.path[2 * level]), int(index.path[2 * level + 1])
+    after, before = int(index.after[leaf]), int(index.before[leaf])
+    if size == 0:
+        _unlink(index, leaf)
+        _remove_child(index, place)
+    elif place + 1 < index.counts[node] and size + index.sizes[after] <= LEAF // 2:
+        _move(index, after, 0, leaf)
+        _unlink(index, after)
+        _remove_child(index, place + 1)
+    elif place > 0 and size + index.sizes[before] <= LEAF // 2:
+        _move(index, leaf, 0, before)
+        _unlink(index, leaf)
+        _remove_child(index, place)
 
 
 @jit
