@@ -44,7 +44,7 @@ class HeldBoxes:
         earlier = earlier_boxes(boxes, np.arange(self.count))
         held = Held(boxes.lo, boxes.hi, boxes.owner, earlier, self._alone(boxes))
         self.bundle = Bundle(held)
-        self._deleted = np.zeros(0, np.bool_)
+        self._deleted: Bool | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -54,7 +54,7 @@ class HeldBoxes:
     @property
     def memory(self) -> int:
         """Bytes of all arrays."""
-        return self.bundle.memory + self._deleted.nbytes
+        return self.bundle.memory + (0 if self._deleted is None else self._deleted.nbytes)
 
     def add(self, boxes: Boxes) -> I64:
         """Take boxes over as new subscriptions; return their numbers."""
@@ -115,14 +115,17 @@ class HeldBoxes:
 
     def forget(self, rows: npt.ArrayLike) -> None:
         """Note that subscriptions were deleted."""
-        if self.rows > len(self._deleted) or not self._deleted.flags.writeable:
-            self._deleted = _copied(self._deleted, len(self._deleted), 2 * self.rows)
-        self._deleted[np.asarray(rows, np.int64)] = True
+        marks = np.zeros(0, np.bool_) if self._deleted is None else self._deleted
+        if self.rows > len(marks) or not marks.flags.writeable:
+            marks = _copied(marks, len(marks), 2 * self.rows)
+        marks[np.asarray(rows, np.int64)] = True
+        self._deleted = marks
 
     def _is_deleted(self, rows: I64) -> Bool:
         found = np.zeros(len(rows), np.bool_)
-        early = rows < len(self._deleted)
-        found[early] = self._deleted[rows[early]]
+        if self._deleted is not None:
+            early = rows < len(self._deleted)
+            found[early] = self._deleted[rows[early]]
         return found
 
     def _alone(self, boxes: Boxes) -> Bool:

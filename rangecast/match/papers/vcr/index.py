@@ -1,9 +1,9 @@
 """VCR index: boxes cut into virtual construct rectangles, an id list for each (paper 002).
 
-Two attributes are indexed. `vcr_frame` turns coordinates into points of a grid, and the geometry
-of `rectangles` works on those: on integers it is the paper's, closed ends and all. The VCRs that
-cover an event lie at the distances of one table from its pivot; the answer is in their lists
-(`idlists`, direct or hashed).
+Two attributes are indexed. `frame` turns coordinates into points of a grid, and the geometry of
+`rectangles` works on those: on integers it is the paper's, closed ends and all. The VCRs that cover
+an event lie at the distances of one table from its pivot; the answer is in their lists (`idlists`,
+direct or hashed). `filing` cuts boxes and edits the lists, when the index is built and later.
 
 Beyond the paper:
 - An entry of a list is a box, or `~box` where it is in doubt: the VCR reaches past an end of the
