@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -333,18 +333,34 @@ def in_some(boxes, point):
     return any(holds(box, point) for box in boxes.values())
 
 
-@settings(max_examples=15)
-@given(st.integers(0, 10**6), st.sampled_from(["integer", "number"]))
-def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind):
+def same_boxes(one, other):
+    return all(map(np.array_equal, one, other))
+
+
+def entry_of(index, one):
+    """The box of an entry, by the text that a neighbour would be sent."""
+    lo, hi = Filter.parse(index.entry(one).filter, index.space).arrays()
+    assert len(lo) == 1
+    return lo[0], hi[0]
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from(["integer", "number"]), st.booleans())
+def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind, merging):
+    """Neighbours get entry by entry what `entry` says, and hold exactly what somebody asks for."""
     rng = np.random.default_rng(seed)
     make = {"integer": Integer, "number": Number}[kind]
+    kind_of_axis = kind
     space = Space(make(name, min=0, max=15) for name in "wxyz")
-    index = ExactSummary(space, bits=3, attributes=["w", "y"], limit=4)
+    index = ExactSummary(space, bits=3, attributes=["w", "y"], limit=4, merging=merging)
     live, known = {}, {}
     for turn in range(40):
-        low = rng.integers(0, 12, 4).astype(float)
-        high = low + rng.integers(0, 15, 4)
-        free = rng.random(4) < 0.3
+        low = 4.0 * rng.integers(0, 4, 4)  # boxes that touch, and often are one together
+        high = low + 4 * rng.integers(1, 3, 4) - (1 if kind_of_axis == "integer" else 0)
+        if turn % 2:
+            low, high = rng.integers(0, 12, 4).astype(float), low + rng.integers(12, 15, 4)
+        high = np.minimum(high, 15)
+        free = rng.random(4) < (0.8 if turn % 4 else 0.3)
         low[free], high[free] = -np.inf, np.inf
         kind = rng.random() if live else 1
         name = list(live)[rng.integers(len(live))] if kind < 0.6 else turn
@@ -357,17 +373,19 @@ def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind):
             forward = change(name, Filter.from_boxes(space, low, high))
         values = rng.integers(0, 16, (20, 4)).astype(float)
         values[rng.random((20, 4)) < 0.1] = np.inf
-        before = {one: box for one, box in known.items() if one != name}
+        before = {n: box for n, box in live.items() if n != name}
         for one in forward.subscribe:
-            known[one] = live[one]
+            known[one] = entry_of(index, one)
             for point in values:  # message by message, nothing that others want is missing
-                if any(holds(live[n], point) for n in before if n in live):
+                if in_some(before, point):
                     assert in_some(known, point)
         for one in forward.unsubscribe:
             del known[one]
         assert set(known) == set(index.forwarded())
         assert {*known, *index.passive()} == set(live)
-        assert {one: known[one] for one in known} == {one: live[one] for one in known}
+        for one in known:
+            assert same_boxes(known[one], entry_of(index, one))
+            assert merging or same_boxes(known[one], live[one])
         for point in values:
             event = {n: v for n, v in zip("wxyz", point.tolist(), strict=True) if v < np.inf}
             right = [n for n, (lo, hi) in live.items() if ((lo <= point) & (point <= hi)).all()]
@@ -418,6 +436,119 @@ def test_covered_and_subsumed_ones_wait_on_the_passive_list():
     assert index.replace("inside", "z = 5 and x = 1") == ([], ["inside"])
     assert index.passive() == ["inside"]
     assert sorted(index.unsubscribe("all").subscribe) == ["inside"]
+
+
+def test_subscriptions_that_are_one_box_together_are_one_entry():
+    space = Space([Integer("x", min=0, max=99), Number("y", min=0, max=9), Integer("z")])
+    index = ExactSummary(space, bits=6, attributes=["x"], merging=True)
+    assert index.subscribe("left", "x <= 50 and z > 3") == (["left"], [])
+    assert index.subscribe("right", "x > 50 and z > 3") == (["left"], [])  # in place of the old one
+    assert index.entry("left").filter == "x is not null and z >= 4"
+    assert (index.forwarded(), index.passive()) == (["left"], ["right"])
+    assert index["left"].filter == "x <= 50 and z >= 4"
+    assert not index.subscribe("across", "x between 40 and 60 and z > 5")
+    with pytest.raises(UsageError, match="neighbours don't know subscription 'right'"):
+        index.entry("right")
+    assert index.subscribe("gap", "x <= 50 and z = 1") == (["gap"], [])  # 2 and 3 are between
+    assert index.subscribe("low", "x <= 99 and z in (2, 3)") == (["left"], [])
+    assert index.entry("left").filter == "x is not null and z >= 2"
+    assert index.unsubscribe("left") == (["right", "across", "low"], ["left"])
+    assert index.subscribe("left", "x <= 50 and z > 3") == (["right"], ["across", "low"])
+    # What the other members hold between them can go without a word but for the host's name.
+    whole = ExactSummary(space, bits=6, attributes=["x"], merging=True)
+    for one, text in {
+        "a": "x < 30",
+        "b": "x between 20 and 60",
+        "c": "x between 31 and 99",
+    }.items():
+        whole.subscribe(one, text)
+    assert whole.entry("a").filter == "x is not null"
+    assert not whole.unsubscribe("b") or whole.forwarded() == ["a", "c"]
+
+
+def test_far_fewer_entries_where_boxes_tile_and_snapshots_go_on(tmp_path):
+    """A grid of 12 x 12 tiles in any order is one entry, and with any tile gone it is exact."""
+    space = Space([Integer("x", min=0, max=47), Integer("y", min=0, max=47)])
+    rng = np.random.default_rng(1)
+    index = ExactSummary(space, bits=5, merging=True)
+    plain = ExactSummary(space, bits=5)
+    tiles = [(x, y) for x in range(12) for y in range(12)]
+    for number in rng.permutation(144).tolist():
+        x, y = tiles[number]
+        text = f"x between {4 * x} and {4 * x + 3} and y between {4 * y} and {4 * y + 3}"
+        index.subscribe(number, text)
+        plain.subscribe(number, text)
+    assert len(plain.forwarded()) == 144
+    assert len(index.forwarded()) < 20  # one box, unless the order left a pinwheel
+    for number in rng.permutation(144)[:100].tolist():
+        index.unsubscribe(number)
+        plain.unsubscribe(number)
+        assert len(index.forwarded()) <= len(plain.forwarded())
+    index.save(tmp_path / "s")
+    for one in (index, ExactSummary.open(tmp_path / "s")):
+        entries = [entry_of(one, name) for name in one.forwarded()]
+        assert len(entries) < 44 == len(one)
+        for x in range(48):
+            for y in range(48):
+                right = plain.holds({"x": x, "y": y})
+                assert one.holds({"x": x, "y": y}) == right
+                point = np.array([x, y])
+                assert any(holds(box, point) for box in entries) == right
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("seed", range(8))
+def test_merged_entries_hold_every_point_that_somebody_wants_and_no_other(seed):
+    """On all points of a small space, with several boxes per subscription, message by message."""
+    rng = np.random.default_rng(seed)
+    space = Space(Integer(name, min=0, max=7) for name in "abc")
+    names = ["a", "b"] if seed % 2 else None
+    index = ExactSummary(space, bits=2, attributes=names, limit=4, merging=True)
+    grid = np.array([*product([*range(8), np.inf], repeat=3)])
+
+    def points(lo, hi):
+        return ((lo[:, None] <= grid) & (grid <= hi[:, None])).all(axis=2).any(axis=0)
+
+    def all_of(some):
+        return np.any([np.zeros(len(grid), np.bool_), *some.values()], axis=0)
+
+    live, known = {}, {}
+    for turn in range(60):
+        lo = 2.0 * rng.integers(0, 4, (1 if rng.random() < 0.8 else 2, 3))
+        hi = np.minimum(lo + 2 * rng.integers(1, 4, lo.shape) - 1, 7)
+        free = rng.random(lo.shape) < 0.4
+        lo[free], hi[free] = -np.inf, np.inf
+        what = rng.random() if live else 1
+        name = list(live)[rng.integers(len(live))] if what < 0.55 else turn
+        wanted = live.pop(name, None)
+        others = all_of(live)
+        if what < 0.3:
+            forward = index.unsubscribe(name)
+        else:
+            change = index.replace if wanted is not None else index.subscribe
+            forward = change(name, (lo, hi))
+            live[name] = points(lo, hi)
+        for one in forward.subscribe:
+            known[one] = points(*Filter.parse(index.entry(one).filter, space).arrays())
+            assert not (others & ~all_of(known)).any()
+        for one in forward.unsubscribe:
+            del known[one]
+            assert not (others & ~all_of(known)).any()
+        assert (all_of(known) == all_of(live)).all()
+        assert set(known) == set(index.forwarded())
+
+
+def test_merging_leaves_fewer_entries_and_fewer_comparisons():
+    """The paper's boxes, on a grid of 16 x 16 as limits in a form are."""
+    made = generate("equal-boxes", seed=2, subscriptions=800, events=1, attributes=2, size=32)
+    lo = np.floor(made.boxes.lo / 16) * 16
+    boxes = Boxes.of(lo, np.minimum(lo + 31, 255))
+    counts = {}
+    for merging in (False, True):
+        index = ExactSummary(made.space, bits=4, merging=merging)
+        index.subscribe_many(boxes)
+        counts[merging] = len(index.forwarded()), index.evaluated
+    assert counts == {False: (67, 4886), True: (25, 3194)}
 
 
 # ---- the trade

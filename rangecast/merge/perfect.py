@@ -1,0 +1,79 @@
+"""Boxes and their unions, exactly: whether a box lies inside several, and whether two make one.
+
+Whether a box lies inside a union of boxes is co-NP complete. Here the others are cut out of it one
+by one, and past `PIECES` pieces the answer is "not known to".
+"""
+
+from __future__ import annotations
+
+from math import nextafter
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, Bool
+
+PIECES = 256
+Box = tuple[F64, F64]
+"""The bounds of one box, (d,) each."""
+
+
+def not_empty(low: F64, high: F64, discrete: Bool) -> Bool:
+    """Whether a value lies in each piece: on a discrete axis a whole number, or the missing."""
+    whole = np.where(discrete, np.ceil(low) <= np.floor(high), low <= high)
+    return np.asarray((whole & (high > -np.inf)).all(axis=1))
+
+
+def cut_out(low: F64, high: F64, lo: F64, hi: F64, discrete: Bool) -> list[int] | None:
+    """Cut boxes (n, d) out of pieces; return those that took part, `None` if some is left."""
+    took_part = []
+    for place in range(len(lo)):
+        meets = ((low <= hi[place]) & (lo[place] <= high)).all(axis=1)
+        if not meets.any():
+            continue
+        took_part.append(place)
+        kept_low, kept_high = [low[~meets]], [high[~meets]]
+        low, high = low[meets], high[meets]
+        for axis in range(low.shape[1]):
+            if lo[place, axis] > -np.inf:
+                kept_low.append(low.copy())
+                kept_high.append(high.copy())
+                kept_high[-1][:, axis] = nextafter(lo[place, axis], -np.inf)
+            if hi[place, axis] < np.inf:
+                kept_low.append(low.copy())
+                kept_high.append(high.copy())
+                kept_low[-1][:, axis] = nextafter(hi[place, axis], np.inf)
+            low[:, axis] = np.maximum(low[:, axis], lo[place, axis])
+            high[:, axis] = np.minimum(high[:, axis], hi[place, axis])
+        low, high = np.concatenate(kept_low), np.concatenate(kept_high)
+        full = not_empty(low, high, discrete)
+        low, high = low[full], high[full]
+        if not len(low):
+            return took_part
+        if len(low) > PIECES:
+            return None
+    return None
+
+
+def united(one: Box, other: Box, discrete: Bool) -> Box | None:
+    """Return the box that two boxes are together, `None` if they are none: perfect merging.
+
+    They are one if they differ on a single axis, and no value lies between them there.
+    """
+    axes = np.flatnonzero((one[0] != other[0]) | (one[1] != other[1]))
+    if len(axes) != 1:
+        return None
+    axis = axes[0]
+    below, above = (one, other) if one[0][axis] <= other[0][axis] else (other, one)
+    between = nextafter(below[1][axis], np.inf), nextafter(above[0][axis], -np.inf)
+    low, high = (np.array([[end]]) for end in between)
+    if below[1][axis] < above[0][axis] and not_empty(low, high, discrete[axis : axis + 1])[0]:
+        return None
+    return np.minimum(one[0], other[0]), np.maximum(one[1], other[1])
+
+
+def widened(lo: F64, hi: F64, discrete: Bool) -> tuple[F64, F64]:
+    """Return boxes (n, d) with the next value on every side, so that they meet what they touch."""
+    with np.errstate(over="ignore"):  # behind the largest number comes the missing value
+        below, above = np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf)
+    below = np.where(discrete, np.minimum(below, lo - 1), below)
+    return below, np.where(discrete, np.maximum(above, hi + 1), above)
