@@ -228,11 +228,12 @@ def draw(path: Path, panels: Sequence[Panel], columns: int, size: tuple[float, f
 
 
 def _tick(axes: Any, panel: Panel) -> None:
-    """Mark the places that were measured, if they are few."""
+    """Mark the places that were measured, if they are few and their names short."""
     places = sorted({x for line in panel.lines for x in line.xs})
-    if len(places) <= 8:
+    names = [_short(place) for place in places]
+    if len(places) <= 8 and max(map(len, names)) <= 5:
         axes.set_xticks([], minor=True)
-        axes.set_xticks(places, map(_short, places))
+        axes.set_xticks(places, names)
 
 
 def _short(number: float) -> str:
