@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,35 +110,37 @@ def _make(folder: Path, dimensions: int, subscriptions: int, events: int) -> Dat
 
 def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
     from rangecast.spark import match, prepare
+    from rangecast.spark.steps.prepared import Prepared
 
     events = session.read.parquet(data.events)
     subscriptions = session.read.parquet(data.subscriptions)
     count = len(data.points)
     prepared = prepare(session, subscriptions, data.space)
 
-    def broadcast() -> Answer:
-        return _summed(match(events, prepared, data.space))
+    def pairs(ready: Prepared = prepared) -> Answer:
+        return _summed(match(events, ready, data.space))
 
     def arrays() -> Answer:
         rows: Any = match(events, prepared, data.space, output="arrays")
         return int(rows.selectExpr("sum(size(subscriptions))").first()[0]), None
 
     def with_build() -> Answer:
-        return _summed(match(events, subscriptions, data.space, plan="broadcast"))
-
-    def partitioned() -> Answer:
-        return _summed(match(events, subscriptions, data.space, plan="partitioned"))
+        return _summed(match(events, subscriptions, data.space))
 
     some = 50 if quick else 2_000
     few = events.limit(some).cache()
     few.count()
     more = count if data.dimensions == 2 else count // 20
     ours = [
-        _timed(session, "rangecast, broadcast, pairs", broadcast, runs=3),
-        _timed(session, "rangecast, broadcast, arrays", arrays, runs=3),
-        _timed(session, "rangecast, broadcast, with building the index", with_build, runs=2),
-        _timed(session, "rangecast, partitioned", partitioned, runs=1),
+        _timed(session, "rangecast, pairs", pairs, runs=3),
+        _timed(session, "rangecast, arrays", arrays, runs=3),
+        _timed(session, "rangecast, with building the index", with_build, runs=2),
     ]
+    structure = 20 * int(data.boxes.mentions.sum())
+    for wanted in (4, 16):
+        cut = prepare(session, subscriptions, data.space, worker_bytes=8 * structure // wanted)
+        name = f"rangecast, pairs, in {len(cut.shards)} shards"
+        ours.append(_timed(session, name, partial(pairs, cut), runs=3))
     theirs = [
         _scaled(
             _timed(session, "Spark, bins and explode", lambda: _binned(session, data, more)),
@@ -328,21 +331,22 @@ def _parts(session: Any, data: Data, events: Any, ours: list[Run]) -> Table:
 
 
 def _limited(subscriptions: int) -> Table:
-    """Run both plans with workers that may take little memory, each in a process of its own."""
+    """Match with workers that may take little memory, each in a process of its own."""
     rows = []
-    for plan in ("broadcast", "partitioned"):
-        code = f"from benchmarks.spark import limited; limited({plan!r}, {subscriptions})"
+    for worker_bytes in (1 << 40, _LIMIT << 18):
+        code = f"from benchmarks.spark import limited; limited({worker_bytes}, {subscriptions})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         told = done.stdout.strip().splitlines()
-        rows.append([plan, told[-1] if done.returncode == 0 and told else "failed"])
+        name = "whole" if worker_bytes >= 1 << 40 else f"{worker_bytes >> 20} MB"
+        rows.append([name, told[-1] if done.returncode == 0 and told else "failed"])
     title = (
         f"{subscriptions:,} subscriptions on 4 attributes, workers limited to {_LIMIT} MB of "
         "addresses each"
     )
-    return Table(title, ["plan", "outcome"], rows)
+    return Table(title, ["worker_bytes", "outcome"], rows)
 
 
-def limited(plan: str, subscriptions: int) -> None:
+def limited(worker_bytes: int, subscriptions: int) -> None:
     """Match a thousand events with limited workers; print the outcome."""
     from rangecast.spark import match, start
 
@@ -360,7 +364,7 @@ def limited(plan: str, subscriptions: int) -> None:
     )
     space = Space([Number(f"a{axis}") for axis in range(4)])
     try:
-        pairs = match(events, data, space, plan=plan, group_bytes=64 << 20)
+        pairs = match(events, data, space, worker_bytes=worker_bytes)
         print(f"{_summed(pairs)[0]:,} pairs")
     except Exception as error:
         text = str(error)

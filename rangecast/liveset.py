@@ -112,6 +112,13 @@ class LiveSet(SubscriptionSet):
         view = self._view
         return boxes_of(view.rows, view.live(), self.space)
 
+    def taken(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
+        """Return these subscriptions, and the place of each in the order of arrival."""
+        with self._edits:
+            rows = np.array([self._members.row(one) for one in subscriptions], np.int64)
+            view = self._view
+            return boxes_of(view.rows, rows, self.space), view.rows.arrival[rows]
+
     @property
     def memory(self) -> int:
         """Bytes of the rows and of all structures, the ids not counted."""

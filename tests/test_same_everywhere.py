@@ -77,7 +77,7 @@ def test_library_shell_and_spark_give_the_same_rows(cli, spark, data, question):
     assert len(expected) > 100
     assert rows(by_shell(data, question, cli), question) == expected
     assert rows(by_shell(data, question, cli, "--engine", "spark"), question) == expected
-    for how in ({"plan": "broadcast"}, {"plan": "partitioned", "group_bytes": 10_000}):
+    for how in ({}, {"worker_bytes": 30_000}):
         assert rows(by_spark(data, question, spark, **how), question) == expected, how
 
 
@@ -187,8 +187,7 @@ def test_spans_chances_and_factors_give_the_same_rows(cli, spark, wide, question
     assert adjusted_by_shell(wide, question, cli).to_pylist() == expected
     by_engine = adjusted_by_shell(wide, question, cli, "--engine", "spark")
     assert by_engine.to_pylist() == expected
-    plans = [{"plan": "broadcast"}, {"plan": "partitioned", "group_bytes": 10_000}]
-    for how in plans[: 1 if question in ("factors of spans", "relaxed factors") else 2]:
+    for how in ({}, {"worker_bytes": 30_000}):
         assert adjusted_by_spark(wide, question, spark, **how).to_pylist() == expected, how
 
 

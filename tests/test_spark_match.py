@@ -1,4 +1,4 @@
-"""The step `match` on Spark: the same as the oracle, whatever the plan and the form."""
+"""The step `match` on Spark: the same as the oracle, whole and in shards, in every form."""
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from rangecast.model.text_attributes import String
 from rangecast.spark import match, prepare
 from tests import adversarial, strategies
 from tests.conformance import as_sets
+
+in_shards = pytest.mark.parametrize("worker_bytes", [1 << 30, 400], ids=["whole", "shards"])
+"""A set as one structure, and in many shards that hold a few boxes each."""
 
 
 def combined(cases):
@@ -76,42 +79,46 @@ def check(spark, boxes, points, **options):
     assert {(row["event"], row["subscription"]) for row in pairs} == wanted
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_adversarial_cases(spark, plan):
-    check(spark, *combined(list(adversarial.cases().values())), plan=plan)
+@in_shards
+def test_adversarial_cases(spark, worker_bytes):
+    check(
+        spark,
+        *combined(list(adversarial.cases().values())),
+        worker_bytes=max(worker_bytes, 200_000),
+    )
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_random_cases(spark, plan):
+@in_shards
+def test_random_cases(spark, worker_bytes):
     @settings(max_examples=2)
     @given(st.lists(strategies.boxes_and_points(), min_size=20, max_size=20))
     def look(cases):
-        check(spark, *combined(cases), plan=plan, group_bytes=2000)
+        check(spark, *combined(cases), worker_bytes=max(worker_bytes, 20_000))
 
     look()
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_nothing_in_nothing_out(spark, plan):
+@in_shards
+def test_nothing_in_nothing_out(spark, worker_bytes):
     none = Boxes.of(np.zeros((0, 2)), np.zeros((0, 2)))
     some = Boxes.of(np.zeros((3, 2)), np.ones((3, 2)))
     points = np.array([[0.5, 0.5], [2.0, np.inf]])
-    check(spark, none, points, plan=plan)
-    check(spark, some, points[:0], plan=plan)
-    check(spark, some, points, plan=plan)
+    check(spark, none, points, worker_bytes=worker_bytes)
+    check(spark, some, points[:0], worker_bytes=worker_bytes)
+    check(spark, some, points, worker_bytes=worker_bytes)
 
 
-@pytest.mark.parametrize(("plan", "n"), [("broadcast", (1 << 20) + 5), ("partitioned", 50_000)])
-def test_an_event_that_matches_everything_and_one_value_for_all(spark, plan, n):
+@pytest.mark.parametrize(("worker_bytes", "n"), [(1 << 30, (1 << 20) + 5), (1 << 20, 50_000)])
+def test_an_event_that_matches_everything_and_one_value_for_all(spark, worker_bytes, n):
     """More matches of one event than a piece holds; every event the same: a hot partition."""
     boxes = Boxes.of(np.full((n, 1), -np.inf), np.full((n, 1), np.inf))
     events = events_of(spark, np.zeros((2, 1)))
-    arrays = match(events, boxes, number_space(1), output="arrays", plan=plan)
+    arrays = match(events, boxes, number_space(1), output="arrays", worker_bytes=worker_bytes)
     found = arrays.selectExpr(
         "size(subscriptions) n", "subscriptions[0] a", f"subscriptions[{n - 1}] b"
     )
     assert [tuple(row) for row in found.collect()] == [(n, 0, n - 1)] * 2
-    pairs = match(events, boxes, number_space(1), plan=plan)
+    pairs = match(events, boxes, number_space(1), worker_bytes=worker_bytes)
     pairs.createOrReplaceTempView("pairs")
     counted = spark.sql("select sum(subscription), count(*) from pairs group by event").collect()
     assert [tuple(row) for row in counted] == [(n * (n - 1) // 2, n)] * 2
@@ -163,10 +170,12 @@ def local(subscriptions=SUBSCRIPTIONS):
     return {one: set(answers[place]) for place, one in enumerate(EVENTS["id"])}
 
 
-@pytest.mark.parametrize("plan", ["auto", "broadcast", "partitioned"])
-def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, plan):
+@in_shards
+def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, worker_bytes):
     events, subscriptions, space = tables
-    arrays = match(events, subscriptions, space, output="arrays", plan=plan, keep=["desk"])
+    arrays = match(
+        events, subscriptions, space, output="arrays", worker_bytes=worker_bytes, keep=["desk"]
+    )
     assert sets_of(arrays) == local()
     assert {row["event"]: row["desk"] for row in arrays.collect()} == dict(
         zip(EVENTS["id"], EVENTS["desk"], strict=True)
@@ -174,35 +183,47 @@ def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, plan):
     assert space.vocabularies == {"symbol": []}, "the caller's space was changed"
 
 
-def test_a_set_too_large_to_be_mapped_is_partitioned(tables):
-    events, subscriptions, space = tables
-    arrays = match(events, subscriptions, space, output="arrays", mapped_bytes=10)
-    assert "sort" in arrays._jdf.queryExecution().toString().lower()
-    assert sets_of(arrays) == local()
-
-
-def test_auto_goes_by_boxes_and_the_attributes_that_they_mention(spark):
+def test_shards_go_by_boxes_and_the_attributes_that_they_mention(spark):
     """Not by rows and all attributes: one filter may be many boxes, and most mention a few."""
     space = number_space(20)
-    events = events_of(spark, np.zeros((3, 20)))
     few = pa.table({"id": range(100), "filter": ["a0 < 5 and a1 > 3"] * 100})
     many = pa.table({"id": [1], "filter": [f"a0 in ({', '.join(map(str, range(200)))})"]})
-    for table, mapped_bytes, plan in ((few, 10_000, "broadcast"), (many, 1_000, "partitioned")):
+    wide = pa.table({"id": range(100), "filter": ["a0 < 5"] * 100})
+    for table, worker_bytes, shards in ((few, 70_000, 1), (many, 130_000, 1), (wide, 40_000, 5)):
         for subscriptions in (encode_subscriptions(table, space), spark.createDataFrame(table)):
-            found = match(events, subscriptions, space, mapped_bytes=mapped_bytes)
-            is_cut = "sort" in found._jdf.queryExecution().toString().lower()
-            assert is_cut == (plan == "partitioned")
+            prepared = prepare(spark, subscriptions, space, worker_bytes=worker_bytes)
+            assert len(prepared.shards) == shards, table
+            assert prepared.rows == len(table)
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_order_of_arrival(spark, tables, plan):
+def test_most_events_miss_most_shards(spark):
+    """Each box is in one shard; hulls are short on the attribute that boxes are narrowest on."""
+    random = np.random.default_rng(8)
+    d, n = 6, 6000
+    lo, hi = np.full((n, d), -np.inf), np.full((n, d), np.inf)
+    for row in range(n):
+        axes = random.choice(d, 2, replace=False)
+        lo[row, axes] = random.random(2)
+        hi[row, axes] = lo[row, axes] + [0.01, 0.4]
+    prepared = prepare(spark, Boxes.of(lo, hi), number_space(d), worker_bytes=110_000)
+    points = random.random((500, d))
+    assert 20 < len(prepared.shards) < 60
+    assert prepared.rows == n
+    sizes = [shard.rows for shard in prepared.shards]
+    assert max(sizes) < 4 * np.mean(sizes)
+    met = sum(len(shard.met_by(points)) for shard in prepared.shards)
+    assert met < 0.4 * len(points) * len(prepared.shards)
+
+
+@in_shards
+def test_order_of_arrival(spark, tables, worker_bytes):
     """By `seq` if there is one, else by id."""
     events, _, space = tables
     always = {"id": ["b", "a", "c"], "filter": ["true", "true", "true"]}
     for seq, expected in ((None, ["a", "b", "c"]), ([1, 7, 3], ["b", "c", "a"])):
         table = pa.table(always | ({} if seq is None else {"seq": seq}))
         found = match(
-            events, spark.createDataFrame(table), space, output="arrays", plan=plan
+            events, spark.createDataFrame(table), space, output="arrays", worker_bytes=worker_bytes
         ).collect()
         assert [row["subscriptions"] for row in found] == [expected] * 4
 
@@ -223,18 +244,24 @@ def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
         prepare(spark, tmp_path / "other", space)
     with pytest.raises(UsageError, match="were prepared for"):
         match(events.select("id", "price"), prepared, other)
-    for plan in ("broadcast", "partitioned"):
-        with pytest.raises(UsageError, match="don't fit a space of 3"):
-            match(events, Boxes.of([[0.0]], [[1.0]]), space, plan=plan)
+    with pytest.raises(UsageError, match="don't fit a space of 3"):
+        match(events, Boxes.of([[0.0]], [[1.0]]), space)
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, plan):
+@in_shards
+def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, worker_bytes):
     _, subscriptions, space = tables
+    how = {"worker_bytes": worker_bytes}
     wrong = EVENTS | {"price": [4.0, -1.0, float("nan"), 9.0]}
     events = spark.createDataFrame(pa.table(wrong))
     found = match(
-        events, subscriptions, space, output="arrays", errors="column", keep=["desk"], plan=plan
+        events,
+        subscriptions,
+        space,
+        output="arrays",
+        errors="column",
+        keep=["desk"],
+        **how,
     )
     rows = {row["event"]: row for row in found.collect()}
     assert len(rows) == 4
@@ -246,19 +273,19 @@ def test_bad_events_are_told_apart_and_nothing_is_lost(spark, tables, plan):
     assert '"symbol": "BBB"' in rows[11]["error"]["row"]
     assert rows[11]["desk"] == "y"
     assert rows[12]["error"]["column"] == "price"
-    pairs = match(events, subscriptions, space, errors="column", plan=plan).collect()
+    pairs = match(events, subscriptions, space, errors="column", **how).collect()
     assert {row["event"] for row in pairs if row["error"]} == {11, 12}
     assert all(row["subscription"] is None for row in pairs if row["error"])
     with pytest.raises(Exception, match=r"event 1[12], column 'price'"):
-        match(events, subscriptions, space, plan=plan).collect()
+        match(events, subscriptions, space, **how).collect()
     nameless = spark.createDataFrame(pa.table(EVENTS | {"id": [1, None, 3, 4]}))
-    found = match(nameless, subscriptions, space, output="arrays", errors="column", plan=plan)
+    found = match(nameless, subscriptions, space, output="arrays", errors="column", **how)
     bad = [row["error"] for row in found.collect() if row["event"] is None]
     assert [(error["column"], '"symbol": "BBB"' in error["row"]) for error in bad] == [("id", True)]
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_bad_subscriptions_are_refused_before_any_event(spark, tables, plan):
+@in_shards
+def test_bad_subscriptions_are_refused_before_any_event(spark, tables, worker_bytes):
     events, _, space = tables
     cases = {
         "subscription 'b', column 'filter'": {"id": ["a", "b"], "filter": ["price < 1", "price <"]},
@@ -267,7 +294,7 @@ def test_bad_subscriptions_are_refused_before_any_event(spark, tables, plan):
     }
     for told, table in cases.items():
         with pytest.raises(RangecastError, match=told):
-            match(events, spark.createDataFrame(pa.table(table)), space, plan=plan)
+            match(events, spark.createDataFrame(pa.table(table)), space, worker_bytes=worker_bytes)
 
 
 def test_columns_are_checked_by_name_and_type(spark, tables):
@@ -282,7 +309,7 @@ def test_columns_are_checked_by_name_and_type(spark, tables):
         (events.withColumn("a.b", events["id"]), {"keep": ["a.b"]}, "has a dot in its name"),
         (events, {"output": "pair"}, "did you mean 'pairs'"),
         (events, {"errors": "drop"}, "no errors 'drop'"),
-        (events, {"plan": "broadcats"}, "did you mean 'broadcast'"),
+        (events, {"worker_bytes": 0}, "worker_bytes is a number of bytes, 1 or more"),
         (events, {"index": "slab"}, "did you mean 'slabs'"),
     ]
     for data, options, told in cases:
@@ -305,13 +332,12 @@ def test_texts_are_parsed_and_an_id_column_may_have_another_name(spark, tables):
     assert sets_of(match(texts, subscriptions, space, output="arrays", event_id="key")) == local()
 
 
-def test_a_streaming_dataframe(spark, tables, tmp_path):
+@in_shards
+def test_a_streaming_dataframe(spark, tables, tmp_path, worker_bytes):
     events, subscriptions, space = tables
     events.write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
-    with pytest.raises(UsageError, match="micro-batch"):
-        match(stream, subscriptions, space, plan="partitioned")
-    found = match(stream, subscriptions, space, output="arrays")
+    found = match(stream, subscriptions, space, output="arrays", worker_bytes=worker_bytes)
     query = (
         found.writeStream.format("parquet")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -322,7 +348,7 @@ def test_a_streaming_dataframe(spark, tables, tmp_path):
     assert sets_of(spark.read.parquet(str(tmp_path / "out"))) == local()
 
 
-def test_skew_and_many_partitions_give_the_same_answer(spark):
+def test_skew_and_many_shards_give_the_same_answer(spark):
     random = np.random.default_rng(3)
     d, n, m = 3, 1000, 1500
     centre = random.random((n, d))
@@ -333,7 +359,7 @@ def test_skew_and_many_partitions_give_the_same_answer(spark):
     points = random.random((m, d))
     points[: m // 2] = points[0]
     points[random.random((m, d)) < 0.05] = np.inf
-    check(spark, Boxes.of(lo, hi), points, plan="partitioned", group_bytes=20_000)
+    check(spark, Boxes.of(lo, hi), points, worker_bytes=200_000)
 
 
 def test_integer_kinds_fit(spark):

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rangecast.errors import UsageError
+from rangecast.errors import FileError, UsageError
 from rangecast.spark.steps import notify as notifying
 from rangecast.spark.steps.buckets import State, Work, committed_state
 from rangecast.spark.steps.notify import TopKLists
@@ -118,6 +118,7 @@ def test_a_stream_keeps_lists_through_restarts_and_a_crash(spark, tmp_path, monk
         query.awaitTermination(600)
     monkeypatch.undo()
     give(2)
+    kept.close()
     again = TopKLists(spark, folder, k=K, algorithm="sparse")  # as a new process would
     run(again)
     check(again, model, ends)
@@ -171,6 +172,7 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
                 "x": pa.array([one[2] for one in some], pa.float64()),
             }
         )
+        kept.close()
         kept = TopKLists(spark, folder, k=K)
         if batch in crashes:
             owner = {"commit": State, "sweep": notifying}[crashes[batch]]
@@ -178,6 +180,7 @@ def test_a_batch_writes_what_changed_and_survives_a_crash_on_either_side_of_its_
                 broken.setattr(owner, crashes[batch], fails)
                 with pytest.raises(OSError, match="disk is gone"):
                     kept.apply(spark.createDataFrame(table), batch)
+            kept.close()
             kept = TopKLists(spark, folder, k=K)
             assert kept.committed == batch - (crashes[batch] == "commit")
         kept.apply(spark.createDataFrame(table), batch)
@@ -208,7 +211,11 @@ def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, t
     kept.apply(spark.createDataFrame(gone), 2)
     assert TopKLists(spark, tmp_path, k=1).read().collect() == []
     again = frame(spark, seq=[1], id=[3], y=[0.5], x=[2.0])
-    TopKLists(spark, tmp_path, k=1).apply(again, 3)
+    with pytest.raises(UsageError, match=r"another one applies batches there\n  to do: stop that"):
+        TopKLists(spark, tmp_path, k=1).apply(again, 3)  # it would go on from its own state
+    kept.close()
+    with TopKLists(spark, tmp_path, k=1) as other:
+        other.apply(again, 3)
     assert [tuple(row) for row in kept.read().collect()] == [(7, 1, 3, 2.0, 0.5)]
 
 
@@ -217,6 +224,26 @@ def test_without_interests_there_is_nothing_to_keep(spark, tmp_path):
     kept = TopKLists(spark, tmp_path, frame(spark, id=[1], x=[1.0], y=[1.0]), none)
     kept.apply(frame(spark, seq=[1], id=[1], y=[2.0]), 0)
     assert TopKLists(spark, tmp_path).read().collect() == []
+
+
+def test_a_folder_that_workers_dont_share_is_refused(spark, tmp_path, monkeypatch):
+    """Files stay on the disks of other hosts: nothing is committed, and it says what to do."""
+    monkeypatch.setattr(notifying, "ENTRIES", 5)
+    things = frame(spark, id=[1, 2], x=[1.0, 3.0], y=[1.0, 2.0])
+    places = np.arange(20.0)
+    wishes = frame(spark, id=np.arange(20), x_lo=places, x_hi=places + 5)
+    all_of = notifying.buckets_of
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(notifying, "buckets_of", lambda folder: all_of(folder)[1:])
+        with pytest.raises(FileError, match=r"20 interests were written, and 15 of them are there"):
+            TopKLists(spark, tmp_path / "a", things, wishes, k=1)
+    assert committed_state(tmp_path / "a") is None
+    kept = TopKLists(spark, tmp_path / "b", things, wishes, k=1)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(notifying, "LISTS", "nowhere")
+        with pytest.raises(FileError, match=r"wrote lists that aren't there.*\n  to do: give a f"):
+            kept.apply(frame(spark, seq=[1], id=[1], y=[5.0]), 0)
+    assert kept.committed == -1
 
 
 def test_wrong_use_is_refused(spark, tmp_path):

@@ -14,7 +14,7 @@ from rangecast.model.text_attributes import String
 from rangecast.rank.scan import Scan
 from rangecast.spark import match, prepare, prepare_ranking, rank
 from tests import adversarial
-from tests.test_spark_match import combined, events_of, number_space
+from tests.test_spark_match import combined, events_of, in_shards, number_space
 
 
 def scored(boxes):
@@ -59,25 +59,25 @@ def test_the_oracle_s_answers(spark, relaxed):
         assert answers(found) == expected(Scan(boxes), points, k, relaxed)
 
 
-@pytest.mark.parametrize("group_bytes", [20_000, 1 << 28], ids=["many groups", "few"])
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-def test_partitions_give_the_same(spark, relaxed, group_bytes):
+def test_shards_give_the_same(spark, relaxed):
     boxes, points = combined(list(adversarial.cases().values()))
     boxes, points = scored(boxes), points[::11]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
-    how = {"relaxed": relaxed, "plan": "partitioned", "group_bytes": group_bytes}
+    how = {"relaxed": relaxed, "worker_bytes": 200_000}
     right = expected(Scan(boxes), points, 4, relaxed)
     assert answers(rank(events, boxes, space, 4, **how)) == right
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
-def test_weights_are_combined(spark, plan):
+@in_shards
+def test_weights_are_combined(spark, worker_bytes):
     boxes, points = combined(list(adversarial.cases().values()))
     boxes, points = scored(boxes), points[::31]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
+    size = max(worker_bytes, 400_000)
     for combine in ("min", "product"):
         oracle = Scan(boxes, relaxed=True, combine=combine)
-        how = {"relaxed": True, "combine": combine, "plan": plan, "group_bytes": 20_000}
+        how = {"relaxed": True, "combine": combine, "worker_bytes": size}
         assert answers(rank(events, boxes, space, 4, **how)) == expected(oracle, points, 4, True)
 
 
@@ -130,15 +130,17 @@ def test_bad_events_are_told_in_a_column(spark, market):
     assert (told[2]["rank"], told[2]["subscription"], told[2]["error"]) == (1, "b", None)
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+@in_shards
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-def test_both_plans_keep_columns_errors_and_events_of_one_id(spark, market, plan, relaxed):
+def test_whole_and_in_shards_keep_columns_errors_and_events_of_one_id(
+    spark, market, worker_bytes, relaxed
+):
     space, _, subscriptions = market
     rows = {"id": [1, 2, 2, 3], "symbol": ["AAA"] * 4, "price": [-1.0, 1.0, 9.0, 9.0]}
     rows |= {"desk": ["w", "x", "y", "z"], "seq": ["s"] * 4, "number": ["n"] * 4}
     events = spark.createDataFrame(pa.table(rows))
     keep = ["desk", "seq", "number"]
-    how = {"relaxed": relaxed, "errors": "column", "keep": keep, "plan": plan}
+    how = {"relaxed": relaxed, "errors": "column", "keep": keep, "worker_bytes": worker_bytes}
     found = rank(events, subscriptions, space, 2, **how)
     assert found.columns == ["event", "rank", "subscription", "score", *keep, "error"]
     assert {(row["seq"], row["number"]) for row in found.collect()} == {("s", "n")}
@@ -155,9 +157,9 @@ def test_both_plans_keep_columns_errors_and_events_of_one_id(spark, market, plan
     assert [row["error"] for row in rows[1:]] == [None] * 5
 
 
-@pytest.mark.parametrize("plan", ["broadcast", "partitioned"])
+@in_shards
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
-def test_a_limit_per_event_and_per_second(spark, plan, relaxed):
+def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
     space = Space([Number("x"), Timestamp("at")])
     given = {"id": ["a", "b", "c"], "filter": ["x < 5", "x < 9", "true"], "score": [1.0, 3.0, 2.0]}
     rows = [
@@ -170,7 +172,9 @@ def test_a_limit_per_event_and_per_second(spark, plan, relaxed):
     subscriptions = spark.createDataFrame(pa.table(given | {"seq": [0, 1, 2]}))
     for how in ({"limit": 1}, {"limit": 4, "clock": "at"}):
         wanted = engine.best_many(rows, 3, relaxed=relaxed, **how).table().to_pylist()
-        found = rank(events, subscriptions, space, 3, relaxed=relaxed, plan=plan, **how)
+        found = rank(
+            events, subscriptions, space, 3, relaxed=relaxed, worker_bytes=worker_bytes, **how
+        )
         order = lambda row: (row["event"], row["rank"])  # noqa: E731
         assert sorted((row.asDict() for row in found.collect()), key=order) == wanted
     with pytest.raises(UsageError, match="each of its seconds has a limit"):
@@ -187,16 +191,14 @@ def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market)
         rank(events, prepared, other)
     with pytest.raises(UsageError, match="index='scan' would be ignored"):
         rank(events, prepared, space, index="scan")
-    with pytest.raises(UsageError, match="group_bytes=5 would be ignored"):
-        rank(events, prepared, space, group_bytes=5)
+    with pytest.raises(UsageError, match="worker_bytes=5 would be ignored"):
+        rank(events, prepared, space, worker_bytes=5)
     with pytest.raises(UsageError, match="index='scan' would be ignored"):
         match(events, prepare(spark, subscriptions, space), space, index="scan")
     with pytest.raises(UsageError, match=r"prepared with prepare\(\)\n  to do: use prepare_r"):
         rank(events, prepare(spark, subscriptions, space), space)
     with pytest.raises(UsageError, match=r"prepared with prepare_ranking\(\)\n  to do: use prep"):
         match(events, prepared, space)
-    with pytest.raises(UsageError, match="prepared for the broadcast plan"):
-        rank(events, prepared, space, plan="partitioned")
     assert (prepared.rows, prepared.choice.name) == (4, "slabs")
     assert prepared.memory > 0
     prepared.release()
@@ -205,9 +207,9 @@ def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market)
 def test_a_path_is_read_as_subscriptions_and_refused_as_events(spark, market, tmp_path):
     space, events, subscriptions = market
     pq.write_table(pa.table(SUBSCRIPTIONS), tmp_path / "subs.parquet")
-    for plan in ("broadcast", "partitioned"):
+    for worker_bytes in (1 << 30, 1000):
         for path in (tmp_path / "subs.parquet", str(tmp_path / "subs.parquet")):
-            found = answers(rank(events, path, space, 2, plan=plan))
+            found = answers(rank(events, path, space, 2, worker_bytes=worker_bytes))
             assert found == answers(rank(events, subscriptions, space, 2))
     for step in (match, rank):
         with pytest.raises(UsageError, match=r"events are a DataFrame of Spark; given: 'e.csv'"):

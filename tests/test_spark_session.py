@@ -82,10 +82,10 @@ session = start("local-cluster[2,1,1024]", conf={
 events = session.createDataFrame(pa.table(EVENTS)).repartition(4)
 subscriptions = session.createDataFrame(pa.table(SUBSCRIPTIONS)).repartition(3)
 space = Space.from_toml(SPACE)
-for plan in ("broadcast", "partitioned"):
-    check(session, *combined(list(adversarial.cases().values())), plan=plan)
-    found = match(events, subscriptions, space, output="arrays", plan=plan)
-    assert sets_of(found) == local(), plan
+for worker_bytes, more in ((1 << 30, 1 << 30), (400, 400_000)):
+    check(session, *combined(list(adversarial.cases().values())), worker_bytes=more)
+    found = match(events, subscriptions, space, output="arrays", worker_bytes=worker_bytes)
+    assert sets_of(found) == local(), worker_bytes
 wrong = session.createDataFrame(pa.table(EVENTS | {"price": [-1.0, 6.0, None, 9.0]}))
 rows = match(wrong, subscriptions, space, errors="column").filter("error is not null").collect()
 assert [row["event"] for row in rows] == [10]

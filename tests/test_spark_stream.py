@@ -306,12 +306,13 @@ def test_a_folder_of_integers_as_ids_refuses_texts_and_takes_an_empty_set(spark,
 def test_a_version_that_is_no_longer_held_leaves_the_disk(spark, tmp_path):
     subscriptions = pinned(tmp_path)
     places = []
-    for number in (1, 2, 3):
+    for number in (1, 2, 3, 4):
         publish(tmp_path, ("subscribe", number, f"price < {number}"))
         subscriptions.refresh()
         ready = subscriptions.ready(spark, subscriptions.latest())
-        places.append(Path(ready.subscriptions.shipped.folder))
-    assert [place.exists() for place in places] == [False, True, True]
+        assert ready.rows == number
+        places.append(Path(ready.shards[-1].shipped.folder))
+    assert [place.exists() for place in places] == [True, False, True, True]  # all over the first
 
 
 def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):

@@ -301,10 +301,64 @@ BOUND = st.integers(0, 5)
 EDIT = st.tuples(st.sampled_from(["subscribe", "replace", "unsubscribe"]), IDS, BOUND)
 
 
+def test_an_edit_of_a_large_set_is_a_small_version(tmp_path):
+    """Kilobytes, however large the set is; few layers; and a whole version now and then."""
+    versions = Versions(tmp_path / "v")
+    versions.publish(boxes(20_000), SPACE)
+    whole = size_on_disk(tmp_path / "v" / "000001")
+    edits = Edits(tmp_path / "e", versions, SPACE)
+    for number in range(40):
+        rows = [
+            subscribe(f"n{number}", f"price <= {number} and name = 'w{number}'"),
+            {"id": f"s{number}", "op": "unsubscribe"},
+            {"id": f"s{number + 500}", "op": "replace", "filter": f"price = {number}"},
+        ]
+        edit_file(tmp_path / "e", f"{number:03}.jsonl", rows)
+        assert edits.apply() == number + 2
+    sizes_of_edits = [size_on_disk(tmp_path / "v" / f"{v:06}") for v in range(2, 42)]
+    assert max(sizes_of_edits) < whole / 50
+    assert versions.parts(41)[0] == 1
+    assert all(len(versions.parts(v)[1]) <= 6 for v in versions.all())
+    assert versions.edit_files(41) == [f"{number:03}.jsonl" for number in range(40)]
+    for version in (2, 20, 41):
+        found, space = versions.load(version)
+        ids = found.ids.to_pylist()
+        count = version - 1
+        assert ids == [f"s{i}" for i in range(count, 20_000)] + [f"n{i}" for i in range(count)]
+        assert space.vocabularies == {"name": [f"w{i}" for i in range(count)]}
+        assert found.hi[ids.index("s500"), 0] == 0
+        assert found.hi[-1].tolist() == [count - 1, count - 1]
+    many = [{"id": f"s{i}", "op": "unsubscribe"} for i in range(1000, 4000)]
+    edit_file(tmp_path / "e", "999.jsonl", many)
+    assert Edits(tmp_path / "e", versions, SPACE).apply() == 42
+    assert versions.parts(42) == (42, [])
+    assert versions.load(42)[0].rows == 17_000
+
+
+def size_on_disk(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*"))
+
+
+def test_what_others_are_made_over_outlives_its_version(tmp_path):
+    versions = Versions(tmp_path / "v")
+    versions.publish(boxes(5), SPACE)
+    edits = Edits(tmp_path / "e", versions, SPACE)
+    for number in range(4):
+        edit_file(tmp_path / "e", f"{number}.jsonl", [{"id": f"s{number}", "op": "unsubscribe"}])
+        edits.apply()
+    assert versions.prune(keep=2) == [1, 2, 3]
+    assert sizes(versions) == [2, 1]
+    assert versions.edit_files(5) == ["0.jsonl", "1.jsonl", "2.jsonl", "3.jsonl"]
+    versions.publish(boxes(3), SPACE)
+    assert versions.prune() == [4, 5]
+    assert not list((tmp_path / "v" / "parts").iterdir())
+
+
+@pytest.mark.parametrize("few", [1000, 3], ids=["layers", "whole versions in between"])
 @given(st.lists(st.lists(EDIT, max_size=6), max_size=4), st.booleans())
-def test_any_history_gives_what_a_plain_dict_gives(tmp_path_factory, files, at_once):
+def test_any_history_gives_what_a_plain_dict_gives(tmp_path_factory, few, files, at_once):
     folder = tmp_path_factory.mktemp("edits")
-    versions = Versions(folder / "v")
+    versions = Versions(folder / "v", few=few)
     edits = Edits(folder / "e", versions, SPACE)
     (folder / "e").mkdir()
     wanted: dict[str, int] = {}

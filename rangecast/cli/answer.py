@@ -55,11 +55,6 @@ def answer_events(
     table = None if factors is None else run.factors(factors, source, boxes)
     if table is not None:
         source.columns = columns._replace(factor_events=Places(table.events))
-    rows = pa.array(np.arange(boxes.rows))  # small, and turned into ids when they are written
-    answerer = replace(make(boxes, where, table), ids=rows)
-    facts.update(index=answerer.choice.name, plan=answerer.choice.why)
-    if explain_plan:
-        run.say(f"plan: {answerer.choice.name}: {answerer.choice.why}")
     count = 0
 
     def batches() -> Iterator[Events]:
@@ -69,22 +64,36 @@ def answer_events(
             yield batch
 
     if engine == Engine.LOCAL:
-        pieces = _here(answerer, batches())
+        rows = pa.array(np.arange(boxes.rows))  # small, and turned into ids when they are written
+        answerer = replace(make(boxes, where, table), ids=rows)
+        choice, answers, pieces = answerer.choice, answerer.schema, _here(answerer, batches())
     else:
         from rangecast.spark.steps.in_order import answer_in_order
-        from rangecast.spark.steps.prepared import Prepared
+        from rangecast.spark.steps.prepared import WORKER_BYTES, prepare_answers
 
         session = run.spark(master)
-        width = source.columns.width(len(where))
-        prepared = Prepared.of(session, answerer, where, width)
+        prepared = prepare_answers(
+            session,
+            boxes,
+            where,
+            lambda part: make(part, where, table),
+            WORKER_BYTES,
+            width=source.columns.width(len(where)),
+        )
+        choice, answers = prepared.choice, prepared.answerer.schema
         pieces = answer_in_order(session, prepared, batches())
+    facts.update(index=choice.name, plan=choice.why)
+    if explain_plan:
+        run.say(f"plan: {choice.name}: {choice.why}")
     types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type}
-    written = ["event", *(name for name in answerer.schema.names if name != WINDOW)]
-    kinds = [types.get(name) or answerer.schema.field(name).type for name in written]
+    written = ["event", *(name for name in answers.names if name != WINDOW)]
+    kinds = [types.get(name) or answers.field(name).type for name in written]
     schema = pa.schema(list(zip(written, kinds, strict=True)))
     with run.writer(schema) as writer:
         for piece in shed(pieces, where):
-            piece["subscription"] = boxes.ids.take(piece["subscription"])
+            found = piece["subscription"]
+            local = engine == Engine.LOCAL
+            piece["subscription"] = boxes.ids.take(found) if local else found.cast(boxes.ids.type)
             writer.write(pa.record_batch([piece[name] for name in written], schema=schema))
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     run.done(

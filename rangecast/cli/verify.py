@@ -135,7 +135,8 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
 def _subscription_sets(run: Run, path: Path, space: Space) -> dict[int, tuple[Boxes, Space]]:
     """Return the subscriptions of a file or a snapshot, or those of each version in a folder."""
     from rangecast.errors import FileError
-    from rangecast.model.snapshot import MANIFEST, load_boxes
+    from rangecast.model.snapshot import MANIFEST
+    from rangecast.store.versions import load_set
 
     folders: dict[int, Path] = {}
     if (path / MANIFEST).exists():
@@ -144,7 +145,7 @@ def _subscription_sets(run: Run, path: Path, space: Space) -> dict[int, tuple[Bo
         folders = {int(each.name): each for each in path.iterdir() if each.name.isdecimal()}
     if not folders:
         return {0: (run.subscriptions(path, space), space)}
-    sets = {number: load_boxes(folder) for number, folder in sorted(folders.items())}
+    sets = {number: load_set(folder) for number, folder in sorted(folders.items())}
     for number, (_, own) in sets.items():
         if own.definition() != space.definition():
             raise FileError(

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, I64, Bool, offsets_of
 from rangecast.match.choose import Index, build, choose
 from rangecast.match.ordered import stream_ordered
 from rangecast.model.answers import Answers, Choice
 from rangecast.model.boxes import Boxes
+from rangecast.model.merged import ARRIVAL, arrivals_of, dead_rows
 
 
 @dataclass(frozen=True)
 class MatchAnswerer:
-    """Answers with the column `subscription`."""
+    """Answers with the column `subscription`, and perhaps `ARRIVAL`."""
 
     index: Index
     ids: pa.Array
     choice: Choice
     threads: int = 1
+    arrival: I64 | None = None
+    """When each subscription of a part of a set arrived, ascending; `None`: as they are counted."""
+    is_part: bool = False
+    """Whether answers say when their subscriptions arrived, so that they can be merged."""
+    dead: Bool | None = None
+    """Subscriptions that answer no more."""
 
     @classmethod
     def of(cls, boxes: Boxes, index: str = "auto", threads: int = 1) -> MatchAnswerer:
         """Build the structure of this name over some subscriptions."""
         choice = choose(boxes, index)
         return cls(build(boxes, choice.name), boxes.ids, choice, threads)
+
+    def as_part(self, gone: I64) -> MatchAnswerer:
+        """Return it as a part of a set that lacks the subscriptions that arrived at these times."""
+        dead = dead_rows(self.arrival, len(self.ids), gone)
+        return replace(self, is_part=True, dead=dead)
+
+    @property
+    def best(self) -> None:
+        """How many of an event's answers count: all."""
+        return
+
+    @property
+    def only_holders(self) -> bool:
+        """Whether only a subscription that holds an event can answer it."""
+        return True
 
     @property
     def memory(self) -> int:
@@ -42,5 +64,11 @@ class MatchAnswerer:
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers to events (n, d), in pieces of whole events."""
         for first, found in stream_ordered(self.index, points, self.threads):
-            subscriptions = self.ids.take(pa.array(found.rows))
-            yield Answers(first, found.offsets, {"subscription": subscriptions})
+            offsets, rows = found.offsets, found.rows
+            if self.dead is not None:
+                lives = ~self.dead[rows]
+                offsets, rows = offsets_of(lives)[offsets], rows[lives]
+            columns = {"subscription": self.ids.take(pa.array(rows))}
+            if self.is_part:
+                columns[ARRIVAL] = arrivals_of(self.arrival, rows)
+            yield Answers(first, offsets, columns)

@@ -53,8 +53,22 @@ class Answerer(Protocol):
         """Bytes of the structure."""
 
     @property
+    def best(self) -> int | None:
+        """How many of an event's answers count, by score; `None`: all, by arrival."""
+
+    @property
+    def only_holders(self) -> bool:
+        """Whether only a subscription that holds an event can answer it."""
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of its answers."""
+
+    def as_part(self, gone: I64) -> Answerer:
+        """Return it as a part of a set that lacks the subscriptions that arrived at these times.
+
+        Its answers can be merged with those of other parts (`model.merged`).
+        """
 
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers to events (n, d) in pieces of bounded size, all of an event in one."""

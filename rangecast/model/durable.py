@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
+from typing import IO
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
@@ -42,3 +44,17 @@ def sync_tree(folder: Path) -> None:
             with Path(inner, name).open("rb") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(inner))
+
+
+def try_lock(path: Path) -> IO[str] | None:
+    """Lock a file for as long as it stays open; `None`: another holds it.
+
+    A lock of a process that died is free.
+    """
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file

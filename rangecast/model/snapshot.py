@@ -83,28 +83,29 @@ def load_arrays(
 
 def save_boxes(path: str | Path, boxes: Boxes, space: Space) -> None:
     """Write a set of subscriptions with its space and the strings that it mentions."""
-    arrays: Arrays = {"lo": boxes.lo, "hi": boxes.hi, "owner": boxes.owner, "scores": boxes.scores}
-    if boxes.weights is not None:
-        arrays["weights"] = boxes.weights
-    arrays |= id_buffers(boxes.ids)
     counts = {"subscriptions": boxes.rows, "boxes": len(boxes.lo)}
-    save_arrays(path, "boxes", arrays, space_meta(space) | counts)
+    save_arrays(path, "boxes", box_arrays(boxes), space_meta(space) | counts)
 
 
 def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:
     """Map a set of subscriptions into memory, with its space."""
     arrays, meta = load_arrays(path, "boxes", verify=verify)
     space = space_of_meta(meta)
-    boxes = Boxes(
-        arrays["lo"],
-        arrays["hi"],
-        arrays["owner"],
-        ids_of_buffers(arrays),
-        arrays["scores"],
-        arrays.get("weights"),
-        space,
-    )
-    return boxes, space
+    return boxes_of_arrays(arrays, space), space
+
+
+def box_arrays(boxes: Boxes) -> Arrays:
+    """Return a set of subscriptions as plain arrays."""
+    arrays: Arrays = {"lo": boxes.lo, "hi": boxes.hi, "owner": boxes.owner, "scores": boxes.scores}
+    if boxes.weights is not None:
+        arrays["weights"] = boxes.weights
+    return arrays | id_buffers(boxes.ids)
+
+
+def boxes_of_arrays(arrays: Mapping[str, AnyArray], space: Space | None) -> Boxes:
+    """Return the set of subscriptions of plain arrays, without a copy."""
+    bounds = arrays["lo"], arrays["hi"], arrays["owner"]
+    return Boxes(*bounds, ids_of_buffers(arrays), arrays["scores"], arrays.get("weights"), space)
 
 
 def space_meta(space: Space) -> dict[str, Any]:

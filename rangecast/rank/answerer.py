@@ -9,17 +9,20 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.arrays import F64, I64, readonly
 from rangecast.model.answers import Answers, Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.event_columns import EventColumns
+from rangecast.model.merged import ARRIVAL, arrivals_of, dead_rows
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.choose import Index, build, choose
 from rangecast.rank.factors import Factors, FactorTable
+from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best
 from rangecast.rank.shed import WINDOW, seconds_of
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
 
+_NEVER = np.iinfo(np.int64).max
 PIECE = 10_000
 """Events that are answered at a time."""
 
@@ -47,7 +50,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class RankAnswerer:
-    """Answers with the columns `rank`, `subscription` and `score`, and perhaps `WINDOW`."""
+    """Answers with the columns `rank`, `subscription` and `score`, perhaps `WINDOW`, `ARRIVAL`."""
 
     index: Index
     ids: pa.Array
@@ -60,6 +63,12 @@ class RankAnswerer:
     """Where events may be uncertain: which attributes a subscription mentions decides then."""
     factors: Factors | None = None
     """Those of `asked`, by row."""
+    arrival: I64 | None = None
+    """When each subscription of a part of a set arrived, ascending; `None`: as they are counted."""
+    is_part: bool = False
+    """Whether answers say when their subscriptions arrived, so that they can be merged."""
+    liveness: Liveness = ALL
+    """Subscriptions that answer no more."""
 
     @classmethod
     def of(
@@ -94,6 +103,23 @@ class RankAnswerer:
         if asked.columns.spans and not isinstance(self.index, Slabs):
             raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  to do: take 'auto'")
 
+    def as_part(self, gone: I64) -> RankAnswerer:
+        """Return it as a part of a set that lacks the subscriptions that arrived at these times."""
+        dead = dead_rows(self.arrival, len(self.ids), gone)
+        died = None if dead is None else np.where(dead, 0, _NEVER)
+        liveness = ALL if died is None else Liveness(ALL.set_rows, readonly(died), 0)
+        return replace(self, is_part=True, liveness=liveness)
+
+    @property
+    def best(self) -> int:
+        """How many of an event's answers count."""
+        return self.asked.k
+
+    @property
+    def only_holders(self) -> bool:
+        """Whether only a subscription that holds an event can answer it."""
+        return not (self.relaxed or self.asked.columns.spans)
+
     @property
     def memory(self) -> int:
         """Bytes of the structure."""
@@ -116,6 +142,8 @@ class RankAnswerer:
                 "subscription": self.ids.take(pa.array(rows)),
                 "score": pa.array(scores),
             }
+            if self.is_part:
+                columns[ARRIVAL] = arrivals_of(self.arrival, rows)
             if self.asked.clock is not None:
                 columns[WINDOW] = pa.array(seconds_of(some[event, self.asked.clock]))
             yield Answers(first, np.concatenate([[0], np.cumsum(best.counts)]), columns)
@@ -124,15 +152,16 @@ class RankAnswerer:
         """Return the best of events whose coordinates are those of `Asked.columns`."""
         asked, factors = self.asked, self.factors
         if factors is None and not asked.columns.spans:
-            return self.index.best(points, asked.k)
+            return self.index.best(points, asked.k, liveness=self.liveness)
         parts = asked.columns.parts(points, self.dimensions)
 
         def search(events: I64, k: int) -> Best:
             lo, hi = parts.lo[events], parts.hi[events]
             if asked.columns.spans:
                 assert isinstance(self.index, Slabs)
-                return self.index.best_spans(lo, hi, k, asked.span or "contain")
-            return self.index.best(lo, k)
+                how = asked.span or "contain"
+                return self.index.best_spans(lo, hi, k, how, liveness=self.liveness)
+            return self.index.best(lo, k, liveness=self.liveness)
 
         if parts.chances is not None:
             assert self.boxes is not None

@@ -104,6 +104,11 @@ def arrow_ids(kind: DataType) -> pa.DataType:
     return pa.int64() if isinstance(kind, LongType) else pa.string()
 
 
+def as_spark_ids(ids: pa.Array) -> pa.Array:
+    """Return ids of a type that Spark takes."""
+    return ids if pa.types.is_integer(ids.type) else ids.cast(pa.string())
+
+
 def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> StructType:
     """Return the columns that travel along; refuse a name that the result uses itself."""
     need(data, keep, "events")

@@ -3,12 +3,13 @@
 The object is pickled with its arrays apart, and both are written as a snapshot folder
 (`model.snapshot`) named after its content. A worker maps the arrays read-only, so that all workers
 of a host share the same pages of memory. On a local master the workers map the folder that the
-driver wrote. On a cluster the folder travels as one archive that Spark hands to each host; the
-first worker there unpacks it under a lock, checks every byte, and renames it into place.
+driver wrote. On a cluster the folder travels as one archive in a broadcast of Spark, from host to
+host; the first worker of a host that lacks it unpacks it under a lock, checks every byte, and
+renames it into place. Nothing of it stays on the driver or in Spark once it is released.
 
-    <own folder>/drivers/<number>/   of a driver, for as long as it lives: lock, snapshots, archives
-    <own folder>/snapshots/          unpacked on a host of a cluster; what was not used for a day
-                                     goes, and is unpacked again should it be needed
+    <own folder>/drivers/<number>/   of a driver, for as long as it lives: lock, snapshots
+    <own folder>/snapshots/          unpacked or built on a host of a cluster; what was not opened
+                                     for an hour goes, and is unpacked again should it be needed
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from __future__ import annotations
 import atexit
 import fcntl
 import hashlib
+import io
 import os
 import pickle
 import shutil
 import tarfile
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
 import numpy as np
-from pyspark import SparkFiles
+from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
 from rangecast.model.snapshot import MANIFEST, load_arrays, save_arrays
@@ -39,10 +41,11 @@ from rangecast.spark.cache_folder import own_folder
 from rangecast.spark.session import is_local
 
 _KIND = "shipped"
-_OPEN = 4
-"""Objects that a worker holds at a time; a stream goes on to new ones and lets old ones go."""
-_UNUSED_SECONDS = 24 * 3600
+ROOM = 512 << 20
+"""Bytes of objects that a worker keeps open, by default: it lets go of the others."""
+_UNUSED_SECONDS = 3600
 _uses: Counter[str] = Counter()
+_open: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -50,42 +53,68 @@ class ShippedObject:
     """What a task carries instead of the object: its name, and where a worker finds it."""
 
     digest: str
-    folder: str
-    """On the driver's host."""
-    archive: str | None
-    """The file that Spark distributes; `None`: the workers are on the driver's host."""
+    folder: str | None
+    """On the driver's host; `None`: it was built by a worker elsewhere."""
+    archive: Broadcast[bytes] | None
+    """What Spark brings to each host; `None`: the workers are on the driver's host."""
+    size: int
+    """Bytes that it takes when it is mapped."""
 
-    def open(self) -> Any:
-        """Return the object, mapped into a worker's memory."""
-        return _opened(self)
+    def open(self, room: int = ROOM) -> Any:
+        """Return the object, mapped into a worker's memory; keep at most `room` bytes open."""
+        if self.digest in _open:
+            _open.move_to_end(self.digest)
+            return _open[self.digest][0]
+        while _open and self.size + sum(size for _, size in _open.values()) > room:
+            _open.popitem(last=False)
+        found = _mapped(self._place())
+        _open[self.digest] = found, self.size
+        return found
 
     def open_here(self) -> Any:
         """Return the object, mapped into the driver's memory."""
-        return _opened(replace(self, archive=None))
+        return replace(self, archive=None).open()
 
     def release(self) -> None:
-        """Remove it from the driver's host, unless it was shipped more than once.
+        """Remove it from the driver and from Spark, unless it was shipped more than once.
 
         Workers that map it go on; no new ones may be given it.
         """
         _uses[self.digest] -= 1
-        if _uses[self.digest] <= 0:
-            del _uses[self.digest]
+        if _uses[self.digest] > 0:
+            return
+        del _uses[self.digest]
+        if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self.archive is not None:
+            self.archive.destroy()
+
+    def _place(self) -> Path:
+        if self.archive is None:
+            assert self.folder is not None
+            return Path(self.folder)
+        return _unpacked(self.digest, self.archive)
 
 
 def ship(session: SparkSession, thing: Any) -> ShippedObject:
     """Write an object where the workers of a session can map it."""
-    folder = _save(_drivers_folder(), thing)
+    return ship_folder(session, save(drivers_folder(), thing))
+
+
+def ship_folder(session: SparkSession, folder: Path) -> ShippedObject:
+    """Make an object that was saved in the driver's folder available to the workers."""
     _uses[folder.name] += 1
-    if is_local(session):
-        return ShippedObject(folder.name, str(folder), None)
-    archive = _packed(folder)
-    session.sparkContext.addFile(str(archive))
-    return ShippedObject(folder.name, str(folder), archive.name)
+    archive = None if is_local(session) else session.sparkContext.broadcast(packed(folder))
+    return ShippedObject(folder.name, str(folder), archive, _size(folder))
 
 
-def _save(place: Path, thing: Any) -> Path:
+def ship_archive(session: SparkSession, digest: str, archive: bytes) -> ShippedObject:
+    """Make an object that a worker saved and packed available to all workers."""
+    _uses[digest] += 1
+    return ShippedObject(digest, None, session.sparkContext.broadcast(archive), len(archive))
+
+
+def save(place: Path, thing: Any) -> Path:
     """Write an object as a snapshot named after its content; return the folder."""
     arrays: list[np.ndarray[Any, Any]] = []
 
@@ -99,46 +128,48 @@ def _save(place: Path, thing: Any) -> Path:
     save_arrays(fresh, _KIND, named, {"arrays": len(arrays)})
     digest = hashlib.sha256((fresh / MANIFEST).read_bytes()).hexdigest()[:32]
     target = place / digest
-    if target.exists():
-        shutil.rmtree(fresh)
-    else:
+    try:
         fresh.rename(target)
+    except OSError:  # it is there already: another process, or the same task again
+        shutil.rmtree(fresh)
     return target
 
 
-def _packed(folder: Path) -> Path:
-    """Return the archive of a snapshot; made once."""
-    # Not .tar: Spark would unpack that itself, a copy for each worker process.
-    target = folder.with_name(f"rangecast-{folder.name}.packed")
-    if not target.exists():
-        partial = target.with_suffix(".partial")
-        with tarfile.open(partial, "w") as archive:
-            archive.add(folder, arcname=folder.name)
-        partial.rename(target)
-    return target
+def packed(folder: Path) -> bytes:
+    """Return the archive of a snapshot."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        archive.add(folder, arcname=folder.name)
+    return data.getvalue()
 
 
-@lru_cache(maxsize=_OPEN)
-def _opened(shipped: ShippedObject) -> Any:
-    if shipped.archive is None:
-        folder = Path(shipped.folder)
-    else:
-        folder = _unpacked(shipped.digest, shipped.archive)
+def hosts_folder() -> Path:
+    """Return where a host of a cluster keeps its snapshots."""
+    place = own_folder() / "snapshots"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def _mapped(folder: Path) -> Any:
     arrays, meta = load_arrays(folder, _KIND, verify=False)
     buffers = [arrays[f"array{number}"] for number in range(meta["arrays"])]
     return pickle.loads(arrays["state"].tobytes(), buffers=buffers)
 
 
-def _unpacked(digest: str, archive: str) -> Path:
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _unpacked(digest: str, archive: Broadcast[bytes]) -> Path:
     """Return the folder of a snapshot on a host of a cluster; the first worker unpacks it."""
-    place = own_folder() / "snapshots"
-    place.mkdir(exist_ok=True)
+    place = hosts_folder()
     target = place / digest
     with _locked(place / f"{digest}.lock"):
         if not target.exists():
             partial = place / f"new-{uuid4().hex}"
-            with tarfile.open(SparkFiles.get(archive)) as packed:
-                packed.extractall(partial, filter="data")
+            with tarfile.open(fileobj=io.BytesIO(archive.value)) as content:
+                content.extractall(partial, filter="data")
+            archive.__dict__.pop("_value", None)  # else it stays in memory beside the mapped one
             load_arrays(partial / digest, _KIND, verify=True)
             (partial / digest).rename(target)
             partial.rmdir()
@@ -152,7 +183,7 @@ def _unpacked(digest: str, archive: str) -> Path:
 
 
 @cache
-def _drivers_folder() -> Path:
+def drivers_folder() -> Path:
     """Return this process's own folder, and remove those of processes that died."""
     drivers = own_folder() / "drivers"
     drivers.mkdir(exist_ok=True)

@@ -125,8 +125,11 @@ def boxes_of_table(table: pa.Table, dimensions: int, bad: BadRows | None = None)
     """Return encoded subscriptions, none with an error, in order of arrival; duplicates are bad."""
     order = [("seq", "ascending"), ("id", "ascending")]
     table = table.sort_by(order)
-    if bad is not None:
-        table = _without_duplicates(table, bad)
+    return boxes_in_order(table if bad is None else _without_duplicates(table, bad), dimensions)
+
+
+def boxes_in_order(table: pa.Table, dimensions: int) -> Boxes:
+    """Return encoded subscriptions, none with an error, as they are given."""
     sizes = pc.binary_length(table.column("boxes")).to_numpy() // (16 * dimensions)
     flat = floats_of(table.column("boxes"), 2 * dimensions)
     scores = weights = None
@@ -165,19 +168,34 @@ def _without_duplicates(table: pa.Table, bad: BadRows) -> pa.Table:
     return table.filter(pa.array(keep))
 
 
-def count_mentions(encoded: EncodedSet) -> int:
-    """Return how many attributes all boxes mention, one by one; a job of its own."""
-    dimensions = len(encoded.space)
+class SetSize(NamedTuple):
+    """How large a set is."""
+
+    rows: int
+    boxes: int
+    mentions: int
+    """Attributes that the boxes mention, one by one."""
+    dimensions: int
+
+
+def size_of(given: EncodedSet | Boxes) -> SetSize:
+    """Return how large a set is; of a DataFrame, by a job of its own."""
+    if isinstance(given, Boxes):
+        return SetSize(given.rows, len(given.lo), int(given.mentions.sum()), given.dimensions)
+    dimensions = len(given.space)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             flat = floats_of(batch.column("boxes"), 2 * dimensions)
             lo, hi = flat[:, :dimensions], flat[:, dimensions:]
             mentions = int(((lo != -np.inf) | (hi != np.inf)).sum())
-            yield pa.record_batch({"mentions": pa.array([mentions])})
+            found = {"rows": [batch.num_rows], "boxes": [len(flat)], "mentions": [mentions]}
+            yield pa.record_batch(found)
 
-    counted = encoded.rows.select("boxes").mapInArrow(count, "mentions bigint")
-    return int(counted.agg({"mentions": "sum"}).collect()[0][0] or 0)
+    counted = given.rows.select("boxes").mapInArrow(count, "rows long, boxes long, mentions long")
+    sums = counted.groupBy().sum("rows", "boxes", "mentions").collect()[0]
+    rows, boxes, mentions = (int(one or 0) for one in sums)
+    return SetSize(rows, boxes, mentions, dimensions)
 
 
 def need_distinct_ids(encoded: DataFrame) -> None:

@@ -20,7 +20,6 @@ an object store. Spark, DuckDB and Arrow see `batch` as one more column.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import shutil
 from pathlib import Path
@@ -31,7 +30,7 @@ from uuid import uuid4
 import pyarrow.dataset as ds
 
 from rangecast.errors import FileError, UsageError
-from rangecast.model.durable import sync_folder, sync_tree, write_bytes, write_whole
+from rangecast.model.durable import sync_folder, sync_tree, try_lock, write_bytes, write_whole
 
 BATCH_JOB = "batch job"
 """How the names of streams begin that are batch jobs, each run one of its own."""
@@ -51,16 +50,14 @@ class CommittedFolder:
         try:
             self._staging.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
-            self._lock = (self._staging / "lock").open("a")
+            lock = try_lock(self._staging / "lock")
         except OSError as error:
             raise FileError(f"{self.folder}: can't be written: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
+        if lock is None:
             raise UsageError(
                 f"{self.folder}: another process writes there; stop it, or write elsewhere"
-            ) from None
+            )
+        self._lock = lock
         try:
             self._take()
         except BaseException:

@@ -24,12 +24,14 @@ import pyarrow as pa
 
 from rangecast.engine import Engine
 from rangecast.errors import FileError, RangecastError, UsageError, near
+from rangecast.kernels.arrays import I64
 from rangecast.model.attributes import Number
 from rangecast.model.batch import Batch, text_at, value_at
 from rangecast.model.encode import encode, explain
 from rangecast.model.files import format_of, read_batches
 from rangecast.model.ids import as_ids, id_type
 from rangecast.model.space import Space
+from rangecast.store.layers import Layer
 from rangecast.store.versions import Versions
 
 COLUMNS = ("id", "op", "filter", "score")
@@ -37,14 +39,17 @@ OPS = ("subscribe", "replace", "unsubscribe")
 _SCORE = Number("score")
 
 
-@dataclass(frozen=True)
 class Edits:
-    """A folder of edit files that feeds a folder of versions."""
+    """A folder of edit files that feeds a folder of versions.
 
-    folder: Path
-    versions: Versions
-    space: Space
-    """Of the first version, if the edits are to make that too."""
+    space   of the first version, if the edits are to make that too
+    """
+
+    def __init__(self, folder: str | Path, versions: Versions, space: Space):
+        self.folder = Path(folder)
+        self.versions = versions
+        self.space = space
+        self._set: _EditedSet | None = None
 
     def apply(self) -> int | None:
         """Publish the version that the new files make, and return its number; `None`: no news."""
@@ -54,13 +59,12 @@ class Edits:
             files = [path for path in self._files() if path.name not in known]
             if not files:
                 return None
-            engine = self._engine(base)
-            refused = list(_applied(engine, files))
-            engine.wait_for_rebuild()
-            names = [path.name for path in files]
-            boxes, space = engine.boxes(), engine.space
-            version = self.versions.publish(boxes, space, edits=names, refused=refused, after=base)
+            edited, self._set = self._set, None
+            if edited is None or edited.version != base:
+                edited = _EditedSet.of(self.versions, base, self.space)
+            version = edited.publish(files)
             if version is not None:
+                self._set = edited  # in memory, so that the next files need not read it all
                 return version
 
     def _files(self) -> list[Path]:
@@ -68,28 +72,97 @@ class Edits:
             raise FileError(f"{self.folder}: no such folder of edits")
         return sorted(path for path in self.folder.iterdir() if path.name[0] not in "._")
 
-    def _engine(self, base: int) -> Engine:
-        if not base:
-            return Engine(self.space, index="scan")
-        boxes, space = self.versions.load(base)
-        engine = Engine(space, index="scan")
+
+@dataclass
+class _EditedSet:
+    """The newest version in memory, so that edits can be applied to it."""
+
+    versions: Versions
+    version: int
+    engine: Engine
+    arrival: I64
+    """The numbers (`layers`) of the subscriptions that it was read with."""
+    following: int
+    """The number of the first one that came since then."""
+
+    @classmethod
+    def of(cls, versions: Versions, version: int, space: Space) -> _EditedSet:
+        """Read a version; 0: a set that begins."""
+        if not version:
+            return cls(versions, 0, Engine(space, index="scan"), np.empty(0, np.int64), 0)
+        found = versions.layered(version)
+        boxes, arrival = found.whole()
+        engine = Engine(found.space, index="scan")
         engine.subscribe_many(boxes)
-        return engine
+        return cls(versions, version, engine, arrival, found.next_arrival)
 
+    def publish(self, files: list[Path]) -> int | None:
+        """Apply new files and publish what they make; `None`: another version came first."""
+        words = {name: len(known) for name, known in self.engine.space.vocabularies.items()}
+        touched: dict[Any, int | None] = {}
+        refused = list(self._applied(files, touched))
+        self.engine.wait_for_rebuild()
+        names = [path.name for path in files]
+        number = None
+        if self.version:
+            layer = self._layer(touched, words, names)
+            number = self.versions.publish_layer(layer, after=self.version, refused=refused)
+        if number is None:
+            boxes, space = self.engine.boxes(), self.engine.space
+            number = self.versions.publish(
+                boxes, space, edits=names, refused=refused, after=self.version
+            )
+            if number is not None:  # a whole one, whose numbers are its rows
+                found = _EditedSet.of(self.versions, number, space)
+                self.engine, self.arrival = found.engine, found.arrival
+                self.following = found.following
+        if number is not None:
+            self.version = number
+        return number
 
-def _applied(engine: Engine, files: list[Path]) -> Iterator[dict[str, Any]]:
-    """Apply all edits of some files; yield those that are refused."""
-    kind = engine.boxes().ids.type if len(engine) else _common_kind(files)
-    for path in files:
-        for batch in read_batches(path):
-            _check_columns(path, list(batch.columns))
-            for row, edit, reason in _rows(batch, kind):
-                try:
-                    if reason is not None:
-                        raise UsageError(reason)
-                    _apply(engine, edit)
-                except RangecastError as error:
-                    yield {"file": path.name, "row": row, **edit, "reason": str(error)}
+    def _applied(
+        self, files: list[Path], touched: dict[Any, int | None]
+    ) -> Iterator[dict[str, Any]]:
+        """Apply all edits of some files; yield those that are refused.
+
+        `touched` gets every id that changed, with its number before, `None` if it is new.
+        """
+        kind = self.engine.boxes().ids.type if len(self.engine) else _common_kind(files)
+        for path in files:
+            for batch in read_batches(path):
+                _check_columns(path, list(batch.columns))
+                for row, edit, reason in _rows(batch, kind):
+                    try:
+                        if reason is not None:
+                            raise UsageError(reason)
+                        before = self._number(edit["id"])
+                        _apply(self.engine, edit)
+                        touched.setdefault(edit["id"], before)
+                    except RangecastError as error:
+                        yield {"file": path.name, "row": row, **edit, "reason": str(error)}
+
+    def _number(self, one: Any) -> int | None:
+        if one not in self.engine:
+            return None
+        return int(self._numbers(self.engine.taken([one])[1])[0])
+
+    def _numbers(self, places: I64) -> I64:
+        """Return the numbers of subscriptions by their places in the engine's order."""
+        read = len(self.arrival)
+        later = self.following + places - read
+        known = self.arrival[np.minimum(places, max(read - 1, 0))] if read else later
+        return np.where(places < read, known, later)
+
+    def _layer(
+        self, touched: dict[Any, int | None], words: dict[str, int], files: list[str]
+    ) -> Layer:
+        boxes, places = self.engine.taken([one for one in touched if one in self.engine])
+        arrival = self._numbers(places)
+        order = np.argsort(arrival)
+        gone = np.array(sorted(number for number in touched.values() if number is not None))
+        new = {name: known[words[name] :] for name, known in self.engine.space.vocabularies.items()}
+        added = {name: some for name, some in new.items() if some}
+        return Layer(boxes.take(order), arrival[order], gone.astype(np.int64), added, files)
 
 
 def _common_kind(files: list[Path]) -> pa.DataType:

@@ -1,12 +1,19 @@
 """Versions of a set of subscriptions, and which of them a batch of a stream was answered with.
 
-    000001/                     a snapshot (`model.snapshot`), never changed once it is there
+    000001/                     a whole set, a snapshot (`model.snapshot`) that never changes
         origin.json             the files of edits that went into this version and those before
         refused.jsonl           edits that could not be applied, each with its reason
+    000002/                     or what edits changed, as a layer over others (`layers`)
+        over.json               the version that is whole, and the layers between, the oldest first
+    parts/000001/               a version that is gone, and others are made over it
     pins/<stream>/000000012.json    batch 12 of that stream is answered with this version
     file.json                   the manifest of what `publish_file` published last
     unseen/                     versions that are being written or deleted
     lock                        held while a version is published, pinned or pruned
+
+Edits of a large set make a small version: a layer over the one before. It takes in earlier layers
+that are at most twice its size, so there are few, and what edits wrote is written again a few times
+over the years. When the layers are an eighth of the set, the next version is a whole one.
 
 A version is written in `unseen` and renamed into place when it is complete; any program may add
 one, as `Engine.save` does. A pin is on the disk
@@ -23,6 +30,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +41,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.durable import sync_folder, write_bytes, write_whole
 from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.model.space import Space
+from rangecast.store.layers import Layer, LayeredSet, edits_of, with_words
 
 REPLAYABLE = 10
 _ORIGIN = "origin.json"
@@ -40,13 +49,25 @@ _REFUSED = "refused.jsonl"
 _PINS = "pins"
 _FROM_FILE = "file.json"
 _UNSEEN = "unseen"
+_OVER = "over.json"
+_PARTS = "parts"
+_TAKES_IN = 2
+"""A layer takes in those before it that are at most this many times its size."""
+_SHARE, FEW = 8, 1000
+"""Layers that together are about more than one in `_SHARE` of the set, and more than `FEW`, end."""
 
 
 class Versions:
-    """A folder of versions, counted from 1."""
+    """A folder of versions, counted from 1.
 
-    def __init__(self, folder: str | Path):
+    few   edits that are never worth a whole version
+    """
+
+    def __init__(self, folder: str | Path, *, few: int = FEW):
         self.folder = Path(folder)
+        self._few = few
+        self._thread = threading.RLock()
+        self._holds = False
 
     def all(self) -> list[int]:
         """Return the numbers of all versions, ascending."""
@@ -71,14 +92,38 @@ class Versions:
         return path
 
     def load(self, version: int) -> tuple[Boxes, Space]:
-        """Map the subscriptions of a version into memory, with its space."""
-        return load_boxes(self.path(version))
+        """Return the subscriptions of a version, with its space; a whole one is mapped."""
+        found = self.layered(version)
+        return found.whole()[0], found.space
+
+    def layered(self, version: int) -> LayeredSet:
+        """Map a version into memory: the whole set that it is made over, and its layers."""
+        self.path(version)
+        with self._locked():  # meanwhile no part of it moves
+            base, layers = self.parts(version)
+            boxes, space = load_boxes(self._part(base))
+            mapped = [Layer.load(self._part(layer)) for layer in layers]
+        return LayeredSet(boxes, mapped, with_words(space, mapped))
+
+    def parts(self, version: int) -> tuple[int, list[int]]:
+        """Return the whole version that a version is made over, and its layers, itself the last."""
+        over = self._part(version) / _OVER
+        if not over.exists():
+            return version, []
+        told = json.loads(over.read_bytes())
+        return told["base"], [*told["layers"], version]
 
     def edit_files(self, version: int) -> list[str]:
         """Return the names of the files of edits that went into a version."""
-        origin = self.path(version) / _ORIGIN
+        base, layers = self.parts(version)
+        origin = self._part(base) / _ORIGIN
         names: list[str] = json.loads(origin.read_bytes())["edits"] if origin.exists() else []
-        return names
+        return [*names, *(name for layer in layers for name in edits_of(self._part(layer)))]
+
+    def _part(self, version: int) -> Path:
+        """Return the folder of a version, or of what others are made over."""
+        path = self.folder / f"{version:06}"
+        return path if path.is_dir() else self.folder / _PARTS / path.name
 
     def refused(self, version: int) -> list[dict[str, Any]]:
         """Return the edits that could not be applied on the way to a version."""
@@ -105,6 +150,32 @@ class Versions:
             if after is not None and after != newest:
                 return None
             return self._add(self._unseen(boxes, space), edits, refused)
+
+    def publish_layer(
+        self, layer: Layer, *, after: int, refused: Sequence[Mapping[str, Any]] = ()
+    ) -> int | None:
+        """Add the version that a layer makes of the newest one; return its number.
+
+        `None`: nothing is published, as `after` is no longer the newest version, or the layers have
+        become so large that a whole version is due.
+        """
+        with self._locked():
+            if after != max(self.all(), default=0):
+                return None
+            found = self.layered(after)
+            size = layer.size + sum(one.size for one in found.layers)
+            if size > max(self._few, found.base.rows // _SHARE):
+                return None
+            base, numbers = self.parts(after)
+            while numbers and found.layers[len(numbers) - 1].size <= _TAKES_IN * layer.size:
+                layer = layer.after(found.layers[len(numbers) - 1])
+                numbers.pop()
+            self._clear()
+            unseen = self.folder / _UNSEEN / f"{after + 1:06}"
+            layer.save(unseen)
+            over = {"base": base, "layers": numbers}
+            write_bytes(unseen / _OVER, json.dumps(over).encode())
+            return self._put(unseen, refused)
 
     def publish_file(self, boxes: Boxes, space: Space) -> None:
         """Add what a file of subscriptions holds, unless it is what the file held the last time.
@@ -136,12 +207,16 @@ class Versions:
             return newest
         applied = [*(self.edit_files(newest) if newest else ()), *edits]
         write_bytes(unseen / _ORIGIN, json.dumps({"edits": applied}).encode())
+        return self._put(unseen, refused)
+
+    def _put(self, unseen: Path, refused: Sequence[Mapping[str, Any]]) -> int:
+        """Put a version in place; return its number."""
         lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in refused]
         write_bytes(unseen / _REFUSED, "".join(lines).encode())
         sync_folder(unseen)
         unseen.rename(self.folder / unseen.name)
         sync_folder(self.folder)
-        return newest + 1
+        return int(unseen.name)
 
     def pin(self, stream: str, batch: int) -> int:
         """Return the version of a batch: the one it was pinned to before, else the newest."""
@@ -180,12 +255,25 @@ class Versions:
         with self._locked():
             used = set(self.pinned().values())
             gone = [v for v in self.all()[:-keep] if v not in used]
+            needed = {
+                part
+                for version in self.all()
+                if version not in gone
+                for part in (self.parts(version)[0], *self.parts(version)[1])
+            }
             self._clear()
-            for version in gone:  # so that none is ever seen half deleted
-                (self.folder / _UNSEEN).mkdir(exist_ok=True)
-                self.path(version).rename(self.folder / _UNSEEN / f"{version:06}")
+            for version in gone:
+                self._move(self.path(version), _PARTS if version in needed else _UNSEEN)
+            for part in (self.folder / _PARTS).glob("*"):
+                if int(part.name) not in needed:
+                    self._move(part, _UNSEEN)
             self._clear()
             return gone
+
+    def _move(self, part: Path, place: str) -> None:
+        """Move a version by one rename: none is ever seen half deleted."""
+        (self.folder / place).mkdir(exist_ok=True)
+        part.rename(self.folder / place / part.name)
 
     def _clear(self) -> None:
         """Remove what nobody can see, perhaps left by a process that crashed."""
@@ -193,11 +281,27 @@ class Versions:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep out other processes; a lock of a process that died is free."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        """Keep out other processes and threads; a lock of a process that died is free."""
+        with self._thread:
+            if self._holds:
+                yield
+                return
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / "lock").open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self._holds = True
+                try:
+                    yield
+                finally:
+                    self._holds = False
+
+
+def load_set(path: str | Path) -> tuple[Boxes, Space]:
+    """Return the subscriptions of a snapshot, which may be a version made over others."""
+    folder = Path(path)
+    if (folder / _OVER).exists():
+        return Versions(folder.parent).load(int(folder.name))
+    return load_boxes(folder)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -33,7 +33,7 @@ def answer_in_order(
     session: SparkSession, prepared: Prepared, batches: Iterator[Events]
 ) -> Iterator[dict[str, pa.Array]]:
     """Yield the id of the event as `event`, and the columns of the answers, in order."""
-    shipped, width = prepared.shipped, prepared.width
+    sharded, width = prepared.answerer, prepared.width
     with tempfile.TemporaryDirectory(prefix="rangecast-") as name:
         folder = Path(name)
         if not _set_down(folder, batches, width):
@@ -43,11 +43,10 @@ def answer_in_order(
         form = Form(True, "row", LongType(), kept, False)
 
         def answer_all(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            answerer = shipped.open()
             for batch in rows:
-                yield from answer(answerer, batch, _encoded(batch, width), form)
+                yield from answer(sharded, batch, _encoded(batch, width), form)
 
-        schema = prepared.answerer.schema
+        schema = sharded.schema
         found = events.mapInArrow(answer_all, result_schema(form, schema))
         found.sort("event").write.parquet(str(folder / "found"))
         for part in sorted((folder / "found").glob("part-*.parquet")):

@@ -4,29 +4,27 @@
     rows = match(events, subscriptions, space, output="arrays")   # event, subscriptions
 
 `events` may be a batch or a streaming DataFrame. `prepare` builds the structure once, for many
-calls. `question` has the two plans.
+calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index
-from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.steps.partitioned import GROUP_BYTES
-from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded
-from rangecast.spark.steps.question import (
-    MAPPED_BYTES,
-    Question,
-    need_one_of,
-    refuse_ignored,
+from rangecast.spark.steps.prepared import (
+    WORKER_BYTES,
+    Prepared,
+    Subscriptions,
+    prepare_answers,
 )
+from rangecast.spark.steps.question import Question, need_one_of, refuse_ignored
 
 OUTPUTS = ("pairs", "arrays")
 
@@ -41,11 +39,9 @@ def match(
     event_id: str = "id",
     errors: str = "raise",
     index: str = "auto",
-    plan: str = "auto",
     allow_missing: bool = False,
     nan: str = "refuse",
-    mapped_bytes: int = MAPPED_BYTES,
-    group_bytes: int = GROUP_BYTES,
+    worker_bytes: int = WORKER_BYTES,
 ) -> DataFrame:
     """Return which subscriptions hold each event.
 
@@ -55,34 +51,33 @@ def match(
     event_id        the column that names an event
     errors          "raise": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
-    plan            "broadcast", "partitioned", or "auto": by whether the structure would take more
-                    than `mapped_bytes`
-    group_bytes     about what the boxes of one partition may take in a worker
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
+    worker_bytes    about what a worker may take: a set that is large for that is built by the
+                    workers, in shards
     """
-    need_one_of("output", output, OUTPUTS)
     check_index(index)
-    if isinstance(subscriptions, Boxes | str | Path):
-        subscriptions, space = loaded(subscriptions, space)
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
-        refuse_ignored(index, mapped_bytes, group_bytes)
-    asked = Question.of(
+        refuse_ignored(index, worker_bytes)
+    asked = question(
         events,
         space,
-        taken=("subscription", "subscriptions"),
-        arrays=output == "arrays",
+        output=output,
         keep=keep,
         event_id=event_id,
         errors=errors,
         allow_missing=allow_missing,
         nan=nan,
     )
-    return asked.answer(
-        subscriptions,
-        partial(MatchAnswerer.of, index=index),
-        plan=plan,
-        mapped_bytes=mapped_bytes,
-        group_bytes=group_bytes,
-    )
+    if not isinstance(subscriptions, Prepared):
+        make = partial(MatchAnswerer.of, index=index)
+        subscriptions = prepare_answers(asked.session, subscriptions, space, make, worker_bytes)
+    return asked.answer(subscriptions)
+
+
+def question(events: DataFrame, space: Space, *, output: str, **options: Any) -> Question:
+    """Check the columns of events that are to be matched; options are those of `Question.of`."""
+    need_one_of("output", output, OUTPUTS)
+    taken = ("subscription", "subscriptions")
+    return Question.of(events, space, taken=taken, arrays=output == "arrays", **options)

@@ -10,6 +10,7 @@ side by side, applies the messages to their lists, and writes those that changed
 Buckets that no message can reach are left alone.
 
     folder/
+        lock                        held by the one who applies batches
         messages/batch=000000012/   what was sent, as `rangecast notify` writes it, with arrivals
         interests/, lists/, objects/    see `buckets`
         state.json                  the last batch that was committed, and the files that count
@@ -25,22 +26,23 @@ from __future__ import annotations
 
 import json
 import shutil
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType
 
-from rangecast.errors import UsageError
+from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.model.durable import sync_tree
+from rangecast.model.durable import sync_folder, sync_tree, try_lock
 from rangecast.model.numbers import MAX
 from rangecast.notify.board import Board
 from rangecast.notify.messages import Messages
@@ -49,6 +51,7 @@ from rangecast.notify.tables import message_rows, message_schema
 from rangecast.spark.columns import need
 from rangecast.spark.steps.buckets import (
     INTERESTS,
+    LISTS,
     Bucket,
     FilePart,
     OpenBucket,
@@ -64,12 +67,17 @@ from rangecast.spark.steps.buckets import (
 
 ENTRIES = 1 << 20
 """Objects in all lists of a bucket, 16 bytes each: a worker holds a bucket at a time."""
+_SHARED = "give a folder on a file system that the driver and all workers mount"
 _START = -1
 """The batch before the first one."""
 
 
 class TopKLists:
-    """The lists of all interests, in a folder; one process at a time may hold it."""
+    """The lists of all interests, in a folder. One at a time applies batches; any may read.
+
+    It begins with `objects` and `interests`; a folder that has been begun goes on without them.
+    `close` it, or leave a `with`, to let another one apply batches.
+    """
 
     def __init__(
         self,
@@ -92,6 +100,7 @@ class TopKLists:
             "descending": descending,
         }
         self._board: Board | None = None
+        self._lock: IO[str] | None = None
         settings = {"k": k, **self._how}
         state = committed_state(self.folder)
         if state is not None:
@@ -103,6 +112,7 @@ class TopKLists:
         self._begin(objects, interests, settings)
 
     def _begin(self, objects: DataFrame, interests: DataFrame, settings: dict[str, Any]) -> None:
+        self._hold()
         need(objects, ("id", "x", "y"), "objects")
         need(interests, ("id", "x_lo", "x_hi"), "interests")
         k = self._k
@@ -119,14 +129,48 @@ class TopKLists:
         wrong = ranges.where("not x_lo <= x_hi or k < 1 or k > " + str(k)).limit(1).collect()
         if wrong:
             raise UsageError(f"interest {wrong[0]['id']!r}: needs x_lo <= x_hi and 1 <= k <= {k}")
+        seen = Observation()
+        ranges = ranges.observe(seen, F.count(F.lit(1)).alias("rows"))
         writer = ranges.orderBy("x_lo", "x_hi").write.mode("overwrite")
         writer = writer.option("maxRecordsPerFile", max(1, ENTRIES // k))
         writer.parquet(f"file://{self.folder / INTERESTS}")
         empty = State(_START, settings, kind, [], buckets_of(self.folder), Work())
+        there = sum(bucket.interests for bucket in empty.buckets)
+        if there != seen.get["rows"]:
+            raise FileError(
+                f"{self.folder}: {seen.get['rows']:,} interests were written, and {there:,} of "
+                f"them are there\n  to do: {_SHARED}"
+            )
         sync_tree(self.folder / INTERESTS)
         looker = _looker(board.line)
         state = self._changed(empty, range(len(empty.buckets)), looker)
         self._commit(state, board, table["id"])
+
+    def close(self) -> None:
+        """Let another one apply batches."""
+        self._board = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> TopKLists:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _hold(self) -> None:
+        """Refuse to apply batches where another one does: it goes on from its own state."""
+        if self._lock is not None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = try_lock(self.folder / "lock")
+        if self._lock is None:
+            raise UsageError(
+                f"{self.folder}: another one applies batches there\n"
+                "  to do: stop that process, or close() its TopKLists"
+            )
+        weakref.finalize(self, self._lock.close)
 
     def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery:
         """Start to apply a stream of updates; `trigger` is Spark's, such as availableNow=True."""
@@ -137,6 +181,7 @@ class TopKLists:
 
     def apply(self, updates: DataFrame, batch: int) -> None:
         """Apply a batch of updates in the order of `seq`; one that was committed does nothing."""
+        self._hold()
         state = self._state
         if batch <= state.batch:
             return
@@ -194,7 +239,9 @@ class TopKLists:
         fresh = target.with_name(f".{target.name}-{uuid4().hex}")
         fresh.mkdir(parents=True)
         pq.write_table(table, fresh / "part.parquet")
+        sync_tree(fresh)
         fresh.rename(target)
+        sync_folder(target.parent)
 
     def _changed(self, state: State, numbers: Sequence[int], change: Change) -> State:
         """Return the state after the lists of some buckets changed, on the workers."""
@@ -210,6 +257,12 @@ class TopKLists:
             number, parts, work = json.loads(row["done"])
             buckets[number] = buckets[number]._replace(parts=[FilePart(*part) for part in parts])
             works.append(work)
+            lost = [part[0] for part in parts if not (self.folder / LISTS / part[0]).exists()]
+            if lost:
+                raise FileError(
+                    f"{self.folder}: a worker wrote lists that aren't there: {lost[0]}\n"
+                    f"  to do: {_SHARED}"
+                )
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.errors import UsageError
@@ -15,72 +20,105 @@ from rangecast.model.answers import Answerer, Choice, warm
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.inputs import as_boxes
-from rangecast.model.snapshot import MANIFEST, load_boxes
+from rangecast.model.snapshot import MANIFEST
 from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
+from rangecast.spark.columns import arrow_ids, as_spark_ids
 from rangecast.spark.shipped import ShippedObject, ship
-from rangecast.spark.subscriptions import EncodedSet, encode, gather
+from rangecast.spark.steps.build import Make, build_shards, hull_of
+from rangecast.spark.steps.shards import Shard, ShardedSet
+from rangecast.spark.subscriptions import (
+    EncodedSet,
+    SetSize,
+    encode,
+    encoded_boxes,
+    gather,
+    need_distinct_ids,
+    report_errors,
+    size_of,
+)
+from rangecast.store.layers import Layer, LayeredSet
+from rangecast.store.versions import load_set
 
 Subscriptions = DataFrame | Boxes | str | Path
 """A DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions."""
 
 
+WORKER_BYTES = 1 << 30
+"""What a worker may take, by default."""
+_BYTES = 20
+"""About what a structure takes for each attribute that a box mentions."""
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """An answerer on its way to the workers, and the space of its subscriptions."""
+    """Subscriptions on their way to the workers, in one shard or several, and their space."""
 
     space: Space
     """With every word that the subscriptions mention."""
-    answerer: Answerer
-    """Mapped into the driver's memory, as workers map it into theirs."""
-    shipped: ShippedObject
+    shipped_space: ShippedObject
+    answerer: ShardedSet
+    rows: int
+    """How many subscriptions there are."""
     width: int
     """How many coordinates an event has: one per attribute, or more."""
 
-    @classmethod
-    def of(
-        cls, session: SparkSession, answerer: Answerer, space: Space, width: int | None = None
-    ) -> Prepared:
-        """Ship an answerer, and compile what the workers will call.
-
-        `width` is how many coordinates its events have, one per attribute if not given.
-        """
-        shipped = ship(session, answerer)
-        mapped = shipped.open_here()
-        width = len(space) if width is None else width
-        warm(mapped, width)
-        return cls(space, mapped, shipped, width)
-
     @property
-    def rows(self) -> int:
-        """How many subscriptions there are."""
-        return len(self.answerer.ids)
+    def shards(self) -> tuple[Shard, ...]:
+        """The parts that the set was built in."""
+        return self.answerer.shards
 
     @property
     def choice(self) -> Choice:
-        """The structure, and why it was chosen."""
-        return self.answerer.choice
+        """The structure of the first shard, and why it was chosen."""
+        return self.shards[0].choice
 
     @property
     def memory(self) -> int:
-        """Bytes of the structure."""
-        return self.answerer.memory
+        """Bytes of the structures."""
+        return sum(shard.memory for shard in self.shards)
+
+    def with_layers(
+        self, session: SparkSession, found: LayeredSet, layers: Sequence[Shard | None]
+    ) -> Prepared:
+        """Return the same set with layers of edits over it, `None` for those that only take away.
+
+        It has the shards of this one, and ships its space if there are new words.
+        """
+        if not found.layers:
+            return self
+        same = found.space.vocabularies == self.space.vocabularies
+        base = [replace(shard, gone=found.gone_after(0)) for shard in self.shards]
+        more = [
+            replace(shard, gone=found.gone_after(place + 1))
+            for place, shard in enumerate(layers)
+            if shard is not None
+        ]
+        return replace(
+            self,
+            space=found.space,
+            shipped_space=self.shipped_space if same else ship(session, found.space),
+            answerer=replace(self.answerer.with_ids(found.id_type), shards=(*base, *more)),
+            rows=found.rows,
+        )
 
     def check(self, space: Space, kind: type[Answerer]) -> None:
         """Refuse to answer events of another space, or another question."""
         if self.space.definition() != space.definition():
             raise UsageError(f"the subscriptions were prepared for {self.space}, not for {space}")
-        if not isinstance(self.answerer, kind):
+        if not isinstance(self.answerer.empty, kind):
             made, needed = ("prepare", "prepare_ranking")[:: 1 if kind is RankAnswerer else -1]
             raise UsageError(
                 f"these subscriptions were prepared with {made}()\n  to do: use {needed}()"
             )
 
     def release(self) -> None:
-        """Remove the structure from the driver's host: no events will be answered with it."""
-        self.shipped.release()
+        """Remove the structures from the driver's host: no events will be answered with them."""
+        for shard in self.shards:
+            shard.shipped.release()
+        self.shipped_space.release()
 
 
 def prepare(
@@ -90,14 +128,17 @@ def prepare(
     *,
     index: str = "auto",
     bad_rows: BadRows | None = None,
+    worker_bytes: int = WORKER_BYTES,
 ) -> Prepared:
     """Build a matching structure over subscriptions, and ship it to the workers.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions
+    worker_bytes    about what a worker may take: a set that is large for that is built by the
+                    workers, in shards
     """
     check_match_index(index)
-    boxes, known = gathered(subscriptions, space, bad_rows)
-    return Prepared.of(session, MatchAnswerer.of(boxes, index), known)
+    make = partial(MatchAnswerer.of, index=index)
+    return prepare_answers(session, subscriptions, space, make, worker_bytes, bad_rows)
 
 
 def prepare_ranking(
@@ -109,38 +150,121 @@ def prepare_ranking(
     combine: str = "sum",
     index: str = "auto",
     bad_rows: BadRows | None = None,
+    worker_bytes: int = WORKER_BYTES,
 ) -> Prepared:
     """Build a ranking structure over subscriptions, and ship it to the workers.
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions
+    worker_bytes    about what a worker may take: a set that is large for that is built by the
+                    workers, in shards
     """
     check_rank_index(index)
     check_combine(combine, relaxed=relaxed)
-    boxes, known = gathered(subscriptions, space, bad_rows)
-    answerer = RankAnswerer.of(boxes, index, relaxed=relaxed, combine=combine)
-    return Prepared.of(session, answerer, known)
+    make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine)
+    return prepare_answers(session, subscriptions, space, make, worker_bytes, bad_rows)
 
 
-def gathered(
-    subscriptions: Subscriptions | EncodedSet, space: Space, bad_rows: BadRows | None = None
-) -> tuple[Boxes, Space]:
-    """Return subscriptions on the driver, with ids that Spark takes, and the space they are of."""
-    if isinstance(subscriptions, DataFrame):
-        subscriptions = encode(subscriptions, space)
-    if isinstance(subscriptions, EncodedSet):
-        known = subscriptions.space
-        boxes = gather(subscriptions.rows, known, bad_rows)
-    else:
+def prepare_answers(
+    session: SparkSession,
+    subscriptions: Subscriptions,
+    space: Space,
+    make: Make,
+    worker_bytes: int,
+    bad_rows: BadRows | None = None,
+    *,
+    width: int | None = None,
+) -> Prepared:
+    """Build what `make` makes over subscriptions, whole or in shards, and ship it.
+
+    `width` is how many coordinates its events have, one per attribute if not given.
+    """
+    if worker_bytes < 1:
+        raise UsageError(f"worker_bytes is a number of bytes, 1 or more; given: {worker_bytes!r}")
+    with _encoded_once(subscriptions, space) as (given, known):
+        size = size_of(given)
+        wanted = _shards_wanted(size, worker_bytes)
+        if wanted == 1:
+            boxes = gathered(given, known, bad_rows)
+            empty = _empty(make, boxes.ids.type, len(known))
+            shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
+        else:
+            encoded = given.rows if isinstance(given, EncodedSet) else encoded_boxes(session, given)
+            empty = _empty(make, arrow_ids(encoded.schema["id"].dataType), len(known))
+            shards = build_shards(session, _usable(encoded, bad_rows), make, size, wanted)
+    width = len(known) if width is None else width
+    if shards[0].shipped.folder is not None:
+        warm(shards[0].shipped.open_here(), width)  # the workers find it compiled
+    room = max(worker_bytes // 2, max(shard.shipped.size for shard in shards))
+    rows = sum(shard.rows for shard in shards)
+    return Prepared(known, ship(session, known), ShardedSet(shards, empty, room), rows, width)
+
+
+def layer_shard(session: SparkSession, layer: Layer, index: str) -> Shard:
+    """Build and ship what a layer of edits added, for matching."""
+    boxes = replace(layer.boxes, ids=as_spark_ids(layer.boxes.ids))
+    answerer = replace(MatchAnswerer.of(boxes, index), arrival=layer.arrival)
+    lo, hi = hull_of(boxes)
+    return Shard(ship(session, answerer), boxes.rows, answerer.memory, lo, hi, answerer.choice)
+
+
+def _whole(session: SparkSession, answerer: Answerer, boxes: Boxes) -> Shard:
+    all_lo, all_hi = np.full((2, boxes.dimensions), [[-np.inf], [np.inf]])
+    shipped = ship(session, answerer)
+    return Shard(shipped, boxes.rows, answerer.memory, all_lo, all_hi, answerer.choice)
+
+
+def _shards_wanted(size: SetSize, worker_bytes: int) -> int:
+    """Return in how many shards a set is built: 1 if it is small for a worker."""
+    structure = size.mentions * _BYTES
+    plain = size.boxes * size.dimensions * 16
+    if structure <= worker_bytes // 4 and plain <= worker_bytes // 2:
+        return 1
+    # A shard is an eighth of a worker, and so small that one can be built in a worker.
+    return max(-(-structure // (worker_bytes // 8 + 1)), -(-3 * plain // (worker_bytes // 2 + 1)))
+
+
+def _empty(make: Make, ids: pa.DataType, dimensions: int) -> Answerer:
+    none = np.zeros((0, dimensions))
+    empty: Answerer = make(replace(Boxes.of(none, none), ids=pa.array([], ids)))
+    return empty
+
+
+@contextmanager
+def _encoded_once(
+    subscriptions: Subscriptions, space: Space
+) -> Iterator[tuple[EncodedSet | Boxes, Space]]:
+    """Encode a DataFrame, and keep that on disk for a while: it is read several times."""
+    if not isinstance(subscriptions, DataFrame):
         boxes, known = loaded(subscriptions, space)
-    if not pa.types.is_integer(boxes.ids.type):
-        boxes = replace(boxes, ids=boxes.ids.cast(pa.string()))
-    return boxes, known
+        yield replace(boxes, ids=as_spark_ids(boxes.ids)), known
+        return
+    encoded = encode(subscriptions, space)
+    encoded.rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield encoded, encoded.space
+    finally:
+        encoded.rows.unpersist()
+
+
+def gathered(given: EncodedSet | Boxes, space: Space, bad_rows: BadRows | None = None) -> Boxes:
+    """Return subscriptions on the driver, with ids that Spark takes."""
+    if isinstance(given, Boxes):
+        return given
+    boxes = gather(given.rows, space, bad_rows)
+    return replace(boxes, ids=as_spark_ids(boxes.ids))
+
+
+def _usable(encoded: DataFrame, bad_rows: BadRows | None) -> DataFrame:
+    """Return the subscriptions that can be used; hand the others to `bad_rows`, or raise."""
+    report_errors(encoded.filter("error is not null").toArrow(), bad_rows or BadRows())
+    need_distinct_ids(encoded)
+    return encoded.filter("error is null")
 
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:
     """Return the boxes of a snapshot, a file or `Boxes`, and the space they are of."""
     if isinstance(subscriptions, str | Path) and (Path(subscriptions) / MANIFEST).exists():
-        boxes, known = load_boxes(subscriptions)
+        boxes, known = load_set(subscriptions)
         if known.definition() != space.definition():
             raise UsageError(f"{subscriptions}: is a snapshot of {known}, expected: {space}")
         return boxes, known

@@ -1,50 +1,35 @@
 """From a DataFrame of events to one of answers: what `match` and `rank` have in common.
 
-Two plans, the same answer:
-
-* broadcast: the structure is built once on the driver and mapped by every worker (`shipped`);
-  events stay where they are, nothing is shuffled.
-* partitioned: for sets that are too large for that; see `partitioned`.
+Events stay where they are: every worker maps the structures of the set (`prepared`, `shards`) and
+answers its own. Nothing is shuffled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from rangecast.errors import UsageError, near
-from rangecast.model.answers import Answerer
-from rangecast.model.boxes import Boxes
 from rangecast.model.event_columns import EventColumns
 from rangecast.model.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.spark.columns import id_kind, kept_fields, need_attributes
 from rangecast.spark.events import encode_batch
 from rangecast.spark.session import session_of
-from rangecast.spark.steps import partitioned
-from rangecast.spark.steps.partitioned import GROUP_BYTES
-from rangecast.spark.steps.prepared import Prepared, gathered
+from rangecast.spark.steps.prepared import WORKER_BYTES, Prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
-from rangecast.spark.subscriptions import (
-    EncodedSet,
-    count_mentions,
-    encode,
-    encoded_boxes,
-    need_distinct_ids,
-    need_no_errors,
-)
+from rangecast.spark.steps.shards import Settings, as_it_is
 
-PLANS = ("auto", "broadcast", "partitioned")
-MAPPED_BYTES = 2 << 30
-"""The largest structure that every host is given whole, by default."""
-_BYTES = 20
-"""About what a structure takes for each attribute that a box mentions."""
+Finish = Callable[
+    [Iterator[pa.RecordBatch], Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]],
+    Iterator[pa.RecordBatch],
+]
+"""Takes the batches of a task, and what answers one; gives the batches that the task gives."""
 
 
 @dataclass(frozen=True)
@@ -93,103 +78,41 @@ class Question:
 
     def answer(
         self,
-        subscriptions: DataFrame | Boxes | Prepared,
-        make: Callable[[Boxes], Answerer],
+        prepared: Prepared,
+        settings: Settings = as_it_is,
         *,
-        plan: str,
-        mapped_bytes: int,
-        group_bytes: int,
-        settings: Callable[[Any], Answerer] = lambda one: one,
-        best: int | None = None,
+        finish: Finish | None = None,
+        schema: str | None = None,
     ) -> DataFrame:
-        """Answer the events, by the plan that suits the set.
+        """Let every worker answer its events.
 
-        make        builds an answerer over some subscriptions
-        settings    fits the answerer of a prepared set to this question
-        best        any subscription may answer any event: merge this many of the best of each group
+        settings   fits the set to this question
+        finish     what a task does with its answers instead of handing them on, and gives, with
+                   the columns of `schema`
         """
-        need_one_of("plan", plan, PLANS)
-        if plan == "partitioned":
-            self._need_no_broadcast(subscriptions)
-        if isinstance(subscriptions, Prepared):
-            return self._by_broadcast(subscriptions, settings)
-        with _encoded_once(subscriptions, self.space) as given:
-            may_be_cut = plan == "auto" and not self.events.isStreaming
-            if plan == "partitioned" or (may_be_cut and is_large(given, mapped_bytes)):
-                return self._by_partitions(given, make, group_bytes, best)
-            boxes, known = gathered(given, self.space)
-        width = self.columns.width(len(known))
-        return self._by_broadcast(Prepared.of(self.session, make(boxes), known, width))
-
-    def _need_no_broadcast(self, subscriptions: DataFrame | Boxes | Prepared) -> None:
-        """Refuse what can't be partitioned."""
-        if isinstance(subscriptions, Prepared):
-            raise UsageError(
-                "these subscriptions are prepared for the broadcast plan; give them as they were"
-            )
-        if self.events.isStreaming:
-            raise UsageError(
-                "a streaming DataFrame can't be partitioned as a whole; to do: answer each "
-                "micro-batch, as rangecast.spark.run_stream does, or use plan='broadcast'"
-            )
-
-    def _by_broadcast(
-        self, prepared: Prepared, settings: Callable[[Any], Answerer] = lambda one: one
-    ) -> DataFrame:
-        """Let every worker answer its events with the whole set."""
-        shipped, known, form, nan = prepared.shipped, prepared.space, self.form, self.nan
-        columns = self.columns
+        sharded, space = prepared.answerer.fitted(settings), prepared.shipped_space
+        form, nan, columns = self.form, self.nan, self.columns
 
         def answer_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            answerer = settings(shipped.open())
-            for batch in batches:
+            known = space.open()
+
+            def answer_one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
                 encoded = encode_batch(
                     known, batch, form.event_id, columns, nan=nan, raising=not form.errors
                 )
-                yield from answer(answerer, batch, encoded, form)
+                yield from answer(sharded, batch, encoded, form)
 
-        schema = settings(prepared.answerer).schema
-        return self.events.mapInArrow(answer_all, result_schema(form, schema))
+            if finish is not None:
+                yield from finish(batches, answer_one)
+                return
+            for batch in batches:
+                yield from answer_one(batch)
 
-    def _by_partitions(
-        self,
-        given: Boxes | EncodedSet,
-        make: Callable[[Boxes], Answerer],
-        group_bytes: int,
-        best: int | None,
-    ) -> DataFrame:
-        """Let each worker answer some events with some of the subscriptions."""
-        if isinstance(given, Boxes):
-            encoded, known = encoded_boxes(self.session, given), self.space
-        else:
-            encoded, known = given
-            need_no_errors(encoded)
-            need_distinct_ids(encoded)
-        given_as = (self.events, encoded, known, self.form)
-        how = (*given_as, make, self.nan, self.columns, group_bytes)
-        if best is None:
-            return partitioned.by_space(*how)
-        return partitioned.by_subscriptions(*how, best)
+        return self.events.mapInArrow(answer_all, schema or self.schema(prepared, settings))
 
-
-@contextmanager
-def _encoded_once(subscriptions: DataFrame | Boxes, space: Space) -> Iterator[EncodedSet | Boxes]:
-    """Encode a DataFrame, and keep that on disk while a plan is made: it is read several times."""
-    if not isinstance(subscriptions, DataFrame):
-        yield subscriptions
-        return
-    encoded = encode(subscriptions, space)
-    encoded.rows.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield encoded
-    finally:
-        encoded.rows.unpersist()  # what is returned runs later, perhaps never: it starts again
-
-
-def is_large(given: Boxes | EncodedSet, mapped_bytes: int = MAPPED_BYTES) -> bool:
-    """Whether a set is too large to be given whole to every host."""
-    mentions = int(given.mentions.sum()) if isinstance(given, Boxes) else count_mentions(given)
-    return mentions * _BYTES > mapped_bytes
+    def schema(self, prepared: Prepared, settings: Settings = as_it_is) -> StructType:
+        """Return the columns of the answers."""
+        return result_schema(self.form, prepared.answerer.fitted(settings).schema)
 
 
 def need_frame(events: Any) -> None:
@@ -201,19 +124,17 @@ def need_frame(events: Any) -> None:
         )
 
 
-def refuse_ignored(index: str, mapped_bytes: int, group_bytes: int) -> None:
+def refuse_ignored(index: str, worker_bytes: int) -> None:
     """Refuse options that mean nothing for a set that is prepared."""
-    to_do = "leave it out, or give the subscriptions as they were"
     if index != "auto":
-        ignored, to_do = f"index={index!r}", "give the index where they are prepared"
-    elif mapped_bytes != MAPPED_BYTES:
-        ignored = f"mapped_bytes={mapped_bytes!r}"
-    elif group_bytes != GROUP_BYTES:
-        ignored = f"group_bytes={group_bytes!r}"
+        ignored = f"index={index!r}"
+    elif worker_bytes != WORKER_BYTES:
+        ignored = f"worker_bytes={worker_bytes!r}"
     else:
         return
     raise UsageError(
-        f"{ignored} would be ignored: these subscriptions are prepared\n  to do: {to_do}"
+        f"{ignored} would be ignored: these subscriptions are prepared\n"
+        "  to do: give it where they are prepared"
     )
 
 

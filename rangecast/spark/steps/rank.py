@@ -3,7 +3,7 @@
     best = rank(events, subscriptions, space, k=20)      # event, rank, subscription, score
 
 `events` may be a batch or a streaming DataFrame. `prepare_ranking` builds the structure once, for
-many calls. `question` has the two plans.
+many calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import UsageError
-from rangecast.model.boxes import Boxes
 from rangecast.model.ids import Places
 from rangecast.model.records import file_source, table_source
 from rangecast.model.space import Space
@@ -32,9 +31,16 @@ from rangecast.rank.result import check_k
 from rangecast.rank.shed import WINDOW, limits
 from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
-from rangecast.spark.steps.partitioned import ARRIVAL, GROUP_BYTES, NUMBER, PLACE
-from rangecast.spark.steps.prepared import Prepared, Subscriptions, loaded
-from rangecast.spark.steps.question import MAPPED_BYTES, Question, need_frame, refuse_ignored
+from rangecast.spark.steps.prepared import (
+    WORKER_BYTES,
+    Prepared,
+    Subscriptions,
+    prepare_answers,
+)
+from rangecast.spark.steps.question import Question, need_frame, refuse_ignored
+
+PLACE = "_place"
+"""A column on the way: the place of an answer in its second."""
 
 
 def rank(
@@ -54,11 +60,9 @@ def rank(
     event_id: str = "id",
     errors: str = "raise",
     index: str = "auto",
-    plan: str = "auto",
     allow_missing: bool = False,
     nan: str = "refuse",
-    mapped_bytes: int = MAPPED_BYTES,
-    group_bytes: int = GROUP_BYTES,
+    worker_bytes: int = WORKER_BYTES,
 ) -> DataFrame:
     """Return the k best subscriptions of each event: event, rank from 1 on, subscription, score.
 
@@ -78,23 +82,20 @@ def rank(
     event_id        the column that names an event
     errors          "raise": an event that can't be used fails the job; "column": one more column
                     `error` tells what is wrong with it, and is null for all others
-    plan            "broadcast", "partitioned", or "auto": by whether the structure would take more
-                    than `mapped_bytes`
-    group_bytes     about what the boxes of one partition may take in a worker
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
+    worker_bytes    about what a worker may take: a set that is large for that is built by the
+                    workers, in shards
     """
     check_k(k)
     check_index(index)
     check_combine(combine, relaxed=relaxed)
     check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
     k, axis = limits(space, k, limit, clock)
-    if isinstance(subscriptions, Boxes | str | Path):
-        subscriptions, space = loaded(subscriptions, space)
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, RankAnswerer)
-        refuse_ignored(index, mapped_bytes, group_bytes)
-        made: Any = subscriptions.answerer
+        refuse_ignored(index, worker_bytes)
+        made: Any = subscriptions.answerer.empty
         if (made.relaxed, made.combine) != (relaxed, combine):
             raise UsageError(
                 "these subscriptions are prepared for "
@@ -109,16 +110,10 @@ def rank(
     columns = asked.columns
     if asked.factors is not None:
         columns = columns._replace(factor_events=Places(asked.factors.events))
-        if relaxed or span is not None:
-            if plan == "partitioned":
-                raise UsageError(
-                    "factors together with relaxed or span need plan='broadcast' or 'auto'"
-                )
-            plan = "broadcast"
     question = Question.of(
         events,
         space,
-        taken=("rank", "subscription", "score", WINDOW, NUMBER, ARRIVAL, PLACE),
+        taken=("rank", "subscription", "score", WINDOW, PLACE),
         keep=keep,
         event_id=event_id,
         errors=errors,
@@ -133,15 +128,14 @@ def rank(
         )
     if isinstance(subscriptions, Prepared):
         made.check(asked)
-    found = question.answer(
-        subscriptions,
-        partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, asked=asked),
-        plan=plan,
-        mapped_bytes=mapped_bytes,
-        group_bytes=group_bytes,
-        settings=partial(replace, asked=asked),
-        best=k if relaxed or columns.spans else None,
-    )
+        found = question.answer(subscriptions, partial(replace, asked=asked))
+    else:
+        make = partial(RankAnswerer.of, index=index, relaxed=relaxed, combine=combine, asked=asked)
+        width = columns.width(len(space))
+        prepared = prepare_answers(
+            question.session, subscriptions, space, make, worker_bytes, width=width
+        )
+        found = question.answer(prepared)
     return found if axis is None else _best_of_seconds(found, limit or 0)
 
 

@@ -14,6 +14,7 @@ from rangecast.kernels.arrays import I64
 from rangecast.model.answers import Answerer
 from rangecast.spark.columns import ERROR, ERROR_TYPE
 from rangecast.spark.events import Encoded
+from rangecast.spark.steps.shards import ShardedSet
 
 
 class Form(NamedTuple):
@@ -50,7 +51,7 @@ def result_schema(form: Form, answers: pa.Schema) -> StructType:
 
 
 def answer(
-    answerer: Answerer, batch: pa.RecordBatch, encoded: Encoded, form: Form
+    answerer: Answerer | ShardedSet, batch: pa.RecordBatch, encoded: Encoded, form: Form
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answers to one batch of events in pieces of bounded size, bad events last.
 

@@ -13,9 +13,9 @@ and so the same answers; a sink that has them already is skipped. Bad rows are c
 before the answers: when all sinks have the batch, so has the quarantine.
 
 For a single folder, answers, bad rows and events are counted while the answers are written, not in
-a pass of their own. Otherwise the answers are kept and counted first: a sink that can't hold back
-what it writes gets nothing of a batch that a bad row ends.
-Bad rows are found once more when there are any, without matching.
+a pass of their own; Parquet is written by the workers (`written`). Otherwise the answers are kept
+and counted first: a sink that can't hold back what it writes gets nothing of a batch that a bad row
+ends. Bad rows are found once more when there are any, without matching.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from typing import Any
 import numpy as np
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from rangecast.errors import BadRow, BadRowError, UsageError, near
 from rangecast.model.boxes import Boxes
 from rangecast.model.records import REMEDY
-from rangecast.spark.steps.match import OUTPUTS, match
-from rangecast.spark.stream.sets import ReadySet, StaticSet, Subscriptions
+from rangecast.spark.steps.match import OUTPUTS, match, question
+from rangecast.spark.steps.prepared import Prepared
+from rangecast.spark.stream.sets import StaticSet, Subscriptions
 from rangecast.spark.stream.sinks import Batch, Commit, Counts, Folder, Sink, no_commit
 from rangecast.spark.stream.sources import BROKEN
+from rangecast.spark.stream.written import REPORT
 
 _WHOLE = "_whole_row"
 _OWN = (BROKEN, _WHOLE)
@@ -96,7 +99,7 @@ class BatchRunner:
     def __post_init__(self) -> None:
         space = self.subscriptions.space
         none = np.zeros((0, len(space)))
-        self._nobody = StaticSet(Boxes.of(none, none), space, index="scan", plan="broadcast")
+        self._nobody = StaticSet(Boxes.of(none, none), space, index="scan")
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns, sinks and sets that can't work."""
@@ -143,25 +146,26 @@ class BatchRunner:
                 sink.open(stream, self.closing)
             self._stream = stream
 
-    def _match(self, events: DataFrame, ready: ReadySet, keep: Sequence[str]) -> DataFrame:
+    def _match(self, events: DataFrame, ready: Prepared, keep: Sequence[str]) -> DataFrame:
         """Return a row for each event: event, subscriptions, what is kept, what is wrong."""
         broken = [BROKEN] if BROKEN in events.columns else []
         return match(
             _read_whole(events) if broken else events,
-            ready.subscriptions,
+            ready,
             ready.space,
             output="arrays",
             keep=[*keep, *broken],
             errors="column",
-            index=ready.index,
-            plan=ready.plan,
             nan=self.options.nan,
         )
 
     def _write(
-        self, events: DataFrame, ready: ReadySet, sinks: Sequence[Sink], batch: Batch
+        self, events: DataFrame, ready: Prepared, sinks: Sequence[Sink], batch: Batch
     ) -> tuple[Counts, list[Commit], Commit]:
         """Write answers and bad rows; return counts, what commits each sink, and the bad rows."""
+        if len(sinks) == 1 and isinstance(sinks[0], Folder) and sinks[0].by_workers:
+            commit, counts = self._written_by_workers(events, ready, sinks[0], batch)
+            return counts, [commit], self._set_aside(events, batch, counts)
         found = self._match(events, ready, self.options.keep)
         if len(sinks) == 1 and sinks[0].stages:
             seen = Observation()
@@ -177,6 +181,24 @@ class BatchRunner:
             return counts, [sink.write(rows, batch) for sink in sinks], commit_bad_rows
         finally:
             found.unpersist()
+
+    def _written_by_workers(
+        self, events: DataFrame, ready: Prepared, sink: Folder, batch: Batch
+    ) -> tuple[Commit, Counts]:
+        """Let the workers write the answers of a batch; return what commits them, and counts."""
+        broken = [BROKEN] if BROKEN in events.columns else []
+        asked = question(
+            _read_whole(events) if broken else events,
+            ready.space,
+            output=self.options.output,
+            keep=[*self.options.keep, *broken],
+            errors="column",
+            nan=self.options.nan,
+        )
+        left_out = ("error", *broken)
+        fields = [one for one in asked.schema(ready) if one.name not in left_out]
+        files, commit = sink.stage(StructType(fields), batch)
+        return commit, files.counted(asked.answer(ready, finish=files, schema=REPORT))
 
     def _rows(self, found: DataFrame) -> DataFrame:
         """Return the rows that sinks are given."""

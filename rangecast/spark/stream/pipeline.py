@@ -88,7 +88,7 @@ class Pipeline:
             versions,
             self.space,
             index=step.index,
-            plan=step.plan,
+            worker_bytes=step.worker_bytes,
             edits=edits,
             keep_versions=given.keep_versions,
         )
@@ -103,4 +103,6 @@ class Pipeline:
             versions = Versions(given.versions)
             version = versions.latest()
             boxes, space = versions.load(version)
-        return StaticSet(boxes, space, index=step.index, plan=step.plan, version=version)
+        return StaticSet(
+            boxes, space, index=step.index, worker_bytes=step.worker_bytes, version=version
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import SparkSession
@@ -11,26 +10,13 @@ from pyspark.sql import SparkSession
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.steps.prepared import Prepared, prepare
-from rangecast.spark.steps.question import is_large
+from rangecast.spark.steps.prepared import WORKER_BYTES, Prepared, layer_shard, prepare
+from rangecast.spark.steps.shards import Shard
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
 _READY = 2
 """Versions that are held at a time: the last one, and the one that follows it."""
-
-
-@dataclass(frozen=True)
-class ReadySet:
-    """A set that events can be matched with, many times."""
-
-    subscriptions: Prepared | Boxes
-    """Boxes are cut by space again for each batch, as its events lie."""
-    rows: int
-    space: Space
-    """Of the set, with the words that it mentions."""
-    index: str
-    plan: str
 
 
 class Subscriptions(Protocol):
@@ -47,7 +33,7 @@ class Subscriptions(Protocol):
     def pin(self, stream: str, batch: int) -> int:
         """Return the version of a batch, always the same one."""
 
-    def ready(self, session: SparkSession, version: int) -> ReadySet:
+    def ready(self, session: SparkSession, version: int) -> Prepared:
         """Return the set of a version."""
 
 
@@ -60,17 +46,19 @@ class VersionedSet:
         space: Space,
         *,
         index: str = "auto",
-        plan: str = "auto",
+        worker_bytes: int = WORKER_BYTES,
         edits: Edits | None = None,
         keep_versions: int | None = None,
     ):
         self.space = space
         self.versions = versions
         self._index = index
-        self._plan = plan
+        self._worker_bytes = worker_bytes
         self._edits = edits
         self._keep = keep_versions
-        self._held: OrderedDict[int, ReadySet] = OrderedDict()
+        self._held: OrderedDict[int, Prepared] = OrderedDict()
+        self._bases: dict[int, Prepared] = {}
+        self._layers: dict[int, Shard] = {}
 
     def refresh(self) -> int:
         """Apply new edits, remove old versions, and return how many edits were refused."""
@@ -87,19 +75,49 @@ class VersionedSet:
         """Return the version that answers a batch: the newest, and the same if asked again."""
         return self.versions.pin(stream, batch)
 
-    def ready(self, session: SparkSession, version: int) -> ReadySet:
-        """Return a version's subscriptions, ready for matching."""
+    def ready(self, session: SparkSession, version: int) -> Prepared:
+        """Return a version's subscriptions, ready for matching.
+
+        What a version has in common with the one before is shipped already: after an edit, only
+        what it changed is.
+        """
         if version not in self._held:
-            boxes, known = self.versions.load(version)
-            if known.definition() != self.space.definition():
-                path = self.versions.path(version)
-                raise UsageError(f"{path}: is of the space {known}, expected: {self.space}")
-            self._held[version] = _ready(session, boxes, known, self._index, self._plan)
+            self._held[version] = self._ready(session, version)
             if len(self._held) > _READY:
                 _, old = self._held.popitem(last=False)
-                if isinstance(old.subscriptions, Prepared):  # else a long stream fills the disk
-                    old.subscriptions.release()
+                self._let_go(old)
         return self._held[version]
+
+    def _ready(self, session: SparkSession, version: int) -> Prepared:
+        base, layers = self.versions.parts(version)
+        found = self.versions.layered(version)
+        if found.space.definition() != self.space.definition():
+            path = self.versions.path(version)
+            raise UsageError(f"{path}: is of the space {found.space}, expected: {self.space}")
+        if base not in self._bases:
+            self._bases[base] = prepare(
+                session,
+                found.base,
+                found.space,
+                index=self._index,
+                worker_bytes=self._worker_bytes,
+            )
+        for number, layer in zip(layers, found.layers, strict=True):
+            if number not in self._layers and layer.boxes.rows:
+                self._layers[number] = layer_shard(session, layer, self._index)
+        return self._bases[base].with_layers(session, found, [self._layers.get(n) for n in layers])
+
+    def _let_go(self, old: Prepared) -> None:
+        """Release what no version needs that is held: else a long stream fills the disk."""
+        if all(old.shipped_space != base.shipped_space for base in self._bases.values()):
+            old.shipped_space.release()
+        needed = [self.versions.parts(version) for version in self._held]
+        bases = {base for base, _ in needed}
+        layers = {layer for _, some in needed for layer in some}
+        for number in set(self._bases) - bases:
+            self._bases.pop(number).release()
+        for number in set(self._layers) - layers:
+            self._layers.pop(number).shipped.release()
 
 
 class StaticSet:
@@ -111,15 +129,15 @@ class StaticSet:
         space: Space,
         *,
         index: str = "auto",
-        plan: str = "auto",
+        worker_bytes: int = WORKER_BYTES,
         version: int = 0,
     ):
         self.space = space
         self._boxes = boxes
         self._index = index
-        self._plan = plan
+        self._worker_bytes = worker_bytes
         self._version = version
-        self._held: ReadySet | None = None
+        self._held: Prepared | None = None
 
     def refresh(self) -> int:
         return 0
@@ -130,14 +148,13 @@ class StaticSet:
     def pin(self, stream: str, batch: int) -> int:
         return self._version
 
-    def ready(self, session: SparkSession, version: int) -> ReadySet:
+    def ready(self, session: SparkSession, version: int) -> Prepared:
         if self._held is None:
-            self._held = _ready(session, self._boxes, self.space, self._index, self._plan)
+            self._held = prepare(
+                session,
+                self._boxes,
+                self.space,
+                index=self._index,
+                worker_bytes=self._worker_bytes,
+            )
         return self._held
-
-
-def _ready(session: SparkSession, boxes: Boxes, space: Space, index: str, plan: str) -> ReadySet:
-    if plan == "partitioned" or (plan == "auto" and is_large(boxes)):
-        return ReadySet(boxes, boxes.rows, space, index, "partitioned")
-    prepared = prepare(session, boxes, space, index=index)
-    return ReadySet(prepared, boxes.rows, space, "auto", "broadcast")  # it has its index

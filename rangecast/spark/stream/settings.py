@@ -11,7 +11,7 @@ from rangecast.errors import UsageError
 from rangecast.match.choose import check_index
 from rangecast.model.attributes import NanMeaning
 from rangecast.spark.steps.match import OUTPUTS
-from rangecast.spark.steps.question import PLANS
+from rangecast.spark.steps.prepared import WORKER_BYTES
 from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import AVAILABLE_NOW
 from rangecast.spark.stream.sinks import Console, Folder, Sink, Topic
@@ -21,9 +21,8 @@ from rangecast.spark.stream.toml_file import Location, Table, takes
 
 if TYPE_CHECKING:
     Output = str
-    Plan = str
 else:
-    Output, Plan = Literal[*OUTPUTS], Literal[*PLANS]
+    Output = Literal[*OUTPUTS]
 
 
 Count = Annotated[int, Meta(ge=1)]
@@ -47,7 +46,7 @@ class MatchStep(Table):
     keep: Annotated[tuple[Name, ...], takes("a list of columns")] = ()
     nan: NanMeaning = NanMeaning.REFUSE
     index: Annotated[str, takes("the name of an index, such as 'auto'")] = "auto"
-    plan: Plan = "auto"
+    worker_bytes: Annotated[Count, takes("a number of bytes")] = WORKER_BYTES
 
     @property
     def options(self) -> MatchOptions:

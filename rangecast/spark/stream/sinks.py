@@ -16,10 +16,20 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.spark.stream.sources import need_kafka
+from rangecast.spark.stream.written import ParquetFiles
 from rangecast.store.commits import CommittedFolder
+
+_TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "string": StringType(),
+    "array<bigint>": ArrayType(LongType()),
+    "array<string>": ArrayType(StringType()),
+}
+"""What ids of subscriptions, or lists of them, may be."""
 
 
 class Batch(NamedTuple):
@@ -78,13 +88,33 @@ class Folder(Sink):
     def has(self, number: int) -> bool:
         return self._batches.is_committed(number)
 
+    @property
+    def by_workers(self) -> bool:
+        """Whether `stage` works: the workers write the answers themselves."""
+        return self.format == "parquet"
+
+    def stage(self, columns: StructType, batch: Batch) -> tuple[ParquetFiles, Commit]:
+        """Return what writes a batch in the workers, and what commits it."""
+        fields = []
+        for field in columns:
+            cast = self._ids_of_one_type(field.name, field.dataType.simpleString(), batch)
+            kind = field.dataType if cast is None else _TYPES[cast]
+            fields.append(StructField(field.name, kind))
+        staged = self._batches.stage(batch.number)
+        return ParquetFiles(str(staged.absolute()), StructType(fields)), self._commit(staged, batch)
+
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        rows = self._with_ids_of_one_type(rows, batch)
+        for name, own in rows.dtypes:
+            cast = self._ids_of_one_type(name, own, batch)
+            if cast is not None:
+                rows = rows.withColumn(name, F.col(name).cast(cast))
         staged = self._batches.stage(batch.number)
         writer = rows.write.format(self.format)
         writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer.save(f"file://{staged.absolute()}")  # not the file system that is Spark's default
+        return self._commit(staged, batch)
 
+    def _commit(self, staged: Path, batch: Batch) -> Commit:
         def commit(counts: Counts) -> None:
             _need_all_rows(staged, self.format, counts["rows"])
             facts = {"version": batch.version, **counts}
@@ -92,24 +122,24 @@ class Folder(Sink):
 
         return commit
 
-    def _with_ids_of_one_type(self, rows: DataFrame, batch: Batch) -> DataFrame:
-        """Return the rows with the subscriptions' ids as all batches of the folder have them.
+    def _ids_of_one_type(self, name: str, own: str, batch: Batch) -> str | None:
+        """Return the type of subscriptions' ids that all batches of the folder have.
 
         The first batch settles whether they are integers or texts. Readers of the whole folder
-        need one type; a set without subscriptions has no ids that would tell, and fits any.
+        need one type; a set without subscriptions has no ids that would tell, and fits any. `None`:
+        the column isn't one of these ids.
         """
-        for name, form in (("subscription", "{}"), ("subscriptions", "array<{}>")):
-            if name in rows.columns:
-                own = dict(rows.dtypes)[name]
-                whole = own == form.format("bigint") and batch.subscriptions > 0
-                kind = self._batches.settled("ids", "bigint" if whole else "string")
-                if kind == "bigint" and not whole and batch.subscriptions:
-                    raise UsageError(
-                        f"{self.path}: holds subscriptions with integers as ids, and version "
-                        f"{batch.version} has texts\n  to do: write to a new folder"
-                    )
-                rows = rows.withColumn(name, F.col(name).cast(form.format(kind)))
-        return rows
+        form = {"subscription": "{}", "subscriptions": "array<{}>"}.get(name)
+        if form is None:
+            return None
+        whole = own == form.format("bigint") and batch.subscriptions > 0
+        kind = self._batches.settled("ids", "bigint" if whole else "string")
+        if kind == "bigint" and not whole and batch.subscriptions:
+            raise UsageError(
+                f"{self.path}: holds subscriptions with integers as ids, and version "
+                f"{batch.version} has texts\n  to do: write to a new folder"
+            )
+        return form.format(kind)
 
 
 def _need_all_rows(staged: Path, form: str, rows: int) -> None:

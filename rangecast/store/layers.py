@@ -1,0 +1,181 @@
+"""What edits changed, as a layer over a whole set: small to write, however large the set is.
+
+A layer has the subscriptions that came or changed, each with the number of its arrival, and the
+numbers of those that went or changed. The numbers of a whole set are its rows; who comes later gets
+the next one; who is replaced keeps its own. A set with layers has the rows of all of them, without
+those that a later layer names as gone.
+
+    manifest.json, *.bin    a snapshot (`model.snapshot`) of kind "layer"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.kernels.arrays import I64
+from rangecast.model.boxes import Boxes
+from rangecast.model.snapshot import (
+    box_arrays,
+    boxes_of_arrays,
+    load_arrays,
+    save_arrays,
+)
+from rangecast.model.space import Space
+
+_KIND = "layer"
+Words = dict[str, list[str]]
+
+
+class Layer(NamedTuple):
+    """What came, with the number of its arrival, and what went."""
+
+    boxes: Boxes
+    arrival: I64
+    """Of each subscription, ascending."""
+    gone: I64
+    """The numbers of those that went, or are replaced, ascending."""
+    words: Words
+    """The strings that this layer added to those of the set before it."""
+    edits: list[str]
+    """The files that it was made of."""
+
+    @property
+    def size(self) -> int:
+        """How many subscriptions it is about."""
+        return len(self.arrival) + len(self.gone)
+
+    def after(self, earlier: Layer) -> Layer:
+        """Return one layer that does what the earlier one and this one do."""
+        kept = np.flatnonzero(~np.isin(earlier.arrival, self.gone))
+        boxes, arrival = in_order(
+            [(earlier.boxes.take(kept), earlier.arrival[kept]), (self.boxes, self.arrival)]
+        )
+        words = {
+            name: [*earlier.words.get(name, []), *self.words.get(name, [])]
+            for name in earlier.words | self.words
+        }
+        gone = np.union1d(earlier.gone, self.gone)
+        return Layer(boxes, arrival, gone, words, [*earlier.edits, *self.edits])
+
+    def save(self, folder: Path) -> None:
+        """Write it as a snapshot."""
+        arrays = box_arrays(self.boxes) | {"arrival": self.arrival, "gone": self.gone}
+        save_arrays(folder, _KIND, arrays, {"words": self.words, "edits": self.edits})
+
+    @classmethod
+    def load(cls, folder: Path) -> Layer:
+        """Map one into memory."""
+        arrays, meta = load_arrays(folder, _KIND)
+        gone, arrival = arrays["gone"], arrays["arrival"]
+        return cls(boxes_of_arrays(arrays, None), arrival, gone, meta["words"], meta["edits"])
+
+
+class LayeredSet(NamedTuple):
+    """A whole set, and the layers over it, the oldest first."""
+
+    base: Boxes
+    layers: Sequence[Layer]
+    space: Space
+    """With the words of all layers."""
+
+    @property
+    def next_arrival(self) -> int:
+        """The number of who comes next."""
+        latest = [int(layer.arrival[-1]) for layer in self.layers if len(layer.arrival)]
+        gone = [int(layer.gone[-1]) for layer in self.layers if len(layer.gone)]
+        return max(self.base.rows - 1, *latest, *gone, -1) + 1
+
+    @property
+    def id_type(self) -> pa.DataType:
+        """Of the subscriptions that came last: only a set that is empty may go on with others."""
+        came = [layer.boxes for layer in self.layers if layer.boxes.rows]
+        return (came[-1] if came else self.base).ids.type
+
+    @property
+    def rows(self) -> int:
+        """How many live subscriptions there are."""
+        base = self.base.rows - int((self.gone_after(0) < self.base.rows).sum())
+        return base + sum(
+            len(layer.arrival) - int(np.isin(layer.arrival, self.gone_after(place + 1)).sum())
+            for place, layer in enumerate(self.layers)
+        )
+
+    def gone_after(self, place: int) -> I64:
+        """Return the numbers that went in a layer from this place on."""
+        gone = [layer.gone for layer in self.layers[place:]]
+        return np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int64)
+
+    def parts(self) -> list[tuple[Boxes, I64, I64]]:
+        """Return the subscriptions of the base and of each layer, their numbers, and who went."""
+        base = self.base, np.arange(self.base.rows), self.gone_after(0)
+        more = [
+            (layer.boxes, layer.arrival, self.gone_after(place + 1))
+            for place, layer in enumerate(self.layers)
+        ]
+        return [base, *more]
+
+    def whole(self) -> tuple[Boxes, I64]:
+        """Return all live subscriptions in order of arrival, and their numbers."""
+        if not self.layers:
+            return self.base, np.arange(self.base.rows)
+        live = []
+        for boxes, arrival, gone in self.parts():
+            rows = np.flatnonzero(~np.isin(arrival, gone))
+            live.append((boxes.take(rows), arrival[rows]))
+        boxes, arrival = in_order(live)
+        return Boxes.of(
+            boxes.lo,
+            boxes.hi,
+            owner=boxes.owner,
+            ids=boxes.ids,
+            scores=boxes.scores,
+            weights=boxes.weights,
+            space=self.space,
+        ), arrival
+
+
+def in_order(parts: Sequence[tuple[Boxes, I64]]) -> tuple[Boxes, I64]:
+    """Return the subscriptions of all parts as one set, in order of arrival."""
+    arrival = np.concatenate([numbers for _, numbers in parts])
+    some = [boxes for boxes, _ in parts if boxes.rows]
+    if not some:
+        return parts[0][0], arrival
+    rows = np.cumsum([0, *(boxes.rows for boxes in some)])
+    weights: Any = None
+    if any(boxes.weights is not None for boxes in some):
+        weights = np.concatenate(
+            [np.ones((b.rows, b.dimensions)) if b.weights is None else b.weights for b in some]
+        )
+    joined = Boxes.of(
+        np.concatenate([boxes.lo for boxes in some]),
+        np.concatenate([boxes.hi for boxes in some]),
+        owner=np.concatenate([boxes.owner + row for boxes, row in zip(some, rows, strict=False)]),
+        ids=pa.concat_arrays([boxes.ids for boxes in some]),
+        scores=np.concatenate([boxes.scores for boxes in some]),
+        weights=weights,
+    )
+    order = np.argsort(arrival)
+    return joined.take(order), arrival[order]
+
+
+def with_words(space: Space, layers: Sequence[Layer]) -> Space:
+    """Return a space that knows the strings of some layers too."""
+    if not any(layer.words for layer in layers):
+        return space
+    known = {
+        name: [*words, *(word for layer in layers for word in layer.words.get(name, []))]
+        for name, words in space.vocabularies.items()
+    }
+    return Space.from_definition(space.definition(), known)
+
+
+def edits_of(folder: Path) -> list[str]:
+    """Return the files that a layer was made of."""
+    _, meta = load_arrays(folder, _KIND, verify=False)
+    names: list[str] = meta["edits"]
+    return names
