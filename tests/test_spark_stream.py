@@ -7,15 +7,18 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
+from rangecast.engine import Engine
 from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
+from rangecast.spark import match
 from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import VersionedSet
@@ -313,6 +316,41 @@ def test_a_version_that_is_no_longer_held_leaves_the_disk(spark, tmp_path):
         assert ready.rows == number
         places.append(Path(ready.shards[-1].shipped.folder))
     assert [place.exists() for place in places] == [True, False, True, True]  # all over the first
+
+
+def test_edits_of_a_set_in_shards_answer_as_the_whole_version_does(spark, tmp_path):
+    """Who is replaced answers by the new filter alone, in its old place; who went, no more."""
+    many = [("subscribe", n, f"price > {n % 17} and price < {n % 17 + 9}") for n in range(400)]
+    publish(tmp_path, *many)
+    versions, known = Versions(tmp_path / "versions"), space()
+    edits = Edits(tmp_path / "edits", versions, known)
+    subscriptions = VersionedSet(versions, known, edits=edits, worker_bytes=12_000)
+    rows = {"id": np.arange(30), "price": np.arange(30.0), "name": ["x"] * 30}
+    events = spark.createDataFrame(pa.table(rows))
+    changes = [
+        [("unsubscribe", 7, None), ("replace", 3, "price > 20")],
+        [
+            ("subscribe", 7, "name = 'x'"),
+            ("replace", 399, "name = 'new'"),
+            ("subscribe", 900, "true"),
+        ],
+        [("replace", 7, "price = 5"), ("unsubscribe", 900, None), ("replace", 3, "price < 2")],
+    ]
+    for number in range(4):
+        if number:
+            publish(tmp_path, *changes[number - 1])
+        subscriptions.refresh()
+        ready = subscriptions.ready(spark, subscriptions.latest())
+        assert len(ready.shards) > 3
+        boxes, of_version = versions.load(number + 1)
+        engine = Engine(of_version)
+        engine.subscribe_many(boxes)
+        assert ready.rows == len(engine)
+        found = match(events, ready, known, output="arrays").collect()
+        wanted = engine.match_many(pa.table(rows))
+        assert {row["event"]: row["subscriptions"] for row in found} == {
+            place: list(wanted[place]) for place in range(30)
+        }
 
 
 def test_parquet_and_json_folders_give_what_csv_gives(spark, tmp_path):

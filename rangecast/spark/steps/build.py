@@ -57,14 +57,21 @@ def build_shards(
     make: Make,
     size: SetSize,
     wanted: int,
+    *,
+    by_row: bool,
 ) -> tuple[Shard, ...]:
-    """Let the workers build the shards of encoded subscriptions, about `wanted` of them."""
+    """Let the workers build the shards of encoded subscriptions, about `wanted` of them.
+
+    by_row   their `seq` are the rows of one set: these are the numbers of their arrival
+    """
     dimensions = size.dimensions
     some = encoded.select("id", "seq", "boxes")
     if size.rows > SAMPLE:
         some = some.sample(fraction=SAMPLE / size.rows, seed=1)
     placing = place(boxes_of_table(some.toArrow(), dimensions), wanted)
-    placed = _placed(_numbered(encoded), dimensions, placing)
+    by_seq = F.col("seq").cast("long").alias("arrival")
+    numbered = encoded.select(*_COLUMNS, by_seq) if by_row else _numbered(encoded)
+    placed = _placed(numbered, dimensions, placing)
     ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
     folder = drivers_folder() if is_local(session) else None
 

@@ -45,7 +45,6 @@ from rangecast.store.versions import load_set
 Subscriptions = DataFrame | Boxes | str | Path
 """A DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions."""
 
-
 WORKER_BYTES = 1 << 30
 """What a worker may take, by default."""
 _BYTES = 20
@@ -188,9 +187,11 @@ def prepare_answers(
             empty = _empty(make, boxes.ids.type, len(known))
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
         else:
-            encoded = given.rows if isinstance(given, EncodedSet) else encoded_boxes(session, given)
+            by_row = isinstance(given, Boxes)
+            encoded = encoded_boxes(session, given) if isinstance(given, Boxes) else given.rows
             empty = _empty(make, arrow_ids(encoded.schema["id"].dataType), len(known))
-            shards = build_shards(session, _usable(encoded, bad_rows), make, size, wanted)
+            good = encoded if by_row else _usable(encoded, bad_rows)
+            shards = build_shards(session, good, make, size, wanted, by_row=by_row)
     width = len(known) if width is None else width
     if shards[0].shipped.folder is not None:
         warm(shards[0].shipped.open_here(), width)  # the workers find it compiled
