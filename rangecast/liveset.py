@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index, build, check_index
@@ -111,6 +112,13 @@ class LiveSet(SubscriptionSet):
         """Return the live subscriptions, in order of arrival."""
         view = self._view
         return boxes_of(view.rows, view.live(), self.space)
+
+    @property
+    def id_type(self) -> pa.DataType | None:
+        """Of what type the ids are; `None`: there are no subscriptions that would tell."""
+        if not len(self):
+            return None
+        return pa.int64() if self._members.kind is int else pa.large_string()
 
     def taken(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
         """Return these subscriptions, and the place of each in the order of arrival."""

@@ -127,7 +127,7 @@ class _EditedSet:
 
         `touched` gets every id that changed, with its number before, `None` if it is new.
         """
-        kind = self.engine.boxes().ids.type if len(self.engine) else _common_kind(files)
+        kind = self.engine.id_type or _common_kind(files)
         for path in files:
             for batch in read_batches(path):
                 _check_columns(path, list(batch.columns))

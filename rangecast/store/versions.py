@@ -66,6 +66,8 @@ class Versions:
     def __init__(self, folder: str | Path, *, few: int = FEW):
         self.folder = Path(folder)
         self._few = few
+        self._checked: set[int] = set()
+        """Whole versions whose every byte was checked before."""
         self._thread = threading.RLock()
         self._holds = False
 
@@ -101,7 +103,8 @@ class Versions:
         self.path(version)
         with self._locked():  # meanwhile no part of it moves
             base, layers = self.parts(version)
-            boxes, space = load_boxes(self._part(base))
+            boxes, space = load_boxes(self._part(base), verify=base not in self._checked)
+            self._checked.add(base)
             mapped = [Layer.load(self._part(layer)) for layer in layers]
         return LayeredSet(boxes, mapped, with_words(space, mapped))
 
