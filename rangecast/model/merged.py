@@ -20,6 +20,10 @@ ARRIVAL = "_arrival"
 """The column that says which of two subscriptions arrived first."""
 
 
+_FEW = 64
+"""Rows of an event that are sorted by insertion."""
+
+
 class PartAnswers(NamedTuple):
     """What one part found: the event of each row, ascending, and the columns."""
 
@@ -36,10 +40,16 @@ def _order(events: I64, arrival: I64, offsets: I64, order: I64) -> None:
         ends[events[row]] += 1
     for event in range(len(offsets) - 1):
         some = order[offsets[event] : offsets[event + 1]]
-        for place in range(1, len(some)):
-            if arrival[some[place]] < arrival[some[place - 1]]:
-                some[:] = some[np.argsort(arrival[some])]
-                break
+        if len(some) > _FEW:
+            some[:] = some[np.argsort(arrival[some])]
+            continue
+        for place in range(1, len(some)):  # a few rows, in runs that ascend
+            row = some[place]
+            at = place
+            while at > 0 and arrival[some[at - 1]] > arrival[row]:
+                some[at] = some[at - 1]
+                at -= 1
+            some[at] = row
 
 
 def merge(first: int, events: int, parts: Sequence[PartAnswers], best: int | None) -> Answers:
