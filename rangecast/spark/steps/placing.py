@@ -1,14 +1,18 @@
-"""Which shard a subscription goes to: near its like on the attribute that it is narrowest on.
+"""Which shard a subscription goes to: near its like, so that the hulls of shards overlap little.
 
-Each subscription is put on one attribute, the one on which the fewest bounds of a sample lie within
-its boxes, at the middle of these bounds. The subscriptions of an attribute are cut into shards of
-about equal size. So the hull of a shard is short on its attribute, and most events lie outside the
-hulls of most shards, also where boxes mention few of many attributes. Attributes with few
-subscriptions, and those that mention nothing, share shards.
+A sample of the subscriptions is cut in two, and each part again, until there are enough parts. A
+part is cut at the median of one attribute, the one on which the hulls of both halves are then the
+shortest. Where that hardly helps, as some of its subscriptions don't mention the attribute, the
+part is first dealt out by attribute: each subscription goes with those that are narrowest on the
+same one. So an event lies in the hulls of few shards, also where boxes mention few of many
+attributes.
+
+Places are counted in bounds of the sample, never measured in coordinates.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +20,61 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.boxes import Boxes
 
-_EDGES = 2048
-"""Bounds of an attribute that are kept, to measure by."""
+_BOUNDS = 2048
+"""Bounds of an attribute that are kept, to count by."""
+_HELPS = 0.75
+"""The work that a cut must leave, of that of the part; where two halves don't overlap it is 0.5."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_OWN = 0.5
-"""The part of a shard that an attribute must fill to have shards of its own."""
+
+
+class _Ranks(NamedTuple):
+    """Hulls of subscriptions (n, d), counted in bounds: where they begin and end."""
+
+    first: I64
+    last: I64
+
+    def of(self, rows: I64) -> _Ranks:
+        return _Ranks(self.first[rows], self.last[rows])
+
+    def middles(self, axis: int) -> I64:
+        return self.first[:, axis] + self.last[:, axis]
+
+    def narrowest(self) -> I64:
+        """Return the attribute on which each holds the fewest bounds."""
+        found: I64 = np.argmin(self.last - self.first, axis=1)
+        return found
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A part that is one shard, or several that are dealt out, where nothing tells them apart."""
+
+    number: int
+    shards: int
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """A part that is cut at a place of an attribute."""
+
+    axis: int
+    place: int
+    """The least sum of both ends that belongs to the upper half."""
+    lower: _Part
+    upper: _Part
+
+
+@dataclass(frozen=True)
+class _ByAxis:
+    """A part whose subscriptions go with those that are narrowest on the same attribute."""
+
+    parts: dict[int, _Part]
+    others: _Part
+    """For attributes that nobody of the sample is narrowest on."""
+
+
+_Part = _Shard | _Halves | _ByAxis
+"""Some of the subscriptions, and how they are cut further."""
 
 
 class Placing(NamedTuple):
@@ -28,43 +82,34 @@ class Placing(NamedTuple):
 
     bounds: tuple[F64, ...]
     """Of each attribute, ascending."""
-    own: I64
-    """The group of each attribute: 0 is shared, others have shards of their own."""
-    starts: F64
-    """The places where shards begin, but the first: the group, and a part of 1 within it."""
-
-    @property
-    def shards(self) -> int:
-        """How many there are."""
-        return len(self.starts) + 1
+    whole: _Part
+    shards: int
 
     def shards_of(self, lo: F64, hi: F64, deal: I64) -> I64:
         """Return the shard of each hull (n, d) of a subscription's boxes.
 
-        Where very many lie at one place, several shards begin there: `deal`, any number of the
-        subscription itself, decides among them.
+        `deal`, any number of the subscription itself, decides where nothing tells them apart.
         """
-        places = self._places(lo, hi)
-        first = np.searchsorted(self.starts, places, "left")
-        last = np.searchsorted(self.starts, places, "right")
-        mixed = (deal.astype(np.uint64) * _MIX) >> np.uint64(33)
-        return first + (mixed % (last - first + 1).astype(np.uint64)).astype(np.int64)
+        found = np.empty(len(lo), np.int64)
+        mixed = ((deal.astype(np.uint64) * _MIX) >> np.uint64(33)).astype(np.int64)
+        _place(self.whole, _ranks(self.bounds, lo, hi), np.arange(len(lo)), mixed, found)
+        return found
 
-    def _places(self, lo: F64, hi: F64) -> F64:
-        narrowest = np.full(len(lo), np.inf)
-        axes, middle = np.zeros(len(lo), np.int64), np.zeros(len(lo))
-        for axis, bounds in enumerate(self.bounds):
-            mentioned = (lo[:, axis] > -np.inf) | (hi[:, axis] < np.inf)
-            first = np.searchsorted(bounds, lo[:, axis], "left")
-            last = np.searchsorted(bounds, hi[:, axis], "right")
-            width = np.where(mentioned, (last - first) / max(1, len(bounds)), np.inf)
-            closer = width < narrowest
-            narrowest[closer], axes[closer] = width[closer], axis
-            middle[closer] = ((first + last) / (2 * max(1, len(bounds))))[closer]
-        group = np.where(np.isinf(narrowest), 0, self.own[axes])
-        # In the shared group by attribute, and no place is that of the next group.
-        shared = (axes + middle) / len(self.bounds)
-        return group + np.minimum(np.where(group == 0, shared, middle), 1 - 2**-20)
+
+def _place(part: _Part, ranks: _Ranks, rows: I64, deal: I64, found: I64) -> None:
+    """Write the shards of some rows; `ranks` are those of these rows."""
+    if isinstance(part, _Shard):
+        found[rows] = part.number + deal[rows] % part.shards
+    elif isinstance(part, _Halves):
+        upper = ranks.middles(part.axis) >= part.place
+        for half, wanted in ((part.lower, ~upper), (part.upper, upper)):
+            some = np.flatnonzero(wanted)
+            _place(half, ranks.of(some), rows[some], deal, found)
+    else:
+        axes = ranks.narrowest()
+        for axis in np.unique(axes).tolist():
+            some = np.flatnonzero(axes == axis)
+            _place(part.parts.get(axis, part.others), ranks.of(some), rows[some], deal, found)
 
 
 def place(sample: Boxes, wanted: int) -> Placing:
@@ -72,18 +117,71 @@ def place(sample: Boxes, wanted: int) -> Placing:
     lo, hi = hulls(sample)
     values = [np.concatenate([lo[:, axis], hi[:, axis]]) for axis in range(sample.dimensions)]
     bounds = tuple(_some(np.sort(each[np.isfinite(each)])) for each in values)
-    alone = Placing(bounds, np.arange(1, sample.dimensions + 1), np.empty(0))
-    groups = np.floor(alone._places(lo, hi)).astype(np.int64)
-    share = np.bincount(groups, minlength=sample.dimensions + 1) * wanted / max(1, len(groups))
-    has_own = share[1:] >= _OWN
-    placing = alone._replace(own=np.where(has_own, np.arange(1, sample.dimensions + 1), 0))
-    places = np.sort(placing._places(lo, hi))
-    starts: list[float] = []
-    for group in np.unique(np.floor(places)).tolist():
-        some = places[np.floor(places) == group]
-        parts = max(1, round(len(some) * wanted / len(places)))
-        starts += [group, *some[np.arange(1, parts) * len(some) // parts].tolist()]
-    return placing._replace(starts=np.array(starts[1:]))
+    ranks = _ranks(bounds, lo, hi)
+    whole, shards = _cut(ranks, max(1, wanted), 0, mixed=True)
+    return Placing(bounds, whole, shards)
+
+
+def _cut(ranks: _Ranks, wanted: int, number: int, *, mixed: bool) -> tuple[_Part, int]:
+    """Cut a part into this many shards; return it, and the number of the next shard.
+
+    mixed   whether its subscriptions may be dealt out by attribute
+    """
+    rows = len(ranks.first)
+    if wanted < 2 or rows < 2:
+        return _Shard(number, wanted), number + wanted
+    halves = [(*_median(ranks, axis), axis) for axis in range(ranks.first.shape[1])]
+    work, cut, axis = min(halves, key=lambda half: (half[0], half[2]))
+    if mixed and work > _HELPS:
+        return _cut_by_axis(ranks, wanted, number)
+    if work == np.inf:  # all are the same: nothing tells them apart
+        return _Shard(number, wanted), number + wanted
+    upper = ranks.middles(axis) >= cut
+    share = min(wanted - 1, max(1, round(wanted * float((~upper).mean()))))
+    lower, number = _cut(ranks.of(np.flatnonzero(~upper)), share, number, mixed=mixed)
+    higher, number = _cut(ranks.of(np.flatnonzero(upper)), wanted - share, number, mixed=mixed)
+    return _Halves(axis, cut, lower, higher), number
+
+
+def _cut_by_axis(ranks: _Ranks, wanted: int, number: int) -> tuple[_Part, int]:
+    """Deal a part out by the attribute that its subscriptions are narrowest on."""
+    axes = ranks.narrowest()
+    parts: dict[int, _Part] = {}
+    for axis in np.unique(axes).tolist():
+        some = np.flatnonzero(axes == axis)
+        share = max(1, round(wanted * len(some) / len(axes)))
+        parts[axis], number = _cut(ranks.of(some), share, number, mixed=False)
+    return _ByAxis(parts, next(iter(parts.values()))), number
+
+
+def _median(ranks: _Ranks, axis: int) -> tuple[float, int]:
+    """Return the work that a cut in two halves leaves, and where to cut; infinite: it can't be.
+
+    Work is subscriptions times the length of the hull that they are in.
+    """
+    middles = ranks.middles(axis)
+    cut = int(np.median(middles))
+    if not (middles < cut).any():
+        cut += 1
+    upper = middles >= cut
+    if upper.all() or not upper.any():
+        return np.inf, cut
+    first, last = ranks.first[:, axis], ranks.last[:, axis]
+    left = sum(
+        int(half.sum()) * int(last[half].max() - first[half].min()) for half in (upper, ~upper)
+    )
+    return left / (len(middles) * max(1, int(last.max() - first.min()))), cut
+
+
+def _ranks(bounds: tuple[F64, ...], lo: F64, hi: F64) -> _Ranks:
+    """Return hulls counted in bounds. What isn't mentioned is wider than all bounds."""
+    first, last = np.empty(lo.shape, np.int64), np.empty(lo.shape, np.int64)
+    for axis, known in enumerate(bounds):
+        first[:, axis] = np.searchsorted(known, lo[:, axis], "left")
+        last[:, axis] = np.searchsorted(known, hi[:, axis], "right")
+        unmentioned = (lo[:, axis] == -np.inf) & (hi[:, axis] == np.inf)
+        first[unmentioned, axis], last[unmentioned, axis] = -1, _BOUNDS + 1
+    return _Ranks(first, last)
 
 
 def hulls(boxes: Boxes) -> tuple[F64, F64]:
@@ -99,7 +197,7 @@ def hulls(boxes: Boxes) -> tuple[F64, F64]:
 
 
 def _some(values: F64) -> F64:
-    """Return at most `_EDGES` of ascending values, evenly spread."""
-    if len(values) <= _EDGES:
+    """Return at most `_BOUNDS` of ascending values, evenly spread."""
+    if len(values) <= _BOUNDS:
         return values
-    return values[np.arange(_EDGES) * len(values) // _EDGES]
+    return values[np.arange(_BOUNDS) * len(values) // _BOUNDS]
