@@ -71,12 +71,14 @@ def check(spark, boxes, points, **options):
     ids = boxes.ids.to_pylist()
     expected = [{ids[row] for row in rows} for rows in as_sets(Scan(boxes).match(points))]
     space, events = number_space(boxes.dimensions), events_of(spark, points)
-    arrays = match(events, boxes, space, output="arrays", **options)
+    prepared = prepare(spark, boxes, space, **options)
+    arrays = match(events, prepared, space, output="arrays")
     assert sets_of(arrays) == dict(enumerate(expected))
-    pairs = match(events, boxes, space, **options).collect()
+    pairs = match(events, prepared, space).collect()
     wanted = {(event, one) for event, found in enumerate(expected) for one in found}
     assert len(pairs) == len(wanted)
     assert {(row["event"], row["subscription"]) for row in pairs} == wanted
+    prepared.release()
 
 
 @in_shards
