@@ -130,8 +130,10 @@ def save(place: Path, thing: Any) -> Path:
     target = place / digest
     try:
         fresh.rename(target)
-    except OSError:  # it is there already: another process, or the same task again
+    except OSError:
         shutil.rmtree(fresh)
+        if not target.exists():  # else another process, or the same task before, has saved it
+            raise
     return target
 
 

@@ -11,6 +11,7 @@ those that a later layer names as gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,15 +129,7 @@ class LayeredSet(NamedTuple):
             rows = np.flatnonzero(~np.isin(arrival, gone))
             live.append((boxes.take(rows), arrival[rows]))
         boxes, arrival = in_order(live)
-        return Boxes.of(
-            boxes.lo,
-            boxes.hi,
-            owner=boxes.owner,
-            ids=boxes.ids,
-            scores=boxes.scores,
-            weights=boxes.weights,
-            space=self.space,
-        ), arrival
+        return replace(boxes, space=self.space), arrival
 
 
 def in_order(parts: Sequence[tuple[Boxes, I64]]) -> tuple[Boxes, I64]:
