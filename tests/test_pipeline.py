@@ -14,8 +14,9 @@ from rangecast.engine import Engine
 from rangecast.errors import BadRowError, FileError, SpaceError, UsageError
 from rangecast.model.space import Space
 from rangecast.spark.stream.history import backfill
+from rangecast.spark.stream.kafka import KafkaSource
 from rangecast.spark.stream.pipeline import Pipeline
-from rangecast.spark.stream.sources import Files, Topic, files_of, first_file
+from rangecast.spark.stream.sources import Files, files_of, first_file
 from rangecast.store.commits import commits, read_committed
 from rangecast.workloads import WORKLOADS
 
@@ -88,7 +89,7 @@ options.mode = "FAILFAST"
     found = load(folder, GOOD.replace(files, files + how)).settings.source
     assert found == Files(str(folder / "events.csv"), "csv", **shared)
     found = load(folder, GOOD.replace(files, topic + how)).settings.source
-    assert found == Topic("a:1", "t", **shared)
+    assert found == KafkaSource("a:1", "t", **shared)
 
 
 MISTAKES = [
@@ -250,7 +251,7 @@ def test_a_batch_job_over_a_topic_that_grows_reads_it_once(spark, folder):
     assert [(one.events, one.matches, one.bad_rows) for one in done] == [(2, 2, 1)]
     assert read_committed(folder / "bad").to_table().num_rows == 1
     assert (folder / "reads").read_text() == "x"
-    assert Topic("a:1", "t").may_grow
+    assert KafkaSource("a:1", "t").may_grow
     assert not Files("events", "csv").may_grow
 
 

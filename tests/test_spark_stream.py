@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import StructType
 
 from rangecast.engine import Engine
 from rangecast.errors import BadRowError, FileError, UsageError
@@ -22,14 +21,10 @@ from rangecast.spark import match
 from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import VersionedSet
-from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder, Topic, messages_of_rows
+from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder
 from rangecast.spark.stream.sources import (
-    BROKEN,
     Files,
     Rate,
-    events_of_messages,
-    need_kafka,
-    text_schema,
 )
 from rangecast.store.commits import commits, read_committed
 from rangecast.store.edits import Edits
@@ -442,39 +437,6 @@ def test_the_rate_source_runs_until_it_is_told_to_stop(spark, tmp_path, told):
     assert len(found) >= 10
     with pytest.raises(UsageError, match="has no end"):
         rate.read(spark, SPACE, (), stream=False)
-
-
-def test_without_its_connector_kafka_names_what_to_add(spark):
-    for ask in (need_kafka, Topic("localhost:9092", "matches").check):
-        with pytest.raises(UsageError, match=r"org.apache.spark:spark-sql-kafka-0-10_2.13:4"):
-            ask(spark)
-
-
-def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
-    given = [
-        ("t", 0, 1, '{"id": "a", "price": 2.5, "other": 1}'),
-        ("t", 0, 2, '{"price": "x"}'),
-        ("t", 1, 3, "nonsense"),
-        ("t", 1, 4, None),
-    ]
-    schema = "topic string, partition int, offset bigint, value string"
-    messages = spark.createDataFrame(given, schema)
-    events = events_of_messages(messages, text_schema(["id", "price"], integer_ids=False))
-    assert [tuple(row) for row in events.select("id", "price", BROKEN).collect()] == [
-        ("a", "2.5", None),
-        ("t/0/2", "x", None),
-        (None, None, "nonsense"),
-        (None, None, "(no value)"),
-    ]
-    events = events_of_messages(messages, StructType.fromDDL("other int, price string"))
-    assert [tuple(row) for row in events.select("id", "other", "price").take(2)] == [
-        ("a", 1, "2.5"),
-        ("t/0/2", None, "x"),
-    ]
-    answers = spark.createDataFrame([(7, ["a", "b"])], "event bigint, subscriptions array<string>")
-    assert [tuple(row) for row in messages_of_rows(answers).collect()] == [
-        ("7", '{"event":7,"subscriptions":["a","b"]}')
-    ]
 
 
 def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):

@@ -13,10 +13,10 @@ from rangecast.model.attributes import NanMeaning
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.prepared import WORKER_BYTES
 from rangecast.spark.stream.batch import MatchOptions
+from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.run import AVAILABLE_NOW
-from rangecast.spark.stream.sinks import Console, Folder, Sink, Topic
+from rangecast.spark.stream.sinks import Console, Folder, Sink
 from rangecast.spark.stream.sources import Files, Options, Rate
-from rangecast.spark.stream.sources import Topic as TopicSource
 from rangecast.spark.stream.toml_file import Location, Table, takes
 
 if TYPE_CHECKING:
@@ -83,20 +83,6 @@ class ConsoleSink(Table, tag_field="type", tag="console"):
         return Console(self.rows)
 
 
-class KafkaSink(Table, tag_field="type", tag="kafka"):
-    """A topic of Kafka."""
-
-    servers: Annotated[str, takes("host:port, several with commas")]
-    topic: Annotated[str, takes("the name of a topic")]
-    options: Annotated[Options, takes("a table of texts and numbers, for Spark's writer")] = field(
-        default_factory=dict
-    )
-
-    @property
-    def sink(self) -> Sink:
-        return Topic(self.servers, self.topic, self.options)
-
-
 class Quarantine(Table):
     """Where bad rows go."""
 
@@ -128,7 +114,7 @@ class Settings(Table):
 
     mode: Literal["batch", "stream"]
     space: Annotated[Path, takes("the file of the space")]
-    source: Annotated[Files | Rate | TopicSource, takes("a table [source]")]
+    source: Annotated[Files | Rate | KafkaSource, takes("a table [source]")]
     subscriptions: Annotated[Subscriptions, takes("a table [subscriptions]")]
     step: Annotated[
         list[MatchStep], takes("one table [[step]], of type 'match'", min_length=1, max_length=1)

@@ -8,10 +8,10 @@ have no memory of what they wrote: they are at least once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from rangecast.errors import FileError, UsageError
-from rangecast.spark.stream.sources import need_kafka
 from rangecast.spark.stream.written import ParquetFiles
 from rangecast.store.commits import CommittedFolder
 
@@ -160,27 +159,6 @@ def _parquet_rows(path: Path) -> int:
 def _lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
-class Topic(Sink):
-    """A topic of Kafka: the event's id as key, the whole row as JSON."""
-
-    def __init__(self, servers: str, topic: str, options: Mapping[str, Any] | None = None):
-        self.name = f"Kafka topic {topic}"
-        self._options = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
-
-    def check(self, session: SparkSession) -> None:
-        need_kafka(session)
-
-    def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        messages_of_rows(rows).write.format("kafka").options(**self._options).save()
-        return no_commit
-
-
-def messages_of_rows(rows: DataFrame) -> DataFrame:
-    """Return rows as messages: key and value."""
-    key = F.col("event").cast("string").alias("key")
-    return rows.select(key, F.to_json(F.struct("*")).alias("value"))
 
 
 class Console(Sink):

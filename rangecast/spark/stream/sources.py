@@ -1,9 +1,9 @@
-"""Where events come from: folders of files, Spark's rate source, Kafka; as a batch or a stream.
+"""Where events come from: folders of files and Spark's rate source (`kafka` has topics).
 
-Every source gives a DataFrame with the event's id, its attributes, and what else the rows have.
-CSV and JSON are read as texts, as attributes parse them: so a value that can't be one is a bad
-row with a reason, where a typed reader would make it null. A row that can't even be split is kept
-whole in the column `BROKEN`.
+Every source gives a DataFrame, batch or streaming, with the event's id, its attributes, and what
+else the rows have. CSV and JSON are read as texts, as attributes parse them: so a value that can't
+be one is a bad row with a reason, where a typed reader would make it null. A row that can't even
+be split is kept whole in the column `BROKEN`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from msgspec import field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.files import format_of
@@ -27,7 +27,6 @@ from rangecast.spark.stream.toml_file import Location, Table, takes
 
 BROKEN = "_corrupt_record"
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
-_KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 Plain = Annotated[str | int | float | bool, takes("a text, a number, true or false")]
@@ -36,7 +35,7 @@ Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
 """Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
 
 
-class _Read(Table, kw_only=True, tag_field="type"):
+class ReadRows(Table, kw_only=True, tag_field="type"):
     """How rows are read, be they of files or of messages."""
 
     may_grow: ClassVar[bool] = False
@@ -52,7 +51,7 @@ class _Read(Table, kw_only=True, tag_field="type"):
     """Such as maxFilesPerTrigger."""
 
 
-class Files(_Read, tag="files"):
+class Files(ReadRows, tag="files"):
     """A file, or a folder to which files are added (renamed into it when they are complete)."""
 
     path: Annotated[Location, takes("a file, or a folder of files")]
@@ -66,17 +65,17 @@ class Files(_Read, tag="files"):
         options = {**(_CSV if self.format == "csv" else {}), **self.options}
         schema = self._schema(session, space, keep)
         frame = reader.format(self.format).schema(schema).options(**options).load(self.path)
-        return _with_columns(frame, self.columns)
+        return with_columns(frame, self.columns)
 
     def _schema(self, session: SparkSession, space: Space, keep: Sequence[str]) -> StructType:
         if self.schema is not None:
-            schema = _given_schema(self.schema)
+            schema = given_schema(self.schema)
         elif self.format == "parquet":
             if "://" not in self.path:
                 first_file(self.path)
             return session.read.parquet(self.path).schema
         else:
-            names = self._header() if self.format == "csv" else _names(space, keep)
+            names = self._header() if self.format == "csv" else event_names(space, keep)
             schema = text_schema(names, integer_ids=self.ids == "integer")
         if self.format != "parquet" and BROKEN not in schema.names:
             schema = schema.add(BROKEN, StringType())
@@ -107,38 +106,7 @@ class Rate(Table, tag_field="type", tag="rate"):
         if not stream:
             raise UsageError("the rate source has no end: it can't be read as a batch")
         frame = session.readStream.format("rate").option("rowsPerSecond", self.rows_per_second)
-        return _with_columns(frame.load(), {"id": "value", **self.columns})
-
-
-class Topic(_Read, tag="kafka"):
-    """A topic of Kafka, each message a JSON object with the attributes, or the schema, as keys."""
-
-    may_grow = True
-    servers: Annotated[str, takes("host:port, several with commas")]
-    topic: Annotated[str, takes("the name of a topic")]
-
-    def read(
-        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
-    ) -> DataFrame:
-        """Return the events."""
-        need_kafka(session)
-        reader = session.readStream if stream else session.read
-        messages = (
-            reader.format("kafka")
-            .option("kafka.bootstrap.servers", self.servers)
-            .option("subscribe", self.topic)
-            .options(**self.options)
-            .load()
-        )
-        schema = (
-            text_schema(_names(space, keep), integer_ids=self.ids == "integer")
-            if self.schema is None
-            else _given_schema(self.schema)
-        )
-        return _with_columns(events_of_messages(messages, schema), self.columns)
-
-
-Source = Files | Rate | Topic
+        return with_columns(frame.load(), {"id": "value", **self.columns})
 
 
 def first_file(path: str | Path) -> Path:
@@ -171,43 +139,13 @@ def files_of(path: str | Path) -> Files:
     return Files(Location(Path(path).absolute()), names[form])  # the JVM has a folder of its own
 
 
-def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
-    """Return Kafka messages as events; one without an id is named topic/partition/offset."""
-    kinds: dict[str, DataType] = {"id": StringType()}
-    kinds |= {field.name: field.dataType for field in schema} | {BROKEN: StringType()}
-    whole = StructType([StructField(name, kind) for name, kind in kinds.items()])
-    text = F.col("value").cast("string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
-    event = F.from_json(text, whole, options)
-    rows = messages.select("topic", "partition", "offset", text.alias("_text"), event.alias("_e"))
-    columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
-    columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
-    if whole["id"].dataType == StringType():
-        place = F.concat_ws("/", "topic", "partition", "offset")
-        columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
-    return rows.select([column.alias(name) for name, column in columns.items()])
-
-
-def need_kafka(session: SparkSession) -> None:
-    """Refuse to go on if Spark has no Kafka connector on its class path."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_KAFKA)
-    except Exception:
-        scala = jvm.scala.util.Properties.versionNumberString().rsplit(".", 1)[0]
-        raise UsageError(
-            "Spark's Kafka connector is not on the class path\n"
-            "  to do: give Spark its coordinates: spark.jars.packages = "
-            f"'org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}'"
-        ) from None
-
-
-def _names(space: Space, keep: Sequence[str]) -> list[str]:
+def event_names(space: Space, keep: Sequence[str]) -> list[str]:
+    """Return the columns that events have if nothing else is known."""
     return list(dict.fromkeys(["id", *space.names, *keep]))
 
 
-def _given_schema(text: str) -> StructType:
+def given_schema(text: str) -> StructType:
+    """Return the columns that a text such as 'id string, price double' names."""
     return cast(StructType, StructType.fromDDL(text))
 
 
@@ -219,5 +157,6 @@ def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
     return schema
 
 
-def _with_columns(frame: DataFrame, columns: Options) -> DataFrame:
+def with_columns(frame: DataFrame, columns: Options) -> DataFrame:
+    """Return the rows with more columns, each by a SQL expression."""
     return frame.withColumns({name: F.expr(str(text)) for name, text in columns.items()})
