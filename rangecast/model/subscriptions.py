@@ -77,7 +77,7 @@ def _read(
     columns = _Columns(source.name, space, ignore_unknown)
     parts = []
     for rows in Records(source, bad, columns.check):
-        parts.append(columns.part(rows))
+        parts.append(columns.part(rows, lambda _, text: Filter.parse(text, space)))
         progress(len(rows))
     return _joined(parts, space)
 
@@ -87,9 +87,17 @@ def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
     _Columns(source, space, ignore_unknown=False).check(names)
 
 
-def encode_part(space: Space, rows: Rows) -> Part:
-    """Return the subscriptions of one batch of many; rows that can't be used are refused."""
-    return _Columns(rows.source, space, ignore_unknown=False).part(rows)
+Parse = Callable[[int, str], Filter]
+"""Returns the filter of a row of a batch, and of its text."""
+
+
+def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
+    """Return the subscriptions of one batch of many; rows that can't be used are refused.
+
+    parse   what to do instead of parsing a text
+    """
+    columns = _Columns(rows.source, space, ignore_unknown=False)
+    return columns.part(rows, parse or (lambda _, text: Filter.parse(text, space)))
 
 
 class _Columns:
@@ -119,14 +127,14 @@ class _Columns:
                 f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
             )
 
-    def part(self, rows: Rows) -> Part:
+    def part(self, rows: Rows, parse: Parse) -> Part:
         scores = _or_default(rows.coordinates(_SCORE), 0.0)
         seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
         weights = None
         if any(weight.name in rows for weight in self.weights):
             columns = [_or_default(rows.coordinates(weight), 1.0) for weight in self.weights]
             weights = np.stack(columns, axis=1)
-        lo, hi, sizes = self._filters(rows) if "filter" in rows else self._ranges(rows)
+        lo, hi, sizes = self._filters(rows, parse) if "filter" in rows else self._ranges(rows)
         good = rows.good
         return Part(
             rows.good_ids,
@@ -138,7 +146,7 @@ class _Columns:
             None if seq is None else seq[good],
         )
 
-    def _filters(self, rows: Rows) -> tuple[F64, F64, I64]:
+    def _filters(self, rows: Rows, parse: Parse) -> tuple[F64, F64, I64]:
         filters = []
         texts = rows.batch.columns["filter"]
         texts = texts if isinstance(texts, list) else texts.to_pylist()
@@ -146,7 +154,7 @@ class _Columns:
             try:
                 if not isinstance(texts[place], str):
                     raise FilterError("a filter is a text", "write true for one that always holds")
-                filters.append(Filter.parse(texts[place], self.space))
+                filters.append(parse(place, texts[place]))
             except FilterError as error:
                 rows.refuse(place, "filter", error.reason, error.to_do or REMEDY)
         lo, hi, owner = boxes_of(self.space, filters)

@@ -4,24 +4,29 @@
 
     id, seq (double or null), score, weights (binary or null), boxes (binary), error
 
-A string attribute numbers the words that the whole set mentions, so with one the workers first
-report all words; then all number them alike. Order of arrival is `seq`, or else the id.
+A string attribute numbers the words that the whole set mentions. So with one the workers first
+report all words; then all number them alike. Texts are parsed once nevertheless, and numbered
+afterwards (`model.filters.unnumbered`). Order of arrival is `seq`, or else the id.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     DoubleType,
+    IntegerType,
     LongType,
     StringType,
     StructType,
@@ -32,9 +37,11 @@ from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.unnumbered import FirstReading, numbered
 from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import Part, check_columns, encode_part
+from rangecast.model.subscriptions import Parse, Part, check_columns, encode_part
 from rangecast.model.text_attributes import String
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
@@ -42,6 +49,8 @@ from rangecast.spark.shipped import ship
 
 _SLICE = 8192
 """Subscriptions that a worker hands over at a time."""
+_PARSED = "parsed"
+_NEW_WORD = pa.struct([("axis", pa.int32()), ("word", pa.string())])
 
 
 class EncodedSet(NamedTuple):
@@ -50,6 +59,14 @@ class EncodedSet(NamedTuple):
     rows: DataFrame
     space: Space
     """With every word that they mention."""
+    parsed: DataFrame | None
+    """What is kept on the workers' disks meanwhile, so that texts are parsed once."""
+
+    def release(self) -> None:
+        """Remove what is kept; `rows` can still be used, at the cost of parsing again."""
+        if self.parsed is not None:
+            with suppress(Exception):  # its session may have ended, and the data with it
+                self.parsed.unpersist()
 
 
 def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
@@ -57,14 +74,58 @@ def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
     known = copy.deepcopy(space)
+    parsed = None
     if any(isinstance(attribute, String) for attribute in known):
-        _learn_words(subscriptions, known, kind)
+        if "filter" in subscriptions.columns:
+            parsed = _parsed(subscriptions, space).persist(StorageLevel.DISK_ONLY)
+            new = parsed.selectExpr("inline(new)")
+        else:
+            new = _words_of_bounds(subscriptions, space, kind)
+        for axis, word in sorted((row["axis"], row["word"]) for row in new.distinct().collect()):
+            known.attributes[axis].equal(word)
 
     def encode_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield _encoded(known, batch, kind)
 
-    return EncodedSet(subscriptions.mapInArrow(encode_all, _schema(kind)), known)
+    rows = subscriptions if parsed is None else parsed.drop("new")
+    return EncodedSet(rows.mapInArrow(encode_all, _schema(kind)), known, parsed)
+
+
+def _parsed(subscriptions: DataFrame, space: Space) -> DataFrame:
+    """Return the subscriptions with their texts parsed, and with the words that are new.
+
+    The first row of a batch has the words that its task didn't have before.
+    """
+
+    def parse_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reading = FirstReading(space)
+        for batch in batches:
+            parsed = [reading.read(text) for text in batch.column("filter").to_pylist()]
+            news = [[{"axis": axis, "word": word} for axis, word in reading.new]]
+            reading.new.clear()
+            more = news[: len(parsed)] + [None] * (len(parsed) - 1)
+            batch = batch.append_column(_PARSED, pa.array(parsed, pa.binary()))
+            yield batch.append_column("new", pa.array(more, pa.list_(_NEW_WORD)))
+
+    word = StructType().add("axis", IntegerType()).add("word", StringType())
+    schema = StructType([*subscriptions.schema.fields]).add(_PARSED, BinaryType())
+    return subscriptions.mapInArrow(parse_all, schema.add("new", ArrayType(word)))
+
+
+def _words_of_bounds(subscriptions: DataFrame, space: Space, kind: DataType) -> DataFrame:
+    """Return the words that columns of bounds mention: reading these twice costs little."""
+    before = {name: len(words) for name, words in space.vocabularies.items()}
+
+    def report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            _part(space, batch, kind, KeptRows(), None)
+        for name, words in space.vocabularies.items():
+            new = words[before[name] :]
+            axes = pa.array([space.axis(name)] * len(new), pa.int32())
+            yield pa.record_batch({"axis": axes, "word": pa.array(new, pa.string())})
+
+    return subscriptions.mapInArrow(report, "axis int, word string")
 
 
 def _schema(kind: DataType) -> StructType:
@@ -212,38 +273,21 @@ def need_no_errors(encoded: DataFrame) -> None:
     report_errors(wrong, BadRows())
 
 
-def _learn_words(subscriptions: DataFrame, space: Space, kind: DataType) -> None:
-    """Enter every word that the subscriptions mention into the space, in order of the words."""
-    strings = [a.name for a in space if isinstance(a, String)]
-    before = {name: len(space.vocabularies[name]) for name in strings}
-
-    def report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            _part(space, batch, kind, KeptRows())
-        new = [
-            (name, word) for name in strings for word in space.vocabularies[name][before[name] :]
-        ]
-        yield pa.record_batch(
-            {
-                "name": pa.array([name for name, _ in new], pa.string()),
-                "word": pa.array([word for _, word in new], pa.string()),
-            }
-        )
-
-    found = subscriptions.mapInArrow(report, "name string, word string").distinct().collect()
-    for name, word in sorted((row["name"], row["word"]) for row in found):
-        space[name].equal(word)
-
-
-def _part(space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows) -> tuple[Part, Bool]:
+def _part(
+    space: Space, batch: pa.RecordBatch, kind: DataType, bad: KeptRows, parse: Parse | None
+) -> tuple[Part, Bool]:
     rows = Rows("subscriptions", Batch.of(batch), bad)
     rows.take_ids(batch.column("id"), arrow_ids(kind))
-    return encode_part(space, rows), rows.good
+    return encode_part(space, rows, parse), rows.good
 
 
 def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBatch:
     bad = KeptRows()
-    part, good = _part(space, batch, kind, bad)
+    parse = None
+    if _PARSED in batch.schema.names:
+        parse = _numbering(space, batch.column(_PARSED).to_pylist())
+        batch = batch.drop_columns([_PARSED])
+    part, good = _part(space, batch, kind, bad, parse)
     dimensions = len(space)
     flat = np.stack([part.lo, part.hi], axis=1)
     ends = np.concatenate([[0], np.cumsum(part.sizes)]) * 16 * dimensions
@@ -263,6 +307,17 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
     wrong["id"] = batch.column("id").filter(pa.array(~good)).cast(part.ids.type)
     wrong["error"] = errors
     return pa.concat_batches([usable, pa.record_batch(wrong)])
+
+
+def _numbering(space: Space, parsed: list[bytes | None]) -> Parse:
+    """Return what numbers the words of filters that are parsed, and parses the others."""
+
+    def parse(place: int, text: str) -> Filter:
+        read = parsed[place]
+        found = None if read is None else numbered(read, space)
+        return Filter.parse(text, space) if found is None else found
+
+    return parse
 
 
 def _weights(weights: F64 | None, rows: int) -> pa.Array:

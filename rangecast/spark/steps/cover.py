@@ -73,8 +73,9 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     time as well. All is worked out when this returns; keep the DataFrame as long as you use what
     you made of it, or it is worked out again.
     """
-    encoded, _ = encode(subscriptions, space)
-    found = _covered(encoded, len(space), group_bytes)
+    encoded = encode(subscriptions, space)
+    found = _covered(encoded.rows, len(space), group_bytes)
+    encoded.release()
     answer = found.select("*")
     weakref.finalize(answer, _let_go, found).atexit = False
     return answer

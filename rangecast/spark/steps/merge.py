@@ -10,6 +10,7 @@ what touches across runs and closes gaps. The ranges are those of `rangecast.mer
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -58,8 +59,10 @@ def merge(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
             f"given: {len(grid.axes)} attributes of {grid.bits} bits"
         )
-    encoded, known = encode(subscriptions, space)
-    return _union(encoded, grid, len(known), limit, gap)
+    encoded = encode(subscriptions, space)
+    found = _union(encoded.rows, grid, len(space), limit, gap)
+    weakref.finalize(found, encoded.release).atexit = False
+    return found
 
 
 def union_by_workers(session: SparkSession, boxes: Boxes, limit: int) -> Callable[[Cells], Ranges]:

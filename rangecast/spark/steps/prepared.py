@@ -245,6 +245,7 @@ def _encoded_once(
         yield encoded, encoded.space
     finally:
         encoded.rows.unpersist()
+        encoded.release()
 
 
 def gathered(given: EncodedSet | Boxes, space: Space, bad_rows: BadRows | None = None) -> Boxes:

@@ -1,0 +1,134 @@
+"""Filters parsed before the words of strings have their numbers.
+
+A range of words speaks of their numbers, and these depend on all words of a set. So that a text is
+parsed once, it is first read with numbers that hold within it alone: its words in order, with room
+between two and before the first. When all words of the set are known and numbered, the boxes get
+the true numbers. That is the same as parsing again, box by box, where the true numbers are in the
+same order and have room as well: all that is done with ranges then goes the same way. If some of
+them touch, boxes may become one: simple for a filter that only lists values, and the text of any
+other is parsed again.
+"""
+
+from __future__ import annotations
+
+import marshal
+import re
+from contextlib import suppress
+from typing import Any
+
+from rangecast.errors import FilterError
+from rangecast.model.attributes import Interval
+from rangecast.model.filters.filter import Box, Filter
+from rangecast.model.filters.regions import Region, boxes, union
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
+
+_QUOTED = re.compile(r"""'[^']*+(?:''[^']*+)*+'|"[^"]*+(?:""[^"]*+)*+\"""")
+_ALTERNATIVES = re.compile(r"\b(?:or|not)\b|!|<>", re.IGNORECASE)
+"""Without any of these, a filter is one set of ranges per attribute."""
+_STEP = 4
+"""From word to word: the places just before and just after a word are its own."""
+
+
+class _Words(String):
+    """A string attribute whose words are numbered within one text."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.mentioned: dict[str, float] = {}
+        self.is_sure = True
+
+    def begin(self, codes: dict[str, float]) -> None:
+        self.codes = codes
+        self.mentioned = {}
+        self.is_sure = True
+
+    def equal(self, value: Any) -> Interval | None:
+        word = self._text(value)
+        code = self.codes.get(word)
+        if code is None:  # a quote in a comment: the words of the text were cut elsewhere
+            self.is_sure = False
+            code = 0.0
+        self.mentioned[word] = code
+        return code, code
+
+
+class FirstReading:
+    """Parses texts, and collects the words that they mention."""
+
+    def __init__(self, space: Space):
+        self._words = {
+            axis: _Words(one.name) for axis, one in enumerate(space) if isinstance(one, String)
+        }
+        self._space = Space([self._words.get(axis, one) for axis, one in enumerate(space)])
+        self._seen: set[tuple[int, str]] = set()
+        self.new: list[tuple[int, str]] = []
+        """Words that no earlier text mentioned, with their attributes' axes; the caller clears."""
+
+    def read(self, text: Any) -> bytes | None:
+        """Return what `numbered` takes; `None` if the text must be parsed again, or is refused."""
+        if not isinstance(text, str):
+            return None
+        quoted = {one[1:-1].replace(one[0] * 2, one[0]) for one in _QUOTED.findall(text)}
+        codes = {word: place * _STEP + 2.0 for place, word in enumerate(sorted(quoted))}
+        for one in self._words.values():
+            one.begin(codes)
+        found: tuple[Box, ...] | None = None
+        with suppress(FilterError):  # who parses it again has the error
+            found = Filter.parse(text, self._space).boxes
+        words = []
+        for axis, one in self._words.items():
+            for word, code in sorted(one.mentioned.items()):
+                words.append((axis, code, word))
+                if (axis, word) not in self._seen:
+                    self._seen.add((axis, word))
+                    self.new.append((axis, word))
+        if found is None or not all(one.is_sure for one in self._words.values()):
+            return None
+        return marshal.dumps((_ALTERNATIVES.search(text) is None, words, found))
+
+
+def numbered(read: bytes, space: Space) -> Filter | None:
+    """Return a filter with the words' numbers in `space`; `None`: its text must be parsed again."""
+    is_plain, words, found = marshal.loads(read)
+    numbers: dict[int, dict[float, float]] = {}
+    has_room = True
+    last = -1.0
+    for axis, code, word in words:
+        attribute = space.attributes[axis]
+        assert isinstance(attribute, String)
+        number = attribute.codes[word]
+        if axis not in numbers:
+            numbers[axis] = {}
+            last = -1.0
+        numbers[axis] |= {code - 1: number - 1, code: number, code + 1: number + 1}
+        has_room &= number - last >= 2
+        last = number
+    if not words:
+        return Filter(space, found)
+    if has_room or (is_plain and len(found) == 1):
+        return Filter(space, tuple([_box(box, numbers) for box in found]))
+    return _listed(space, [_box(box, numbers) for box in found]) if is_plain else None
+
+
+def _box(box: Box, numbers: dict[int, dict[float, float]]) -> Box:
+    return tuple(
+        [
+            (axis, known.get(lo, lo), known.get(hi, hi))
+            if (known := numbers.get(axis))
+            else (axis, lo, hi)
+            for axis, lo, hi in box
+        ]
+    )
+
+
+def _listed(space: Space, found: list[Box]) -> Filter:
+    """Return the filter of all combinations of some ranges; those that touch become one."""
+    sets: dict[int, set[Interval]] = {}
+    for box in found:
+        for axis, lo, hi in box:
+            sets.setdefault(axis, set()).add((lo, hi))
+    attributes = space.attributes
+    product = tuple((axis, union(attributes[axis], sets[axis])) for axis in sorted(sets))
+    region: Region = boxes(attributes, [product])
+    return Filter(space, tuple(tuple((a, *ranges[0]) for a, ranges in one) for one in region))
