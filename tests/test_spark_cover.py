@@ -10,6 +10,7 @@ from rangecast import Boxes, Integer, Number, RangecastError, Space, UsageError
 from rangecast.cover import covered_by
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import cover
+from rangecast.spark.packed_boxes import pack
 from rangecast.spark.steps import cover as covering
 from rangecast.spark.subscriptions import encode
 from rangecast.workloads import generate
@@ -109,10 +110,10 @@ def test_visitors_come_in_pieces_and_a_worker_holds_one_at_a_time(spark, monkeyp
 
 def test_a_visitor_of_more_boxes_than_a_piece_may_have_comes_alone():
     sizes = [1, 5, 1, 1, 1]
-    binary = pa.array([bytes(16 * size) for size in sizes])
+    binary = pack(np.zeros((9, 1)), np.ones((9, 1)), np.array(sizes))
     columns = {"group": np.zeros(5, np.int32), "kind": np.ones(5, np.int8)}
     batch = pa.record_batch({**columns, "seq": np.arange(5.0), "id": np.arange(5), "boxes": binary})
-    found = covering._pieces(iter([batch.slice(0, 3), batch.slice(3)]), 1, 2)
+    found = covering._pieces(iter([batch.slice(0, 3), batch.slice(3)]), 2)
     pieces = [table["id"].to_pylist() for _, table in found if table is not None]
     assert pieces == [[0], [1], [2], [3, 4]]
 
@@ -121,15 +122,16 @@ def test_a_group_has_ended_before_the_next_one_is_read():
     """So that a worker never holds two: those at home, and their visitors."""
     kinds = [(0, 0), (0, 1), (3, 1), (4, 0), (5, 0), (5, 1)]
     read = []
+    box = pack(np.zeros((1, 1)), np.ones((1, 1)), np.array([1]))
 
     def batches():
         for place, (group, kind) in enumerate(kinds):
             read.append(group)
             columns = {"group": np.array([group], np.int32), "kind": np.array([kind], np.int8)}
-            row = {"seq": [float(place)], "id": [place], "boxes": [bytes(16)]}
+            row = {"seq": [float(place)], "id": [place], "boxes": box}
             yield pa.record_batch({**columns, **row})
 
-    events = [(kind, len(read)) for kind, _ in covering._pieces(batches(), 1, 9)]
+    events = [(kind, len(read)) for kind, _ in covering._pieces(batches(), 9)]
     home, visit, end = covering._HOME, covering._VISIT, covering._END
     assert events == [
         (end, 1), (home, 2), (visit, 3), (end, 3), (visit, 4), (end, 4), (home, 5), (end, 5),

@@ -1,5 +1,7 @@
 """The step `match` on Spark: the same as the oracle, whole and in shards, in every form."""
 
+import tomllib
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.model.text_attributes import String
 from rangecast.spark import match, prepare
+from rangecast.spark.subscriptions import encode, gather
 from tests import adversarial, strategies
 from tests.conformance import as_sets
 
@@ -183,6 +186,31 @@ def test_filters_in_a_dataframe_mean_what_they_mean_in_the_engine(tables, worker
         zip(EVENTS["id"], EVENTS["desk"], strict=True)
     )
     assert space.vocabularies == {"symbol": []}, "the caller's space was changed"
+
+
+def test_the_boxes_of_filters_are_those_of_words_in_order(spark):
+    """Though words are numbered after their filters were parsed."""
+    filters = [
+        "symbol in ('x', 'b', 'a')",
+        "symbol != 'b' or price < 3",
+        "symbol not in ('x', 'c')",
+        "symbol = 'a' or symbol = 'b'",
+        "symbol = 'ü' and lots > 3",
+        "symbol is null",
+    ]
+    table = pa.table({"id": range(len(filters)), "filter": filters})
+    words = sorted(["a", "b", "c", "x", "ü"])
+    ranges = pa.table({"id": [7, 8], "symbol_lo": ["x", "b"], "symbol_hi": ["x", "b"]})
+    for rows, known in ((table, words), (ranges, ["b", "x"])):
+        encoded = encode(spark.createDataFrame(rows).repartition(3), Space.from_toml(SPACE))
+        assert encoded.space.vocabularies == {"symbol": known}
+        found = gather(encoded.rows, encoded.space)
+        encoded.release()
+        space = Space.from_definition(tomllib.loads(SPACE), {"symbol": known})
+        expected = encode_subscriptions(rows, space)
+        assert found.ids.equals(expected.ids)
+        for name in ("lo", "hi", "owner"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name))
 
 
 def test_shards_go_by_boxes_and_the_attributes_that_they_mention(spark):

@@ -1,6 +1,6 @@
 """Subscriptions of a DataFrame as boxes: parsed by the workers, gathered or left where they are.
 
-`encode` turns each row into its boxes as bytes, lo and hi of one box after the other:
+`encode` turns each row into its boxes as bytes (`packed_boxes`):
 
     id, seq (double or null), score, weights (binary or null), boxes (binary), error
 
@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 )
 
 from rangecast.errors import BadRow, UsageError
-from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
+from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.boxes import Boxes
@@ -45,6 +45,7 @@ from rangecast.model.subscriptions import Parse, Part, check_columns, encode_par
 from rangecast.model.text_attributes import String
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
+from rangecast.spark.packed_boxes import binary_of, counts_of, floats_of, pack, unpack
 from rangecast.spark.shipped import ship
 
 _SLICE = 8192
@@ -147,14 +148,13 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
             for number in batch.column("id").to_pylist():
                 rows = np.arange(number * _SLICE, min((number + 1) * _SLICE, mapped.rows))
                 some = mapped.take(rows)
-                flat = np.stack([some.lo, some.hi], axis=1)
                 yield pa.record_batch(
                     {
                         "id": some.ids if whole else some.ids.cast(pa.string()),
                         "seq": pa.array(rows.astype(np.float64)),
                         "score": pa.array(some.scores),
                         "weights": _weights(some.weights, len(rows)),
-                        "boxes": binary_of(some.box_offsets * 16 * some.dimensions, flat),
+                        "boxes": pack(some.lo, some.hi, np.diff(some.box_offsets)),
                         "error": pa.nulls(len(rows), ERROR_TYPE),
                     }
                 )
@@ -191,8 +191,7 @@ def boxes_of_table(table: pa.Table, dimensions: int, bad: BadRows | None = None)
 
 def boxes_in_order(table: pa.Table, dimensions: int) -> Boxes:
     """Return encoded subscriptions, none with an error, as they are given."""
-    sizes = pc.binary_length(table.column("boxes")).to_numpy() // (16 * dimensions)
-    flat = floats_of(table.column("boxes"), 2 * dimensions)
+    lo, hi, sizes = unpack(table.column("boxes"), dimensions)
     scores = weights = None
     if "score" in table.column_names:
         scores = table.column("score").to_numpy()
@@ -200,8 +199,8 @@ def boxes_in_order(table: pa.Table, dimensions: int) -> Boxes:
         ones = np.ones(dimensions).tobytes()
         weights = floats_of(table.column("weights").fill_null(ones), dimensions)
     return Boxes.of(
-        flat[:, :dimensions],
-        flat[:, dimensions:],
+        lo,
+        hi,
         owner=np.repeat(np.arange(len(sizes)), sizes),
         ids=table.column("id").combine_chunks(),
         scores=scores,
@@ -243,20 +242,17 @@ def size_of(given: EncodedSet | Boxes) -> SetSize:
     """Return how large a set is; of a DataFrame, by a job of its own."""
     if isinstance(given, Boxes):
         return SetSize(given.rows, len(given.lo), int(given.mentions.sum()), given.dimensions)
-    dimensions = len(given.space)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            flat = floats_of(batch.column("boxes"), 2 * dimensions)
-            lo, hi = flat[:, :dimensions], flat[:, dimensions:]
-            mentions = int(((lo != -np.inf) | (hi != np.inf)).sum())
-            found = {"rows": [batch.num_rows], "boxes": [len(flat)], "mentions": [mentions]}
+            boxes, mentions = counts_of(batch.column("boxes"))
+            found = {"rows": [batch.num_rows], "boxes": [boxes], "mentions": [mentions]}
             yield pa.record_batch(found)
 
     counted = given.rows.select("boxes").mapInArrow(count, "rows long, boxes long, mentions long")
     sums = counted.groupBy().sum("rows", "boxes", "mentions").collect()[0]
     rows, boxes, mentions = (int(one or 0) for one in sums)
-    return SetSize(rows, boxes, mentions, dimensions)
+    return SetSize(rows, boxes, mentions, len(given.space))
 
 
 def need_distinct_ids(encoded: DataFrame) -> None:
@@ -288,15 +284,12 @@ def _encoded(space: Space, batch: pa.RecordBatch, kind: DataType) -> pa.RecordBa
         parse = _numbering(space, batch.column(_PARSED).to_pylist())
         batch = batch.drop_columns([_PARSED])
     part, good = _part(space, batch, kind, bad, parse)
-    dimensions = len(space)
-    flat = np.stack([part.lo, part.hi], axis=1)
-    ends = np.concatenate([[0], np.cumsum(part.sizes)]) * 16 * dimensions
     named = {
         "id": part.ids,
         "seq": pa.nulls(len(part.ids), pa.float64()) if part.seq is None else pa.array(part.seq),
         "score": pa.array(part.scores),
         "weights": _weights(part.weights, len(part.ids)),
-        "boxes": binary_of(ends, flat),
+        "boxes": pack(part.lo, part.hi, part.sizes),
         "error": pa.nulls(len(part.ids), ERROR_TYPE),
     }
     usable = pa.record_batch(named)
@@ -325,27 +318,3 @@ def _weights(weights: F64 | None, rows: int) -> pa.Array:
     if weights is None:
         return pa.nulls(rows, pa.binary())
     return binary_of(np.arange(rows + 1) * 8 * weights.shape[1], weights)
-
-
-def binary_of(ends: I64, values: AnyArray) -> pa.Array:
-    """Return values of bytes: those of `values` from ends[i] to ends[i + 1], below 2 GB."""
-    if ends[-1] >= 2**31:
-        raise UsageError(f"{ends[-1]:,} bytes are too many for one Arrow batch; use smaller ones")
-    flat = np.ascontiguousarray(values)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(flat)]
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
-
-
-def floats_of(binary: pa.Array | pa.ChunkedArray, width: int) -> F64:
-    """Return the doubles of all values of bytes, in rows of `width`."""
-    whole = binary.cast(pa.large_binary())
-    if isinstance(whole, pa.ChunkedArray):
-        whole = whole.combine_chunks()
-    _, offsets, data = whole.buffers()
-    if not len(whole) or data is None:
-        return np.empty((0, width))
-    ends = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1]
-    flat = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-    if flat.ctypes.data % 8:
-        flat = flat.copy()  # a slice of a batch may begin anywhere
-    return flat.view(np.float64).reshape(-1, width)

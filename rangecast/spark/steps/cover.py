@@ -40,13 +40,13 @@ from rangecast.kernels.arrays import I32, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.subset import named_by_row
+from rangecast.spark.packed_boxes import sizes_of, unpack
 from rangecast.spark.session import session_of
 from rangecast.spark.steps.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
     boxes_of_table,
     encode,
     encoded_boxes,
-    floats_of,
     need_distinct_ids,
     need_no_errors,
 )
@@ -193,19 +193,16 @@ def _placed(
 
 
 def _homes(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]:
-    sizes = pc.binary_length(batch.column("boxes")).to_numpy() // (16 * dimensions)
-    first = np.cumsum(sizes) - sizes
-    corners = floats_of(batch.column("boxes"), 2 * dimensions)[first, :dimensions]
-    corners = np.ascontiguousarray(corners)
+    lo, _, sizes = unpack(batch.column("boxes"), dimensions)
+    corners = lo[np.cumsum(sizes) - sizes]
     deal = np.bitwise_xor.reduce(corners.view(np.int64), axis=1) >> 20 & 0xFFFF_FFFF
     return cut.groups_of_events(corners, deal), np.arange(batch.num_rows)
 
 
 def _visits(batch: pa.RecordBatch, dimensions: int, cut: Cut) -> tuple[I64, I64]:
     """Return every group that each row meets with any of its boxes."""
-    sizes = pc.binary_length(batch.column("boxes")).to_numpy() // (16 * dimensions)
-    flat = floats_of(batch.column("boxes"), 2 * dimensions)
-    box, part = cut.parts_of_boxes(flat[:, :dimensions], flat[:, dimensions:])
+    lo, hi, sizes = unpack(batch.column("boxes"), dimensions)
+    box, part = cut.parts_of_boxes(lo, hi)
     owner = np.repeat(np.arange(len(sizes)), sizes)[box]
     pairs = np.unique(owner * cut.partitions + part)
     groups, place = cut.groups_of_parts(pairs % cut.partitions)
@@ -257,7 +254,7 @@ def _met(
     Last in a group come those that nobody covers, with None.
     """
     homes = None
-    for kind, table in _pieces(batches, dimensions, most):
+    for kind, table in _pieces(batches, most):
         if kind == _HOME:
             homes = table
         elif kind == _VISIT and homes is not None and homes.num_rows:
@@ -272,9 +269,7 @@ def _met(
         del table  # before the next one is read
 
 
-def _pieces(
-    batches: Iterator[pa.RecordBatch], dimensions: int, most: int
-) -> Iterator[tuple[int, Any]]:
+def _pieces(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[tuple[int, Any]]:
     """Yield kind and rows: all at home in a group at once, then its visitors by `most` boxes, then
     that the group has ended, before anything of the next one is read.
     """
@@ -283,7 +278,7 @@ def _pieces(
     for batch in batches:
         for run in runs(batch):
             own = run.column("group")[0].as_py(), run.column("kind")[0].as_py()
-            for some, size in _slices(run, dimensions, most):
+            for some, size in _slices(run, most):
                 full = own[1] == _VISIT and boxes + size > most
                 if rows and (own != last or full):
                     yield last[1], _taken_out(rows)
@@ -304,11 +299,9 @@ def _taken_out(rows: list[pa.RecordBatch]) -> pa.Table:
     return _in_order(table)
 
 
-def _slices(
-    run: pa.RecordBatch, dimensions: int, most: int
-) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _slices(run: pa.RecordBatch, most: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield a run by `most` boxes, with how many they are; a row of more boxes is alone."""
-    ends = np.cumsum(pc.binary_length(run.column("boxes")).to_numpy() // (16 * dimensions))
+    ends = np.cumsum(sizes_of(run.column("boxes")))
     begin = before = 0
     while begin < len(ends):
         end = max(begin + 1, int(np.searchsorted(ends, before + most, "right")))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from rangecast.errors import UsageError
@@ -25,8 +24,9 @@ from rangecast.merge.ranges import LIMIT, Ranges, joined, union_of_boxes
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
+from rangecast.spark.packed_boxes import unpack
 from rangecast.spark.session import session_of
-from rangecast.spark.subscriptions import encode, encoded_boxes, floats_of, report_errors
+from rangecast.spark.subscriptions import encode, encoded_boxes, report_errors
 
 _RUNS = 8
 """Bits of a place that say which run it is in."""
@@ -109,10 +109,9 @@ def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: in
 def _union_of_batch(batch: pa.RecordBatch, grid: Cells, dimensions: int, limit: int) -> Ranges:
     table = pa.Table.from_batches([batch])
     report_errors(table, BadRows())
-    sizes = pc.binary_length(table.column("boxes")).to_numpy() // (16 * dimensions)
-    flat = floats_of(table.column("boxes"), 2 * dimensions)
+    lo, hi, sizes = unpack(table.column("boxes"), dimensions)
     owner = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    return union_of_boxes(grid, flat[:, :dimensions], flat[:, dimensions:], owner, limit=limit)
+    return union_of_boxes(grid, lo, hi, owner, limit=limit)
 
 
 def _cut(ranges: Ranges, shift: int) -> tuple[U64, U64]:
