@@ -14,9 +14,12 @@ from rangecast.cli.main import app
 from rangecast.cli.options import Algorithm, Combine, Format, MatchIndex, RankIndex
 from rangecast.match.choose import INDEXES as MATCH
 from rangecast.model.files import SUFFIXES
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import read_subscriptions
 from rangecast.notify.board import ALGORITHMS
 from rangecast.rank.choose import INDEXES as RANK
 from rangecast.rank.combine import COMBINATIONS
+from rangecast.store.versions import Versions
 
 SPACE = """
 [[attribute]]
@@ -46,6 +49,9 @@ def data(tmp_path):
         ("interests.csv", "id,x_lo,x_hi\n0,0,5\n"),
     ):
         (tmp_path / name).write_text(text)
+    space = Space.load(tmp_path / "space.toml")
+    boxes = read_subscriptions(tmp_path / "subscriptions.csv", space)
+    Versions(tmp_path / "versions").publish(boxes, space)
     return tmp_path
 
 

@@ -18,6 +18,8 @@ from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.store.commits import CommittedFolder
+from rangecast.store.edits import Edits
+from rangecast.store.versions import Versions
 from rangecast.workloads import generate
 
 SPACE = """
@@ -292,3 +294,55 @@ def test_the_command_reads_a_streams_versions_wherever_commits_put_them(
                 folder.commit(number, staged, {"version": versions[number]})
         said = cli("verify", "events.parquet", "versions", stream, *in_space, code=code).stderr
         assert ("right: 4 events, 8 matches" in said) == (code == 0)
+
+
+@pytest.fixture
+def versions(tmp_path):
+    """Two versions of a set, the second a layer over the first."""
+    (tmp_path / "space.toml").write_text(SPACE)
+    pq.write_table(EVENTS, tmp_path / "events.parquet")
+    boxes, fixed = subscriptions(**FIRST)
+    kept = Versions(tmp_path / "versions")
+    kept.publish(boxes, fixed)
+    edits = tmp_path / "edits"
+    edits.mkdir()
+    lines = [{"op": "unsubscribe", "id": "ann"}, {"op": "replace", "id": "low", "filter": "x < 1"}]
+    (edits / "1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    Edits(edits, kept, fixed).apply()
+    assert kept.all() == [1, 2]
+    for number, rows in ((1, ANSWER), (2, [row for row in ANSWER if row not in GONE])):
+        pq.write_table(pa.Table.from_batches([pairs(rows)]), tmp_path / f"{number}.parquet")
+    return kept
+
+
+GONE = [(10, "ann"), (11, "low")]
+IN_SPACE = ("--space", "space.toml")
+
+
+def test_the_command_takes_a_version_the_newest_by_default(tmp_path, cli, versions):
+    told = {}
+    for given_, version in (((), 2), (("--version", 1), 1), (("--version", 2), 2)):
+        for result in (1, 2):
+            files = ("events.parquet", "versions", f"{result}.parquet", *IN_SPACE)
+            cli("verify", *files, *given_, code=int(result != version))
+        cli("report", "events.parquet", "versions", "1.parquet", *IN_SPACE, *given_, "-o", "p.html")
+        told[version] = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "3 subscriptions of versions, version 1" in told[1]
+    assert "2 subscriptions of versions, version 2" in told[2]
+
+
+def test_versions_that_are_not_there_or_that_the_result_contradicts(tmp_path, cli, versions):
+    table = pa.Table.from_batches([pairs(ANSWER)])
+    labelled = table.append_column("version", pa.array([1] * len(table)))
+    pq.write_table(labelled, tmp_path / "labelled.parquet")
+    pq.write_table(EVENTS, tmp_path / "subs.parquet")
+    files = ("events.parquet", "versions", "labelled.parquet", *IN_SPACE)
+    cli("verify", *files)
+    cli("verify", *files, "--version", 1)
+    said = cli("verify", *files, "--version", 2, code=2).stderr
+    assert "the result has rows of version 1; given: --version 2" in said
+    for command in ("verify", "report"):
+        said = cli(command, *files, "--version", 7, code=2).stderr
+        assert "has no version 7; it has [1, 2]" in said
+        said = cli(command, files[0], "subs.parquet", *files[2:], "--version", 1, code=2).stderr
+        assert "--version 1 is for a folder of versions, which subs.parquet isn't" in said

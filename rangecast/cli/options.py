@@ -141,6 +141,12 @@ SubscriptionsFile = Annotated[
 SpaceFile = Annotated[
     Path, typer.Option("--space", help="The space: a TOML file of attributes; - is stdin.")
 ]
+Version = Annotated[
+    int | None,
+    typer.Option(
+        "--version", min=1, help="Which version of a folder of versions; the newest by default."
+    ),
+]
 Output = Annotated[
     str,
     typer.Option("--output", "-o", help="Result file, format by suffix; - is CSV on stdout."),

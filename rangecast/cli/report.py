@@ -15,7 +15,7 @@ from rangecast.cli.options import (
     Nan,
     Quiet,
     SpaceFile,
-    SubscriptionsFile,
+    Version,
 )
 from rangecast.model.attributes import NanMeaning
 
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 def report(
     events: EventsFile,
-    subscriptions: SubscriptionsFile,
+    subscriptions: Annotated[
+        Path,
+        typer.Argument(
+            help="Subscriptions: a file, a snapshot, or a folder of versions; - is stdin."
+        ),
+    ],
     result: Annotated[
         Path,
         typer.Argument(help="The result: event and subscription, or subscriptions; - is stdin."),
@@ -34,6 +39,7 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page to write; - is stdout.")
     ] = Path("report.html"),
+    version: Version = None,
     map_of: Annotated[
         str | None,
         typer.Option("--map", help="Two attributes to draw a map of, such as price,risk."),
@@ -53,6 +59,7 @@ def report(
       rangecast report events.csv subscriptions.csv matches.csv --space space.toml -o page.html
     """
     from rangecast.cli.run import Run
+    from rangecast.cli.sets import check_version, one_set
     from rangecast.cli.stdin import is_pipe
     from rangecast.model.durable import write_whole
     from rangecast.model.files import read_tables
@@ -61,6 +68,7 @@ def report(
     from rangecast.report.match import match_page
     from rangecast.report.tally import tally
 
+    check_version(subscriptions, version)
     with Run.started(
         reads=[events, subscriptions, result, space],
         pictures=[output],
@@ -72,8 +80,8 @@ def report(
     ) as run:
         where = run.space(space)
         shown = _two(where, map_of)
+        boxes, where = one_set(run, subscriptions, where, version)
         source = run.events(events, where)
-        boxes = run.subscriptions(subscriptions, where)
         batches = run.batches("reading events", source)
         found = read_tables(run.file(result))
         counted = tally(batches, boxes, where, found, map_of=shown)
@@ -81,7 +89,7 @@ def report(
             MatchReport(
                 title=f"Matches in {result.name}",
                 lead=f"{len(counted.per_event):,} events of {events}, matched with {boxes.rows:,} "
-                f"subscriptions of {subscriptions}.",
+                f"subscriptions of {subscriptions}{_of_version(subscriptions, version)}.",
                 per_event=counted.per_event,
                 per_subscription=counted.per_subscription,
                 busiest=counted.busiest(10),
@@ -101,6 +109,14 @@ def report(
         matches = int(counted.per_event.sum())
         facts = {"events": len(counted.per_event), "matches": matches, "output": output}
         run.done(f"{output}: {matches:,} matches", len(counted.per_event), facts)
+
+
+def _of_version(path: Path, version: int | None) -> str:
+    """Say which version was taken, if there are several."""
+    from rangecast.cli.sets import has_versions
+    from rangecast.store.versions import Versions
+
+    return f", version {version or Versions(path).latest()}" if has_versions(path) else ""
 
 
 def _two(space: Space, names: str | None) -> tuple[str, str] | None:

@@ -36,7 +36,7 @@ def verify(
     subscriptions: Annotated[
         Path,
         typer.Argument(
-            help="Subscriptions: a file, a snapshot, or a folder of numbered snapshots; - is stdin."
+            help="Subscriptions: a file, a snapshot, or a folder of versions; - is stdin."
         ),
     ],
     result: Annotated[
@@ -47,6 +47,15 @@ def verify(
         ),
     ],
     space: SpaceFile,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            "--version",
+            min=1,
+            help="Which version of a folder of versions answered all events; by default those that "
+            "the result names, else the newest.",
+        ),
+    ] = None,
     index: MatchIndexOption = "auto",
     show: Annotated[
         int, typer.Option("--show", min=0, help="Number of differing events to show.")
@@ -59,12 +68,16 @@ def verify(
 ) -> None:
     """Prove that a result is right: all matches of all events, none else, none twice.
 
-    The exit code is 1 if it is not; the first differences are shown. A result that was made while
-    the subscriptions changed has a column `version`, the number of the snapshot that answered.
+    The exit code is 1 if it is not; the first differences are shown.
+
+    If the subscriptions are a folder of versions, each event is judged by the version that answered
+    it: the folder of a stream's result says so for each batch, other results in a column `version`.
+    A result that names no version is judged by the newest, or by --version.
 
     \b
     Examples:
       rangecast verify events.csv subscriptions.csv matches.csv --space space.toml
+      rangecast verify events.csv versions matches.csv --space space.toml --version 1
     """
     from dataclasses import asdict
 
@@ -80,7 +93,9 @@ def verify(
         quiet=quiet,
     ) as run:
         where = run.space(space)
-        verdict = verified(run, events, subscriptions, result, where, index=index, show=show)
+        verdict = verified(
+            run, events, subscriptions, result, where, version=version, index=index, show=show
+        )
         facts = {"holds": verdict.holds, **asdict(verdict)}
         facts["samples"] = [each._asdict() for each in verdict.samples]
         text = f"{counted(verdict.events, 'event')} verified"
@@ -97,6 +112,7 @@ def verified(
     result: Path,
     space: Space,
     *,
+    version: int | None = None,
     index: str = "auto",
     show: int = 5,
 ) -> Verdict:
@@ -111,8 +127,48 @@ def verified(
         source = run.events(events, fixed, again=next(times) > 0)
         yield from run.batches("reading events", source)
 
-    sets = _subscription_sets(run, subscriptions, space)
-    return compare(read, sets, _claimed(run.file(result)), index=index, show=show)
+    sets, rows = _judges(run, subscriptions, space, run.file(result), version)
+    return compare(read, sets, rows, index=index, show=show)
+
+
+def _judges(
+    run: Run, path: Path, space: Space, result: Path, version: int | None
+) -> tuple[dict[int, tuple[Boxes, Space]], Iterator[pa.RecordBatch]]:
+    """Return the sets that a result is judged by, by version, and its rows."""
+    from itertools import chain, islice
+
+    from rangecast.cli.sets import check_version, has_versions, one_set, versions_of
+    from rangecast.store.commits import committed_batches
+    from rangecast.store.versions import Versions
+
+    check_version(path, version)
+    rows = _claimed(result)
+    named = {int(mark["version"]) for mark in committed_batches(result).values()}
+    if not named:
+        first = list(islice(rows, 1))
+        rows = chain(first, rows)
+        if first and "version" in first[0].schema.names:
+            named = {*Versions(path).all()}
+    if version is None and named and has_versions(path):
+        return versions_of(path, space, named), rows
+    if version is not None:
+        rows = _all_of(rows, version)
+    return {version or 0: one_set(run, path, space, version)}, rows
+
+
+def _all_of(rows: Iterator[pa.RecordBatch], version: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a result; refuse those that another version answered."""
+    from rangecast.errors import UsageError
+
+    for batch in rows:
+        if "version" in batch.schema.names:
+            for other in batch.column("version").unique().to_pylist():
+                if other != version:
+                    raise UsageError(
+                        f"the result has rows of version {other}; given: --version {version}\n"
+                        "  to do: leave out --version"
+                    )
+        yield batch
 
 
 def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
@@ -130,28 +186,6 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
             yield data.append_column("version", pa.array(np.full(data.num_rows, version)))
     if not batches:
         yield from read_tables(result)
-
-
-def _subscription_sets(run: Run, path: Path, space: Space) -> dict[int, tuple[Boxes, Space]]:
-    """Return the subscriptions of a file or a snapshot, or those of each version in a folder."""
-    from rangecast.errors import FileError
-    from rangecast.model.snapshot import MANIFEST
-    from rangecast.store.versions import load_set
-
-    folders: dict[int, Path] = {}
-    if (path / MANIFEST).exists():
-        folders = {0: path}
-    elif path.is_dir():
-        folders = {int(each.name): each for each in path.iterdir() if each.name.isdecimal()}
-    if not folders:
-        return {0: (run.subscriptions(path, space), space)}
-    sets = {number: load_set(folder) for number, folder in sorted(folders.items())}
-    for number, (_, own) in sets.items():
-        if own.definition() != space.definition():
-            raise FileError(
-                f"{folders[number]}: is a snapshot of another space; pass the space it was made in"
-            )
-    return sets
 
 
 def in_words(verdict: Verdict, result: str) -> str:
