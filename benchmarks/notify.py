@@ -18,8 +18,8 @@ from benchmarks.harness import expected
 from rangecast.experiments.notify.baselines import Told, unicast
 from rangecast.experiments.notify.painting import board_over
 from rangecast.experiments.timing import DisagreementError, race, timed
-from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
+from rangecast.notify.line_board import LineBoard
 from rangecast.report.markdown import Table
 from rangecast.report.plots import figure
 from rangecast.workloads import generate
@@ -69,7 +69,7 @@ def changes_of(data: dict[str, pa.Table]) -> Changes:
     return list(zip(*columns, strict=True))
 
 
-def play(make: Callable[[], Board], changes: Changes) -> Callable[[], tuple[Board, int]]:
+def play(make: Callable[[], LineBoard], changes: Changes) -> Callable[[], tuple[LineBoard, int]]:
     """Make a new board; return what plays the changes and counts the messages."""
     board = make()
     return lambda: (board, len(board.update_many(changes)))
@@ -79,7 +79,7 @@ def alone(
     data: dict[str, pa.Table], index: Interests, few: Changes, by_staircase: bool
 ) -> Callable[[], Told]:
     """Make new objects; return what writes to each affected interest alone."""
-    objects = Board(K, objects=data["objects"]).line
+    objects = LineBoard(K, objects=data["objects"]).line
     slots = np.array([name for name, _ in few], np.int32)
     ys = np.array([y for _, y in few])
     return lambda: unicast(objects, index, slots, ys, K, by_staircase=by_staircase)[0]
@@ -160,7 +160,7 @@ def growth(sizes: list[tuple[int, int]], most: float, what: str, updates: int, r
 
 def edits(data: dict[str, pa.Table], quick: bool) -> Table:
     """Time single calls, changes of the sets, and batches."""
-    board = Board(K, objects=data["objects"], interests=data["interests"])
+    board = LineBoard(K, objects=data["objects"], interests=data["interests"])
     changes = changes_of(data)
     count = 50 if quick else 2_000
     rng = np.random.default_rng(3)
@@ -194,7 +194,7 @@ def checked(quick: bool) -> int:
     data = tables(1_000, 2_000 if quick else 20_000, 200 if quick else 3_000)
     wrong = 0
     for option in ({}, {"algorithm": "dense"}, {"epsilon": 1.0}, {"sketch": 500}):
-        board = Board(K, objects=data["objects"], interests=data["interests"], **option)
+        board = LineBoard(K, objects=data["objects"], interests=data["interests"], **option)
         lists = board.lists()
         changes = changes_of(data)
         lists.deliver(board.update_many(changes[: len(changes) // 2]))

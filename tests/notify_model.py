@@ -41,6 +41,34 @@ class Model:
         return inside.index(name) + 1 if name in inside else INF
 
 
+class BoxModel(Model):
+    """The same with places of several coordinates, and boxes for ranges."""
+
+    def inside(self, lo, hi):
+        found = self.objects.values()
+        return sorted(
+            o for o in found if all(a <= x <= b for a, x, b in zip(lo, o[3], hi, strict=True))
+        )
+
+
+def needed(before, after, names, k, lo, hi):
+    """Return what an interest must hear of a batch, by the definition, in its order."""
+    worse, others = [], set()
+    final, original = after.best(lo, hi, k), before.best(lo, hi, k)
+    for name in names:
+        old, new = before.objects.get(name), after.objects.get(name)
+        if old is not None and (new is None or new[:2] > old[:2]):
+            rank = sum(o < old for o in after.inside(lo, hi) if o[2] != name) + 1
+            if new in final or (old in original and rank <= k):
+                worse.append((new[:2] if new else (INF, old[1]), name))
+        elif new is not None and new != old and new in final:
+            others.add(name)
+    for entry in final:
+        if entry[2] not in names and entry not in original:
+            others.add(entry[2])
+    return [name for _, name in sorted(worse, reverse=True)], others
+
+
 PLACES = st.integers(0, 8).map(float)
 VALUES = st.integers(0, 6).map(float)
 

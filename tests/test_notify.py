@@ -16,7 +16,7 @@ from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox
 from rangecast.notify.painter import groups_of
 from rangecast.notify.subscriber import Entry, Interest
-from tests.notify_model import Model, boards, changes, fewest_rectangles
+from tests.notify_model import Model, boards, changes, fewest_rectangles, needed
 
 EXACT = [("dense", None), ("sparse", None), ("sparse", 3)]
 
@@ -116,24 +116,6 @@ def test_approximate_ones_never_miss_and_stay_near(data, k, epsilon):
             for message in messages:
                 by_object[message.object] = by_object.get(message.object, 0) + 1
             assert all(count <= groups_of(epsilon, k) for count in by_object.values())
-
-
-def needed(before, after, names, k, lo, hi):
-    """Return what an interest must hear of a batch, by the definition, in its order."""
-    worse, others = [], set()
-    final, original = after.best(lo, hi, k), before.best(lo, hi, k)
-    for name in names:
-        old, new = before.objects.get(name), after.objects.get(name)
-        if old is not None and (new is None or new[:2] > old[:2]):
-            rank = sum(o < old for o in after.inside(lo, hi) if o[2] != name) + 1
-            if new in final or (old in original and rank <= k):
-                worse.append((new[:2] if new else (math.inf, old[1]), name))
-        elif new is not None and new != old and new in final:
-            others.add(name)
-    for entry in final:
-        if entry[2] not in names and entry not in original:
-            others.add(entry[2])
-    return [name for _, name in sorted(worse, reverse=True)], others
 
 
 @pytest.mark.conformance
@@ -306,7 +288,7 @@ def test_different_k_are_cut_at_the_subscriber():
     assert [len(i.best) for i in held] == [1, 4, 2]
     assert held[0].best == held[1].best[:1]
     for interest in held:
-        assert interest.best == board.best(interest.lo, interest.hi, interest.k)
+        assert interest.best == board.best(interest.lo, interest.hi, k=interest.k)
 
 
 def test_a_message_is_applied_once_and_only_where_it_goes():
@@ -342,7 +324,7 @@ def test_interests_come_and_go():
             for interest in held.values():
                 interest.receive(message)
     for interest in held.values():
-        assert interest.best == board.best(interest.lo, interest.hi, interest.k)
+        assert interest.best == board.best(interest.lo, interest.hi, k=interest.k)
 
 
 @pytest.mark.parametrize("by_staircase", [False, True])
@@ -441,7 +423,7 @@ def test_a_board_that_makes_no_sense_is_refused(call, says):
         (lambda b: b.subscribe_many([{"id": 5}, {"id": 5}]), "duplicate id"),
         (lambda b: b.subscribe_many([{"id": "a"}]), "this set's are integers"),
         (lambda b: b.replace_many([{"id": 0, "x_hi": 9}, {"id": 5}]), "no interest 5"),
-        (lambda b: b.best(0, 1, 0), "k is a whole number"),
+        (lambda b: b.best(0, 1, k=0), "k is a whole number"),
         (lambda b: b.subscribe(9, 2, 1), "is empty"),
         (lambda b: b.subscribe(9, 10**400), "lo is a finite number"),
         (lambda b: b.subscribe(9, k=2), "from 1 to 1"),
@@ -464,8 +446,8 @@ def test_a_board_goes_on_from_its_table():
     board = make(2, [(i, float(i % 3), 1.0) for i in range(6)], [(0, 9)])
     board.update_many([(2, None), (9, 1.0, 2.0), (0, 1.0, 5.0)])
     again = Board(2, objects=board.table())
-    assert again.best(0, 9, 6) == board.best(0, 9, 6)
-    assert [e.object for e in again.best(0, 9, 6)] == [0, 1, 3, 4, 5, 9]
+    assert again.best(0, 9, k=6) == board.best(0, 9, k=6)
+    assert [e.object for e in again.best(0, 9, k=6)] == [0, 1, 3, 4, 5, 9]
     with pytest.raises(UsageError, match="each one once"):
         Board(1, objects={"id": [1, 2], "x": [0, 0], "y": [0, 0], "arrival": [3, 3]})
 

@@ -11,13 +11,16 @@ between.
 
 The server knows objects and where interests lie, but nobody's list. Interests may want fewer than
 k objects each; the board serves k, and the subscriber shows what it wants. One thread at a time.
+
+There is one class for users and two engines inside: `line_board.py` for one range of numbers, and
+`boxes/board.py` for the attributes of a space.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,12 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
-from rangecast.kernels.arrays import I32
 from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
 from rangecast.model.members import Id, Members
-from rangecast.model.numbers import MAX
 from rangecast.model.snapshot import (
+    Arrays,
     id_buffers,
     ids_of_buffers,
     load_arrays,
@@ -38,17 +40,14 @@ from rangecast.model.snapshot import (
     with_prefix,
     without_prefix,
 )
-from rangecast.notify.interestset import InterestSet
-from rangecast.notify.messages import Messages, Outbox, Work
-from rangecast.notify.objects import BoardObjects, Objects
-from rangecast.notify.painter import Painter, groups_of
-from rangecast.notify.plan import Step, planned
-from rangecast.notify.subscriber import Entry, Interest, Lists
-from rangecast.notify.tables import LARGEST_K, Change, as_objects
+from rangecast.model.space import Space
+from rangecast.notify.interestset import InterestSet, NewInterests
+from rangecast.notify.messages import Messages
+from rangecast.notify.plan import Places, Step, planned
+from rangecast.notify.tables import LARGEST_K, Change
 
 ALGORITHMS = ("dense", "sparse")
 _KIND = "board"
-_OPTIONS = ("algorithm", "epsilon", "sketch", "descending")
 
 
 class Board(InterestSet):
@@ -58,10 +57,15 @@ class Board(InterestSet):
     `board.objects` are its objects.
     """
 
+    def __new__(cls, *_: Any, space: Space | None = None, **__: Any) -> Any:
+        """Return a board of the engine that fits: over a line, or over a space."""
+        return object.__new__(_engine(space is not None) if cls is Board else cls)
+
     def __init__(
         self,
         k: int,
         *,
+        space: Space | None = None,
         objects: Any = None,
         interests: Any = None,
         algorithm: str = "sparse",
@@ -72,123 +76,102 @@ class Board(InterestSet):
         """Make a board of objects (id, x, y) and interests (id, x_lo, x_hi and perhaps k).
 
         k            objects in a list
+        space        the attributes of objects and interests, if they have others than x. Objects
+                     are (id, a column per attribute, y) then, and interests (id, filter) or
+                     (id, <attribute>_lo, <attribute>_hi, ...)
         objects      a path, a table, a DataFrame, a list of dicts or a dict of columns
         interests    the same; null is unbounded
         algorithm    "sparse" knows where interests lie, "dense" doesn't
         epsilon      above 0 and at most 1: fewer messages, a few of them unnecessary
         sketch       approximate the interests by this many rectangles
         descending   the highest y ranks first
+
+        `epsilon` and `sketch` are for boards without a space.
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
-        if sketch is not None and algorithm != "sparse":
-            raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
-        rectangles = None if sketch is None else whole("sketch", sketch)
-        super().__init__(whole("k", k, most=LARGEST_K), rectangles)
+        super().__init__(whole("k", k, most=LARGEST_K))
+        self.space = space
         self.algorithm = algorithm
         self.epsilon = epsilon
+        self.sketch = None if sketch is None else whole("sketch", sketch)
         self.descending = descending
         self.seq = 0
         """The number of the next update or batch."""
-        groups = groups_of(epsilon, self.k)
-        self._painter = Painter(self.k, groups, uses_interests=algorithm == "sparse")
-        self._load_objects({"id": [], "x": [], "y": []} if objects is None else objects)
+        self._prepare()
+        self._load_objects(objects)
         if interests is not None:
             self.subscribe_many(interests)
 
-    def _load_objects(self, objects: Any) -> None:
-        ids, xs, ys, arrivals = as_objects(objects)
-        self._objects = Members.of(ids, "object")
-        self._names = np.array([*ids.to_pylist(), None], object)
-        """What the user calls the object of each slot."""
-        self.line = Objects(xs, self._signed(ys), arrivals)
-        self._before: Objects | None = None
-
     def __repr__(self) -> str:
         objects, interests = len(self._objects), len(self)
+        over = "" if self.space is None else f" over {self.space}"
         return (
             f"<Board: {objects:,} object{'s'[: objects != 1]}, "
-            f"{interests:,} interest{'s'[: interests != 1]} in the {self.k} best>"
+            f"{interests:,} interest{'s'[: interests != 1]} in the {self.k} best{over}>"
         )
 
     def __copy__(self) -> Self:
         """Return a board of its own."""
-        return copy.deepcopy(self)
+        memo: dict[int, Any] = {id(self.space): self.space}
+        return copy.deepcopy(self, memo)
 
     # ---- lists
 
-    def __getitem__(self, interest: Id) -> Interest:
-        """Return an interest with its list as it is now, ready to receive what comes next."""
-        row = self._members.row(interest)
-        lo, hi = self.tree.of(row)
-        return Interest(
-            lo,
-            hi,
-            self._wanted.get(row, self.k),
-            keeps=self.k,
-            entries=self.best(lo, hi),
-            seq=self.seq - 1,
-            descending=self.descending,
-        )
+    def best(self, *where: Any, k: int | None = None) -> list[Any]:
+        """Return the k best objects, the best first, of a range or filter as `subscribe` takes."""
+        raise NotImplementedError
 
-    def best(
-        self, lo: float | None = None, hi: float | None = None, k: int | None = None
-    ) -> list[Entry]:
-        """Return the k best objects of a range, the best first; without bounds where None."""
-        low = -MAX if lo is None else finite("lo", lo)
-        high = MAX if hi is None else finite("hi", hi)
-        most = self.k if k is None else whole("k", k, most=LARGEST_K)
-        entries = []
-        for slot in self.line.best(low, high, most).tolist():
-            x, y, arrival = self.line.of(slot)
-            entries.append(Entry(self._signed(y), arrival, self._names[slot], x))
-        return entries
-
-    def lists(self) -> Lists:
+    def lists(self) -> Any:
         """Return the lists of all interests as they are now, to check or to measure."""
-        return Lists.now(self.line, self.tree, self.k)
+        raise NotImplementedError
 
-    def wrong(self, lists: Lists) -> I32:
+    def wrong(self, lists: Any) -> Any:
         """Return the rows of the lists that differ from a recomputation."""
-        return lists.wrong(self.line)
+        raise NotImplementedError
+
+    def list_rows(self) -> Iterable[tuple[Id, int, Id, float]]:
+        """Return the lists of all interests as rows: interest, rank (from 1), object and y."""
+        for one in self:
+            for rank, entry in enumerate(self[one].best):
+                yield one, rank + 1, entry.object, entry.y
 
     # ---- objects, one change at a time
 
     @property
-    def objects(self) -> BoardObjects:
+    def objects(self) -> Mapping[Id, Any]:
         """The objects, by id."""
-        return BoardObjects(self._objects, self.line, descending=self.descending)
+        raise NotImplementedError
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
-        """Return all objects, as a board takes them: id, x, y and arrival.
+        """Return all objects, as a board takes them, with their arrival.
 
         With ids, only those of them that there are.
         """
-        some = None
-        if ids is not None:
-            some = np.array([self._objects.row(one) for one in ids if one in self._objects], int)
-        slots, xs, ys, arrivals = self.line.columns(some)
-        names = pa.array(self._names[slots].tolist())
-        return pa.table({"id": names, "x": xs, "y": self._signed(ys), "arrival": arrivals})
+        raise NotImplementedError
 
     def update(self, one: Id, y: float) -> Messages:
         """Give an object a new value."""
         return self._changed([self._objects.row(one)], [self._signed(finite("y", y))])
 
-    def put(self, one: Id, x: float, y: float) -> Messages:
-        """Add an object; its id must be new."""
+    def put(self, one: Id, x: Any, y: float) -> Messages:
+        """Add an object; its id must be new. Over a space, x is a dict of values."""
         new = self._objects.new(one, "use update() or move()")
-        return self.update_many([Change(new, finite("y", y), finite("x", x))])
+        return self.update_many([Change(new, finite("y", y), self._places().moved(None, x))])
 
     def remove(self, one: Id) -> Messages:
         """Remove an object."""
         self._objects.row(one)
         return self.update_many([Change(one, None)])
 
-    def move(self, one: Id, x: float, y: float | None = None) -> Messages:
-        """Give an object a new place, and a new value too unless y is None."""
-        value = self.objects[one].y if y is None else y
-        return self.update_many([Change(one, value, finite("x", x))])
+    def move(self, one: Id, x: Any, y: float | None = None) -> Messages:
+        """Give an object a new place, and a new value too unless y is None.
+
+        Over a space, x is a dict of the values that change.
+        """
+        places, slot = self._places(), self._objects.row(one)
+        value = self._signed(self._key(slot)[0]) if y is None else y
+        return self.update_many([Change(one, value, places.moved(places.of(slot), x))])
 
     def update_many(self, changes: Any) -> Messages:
         """Apply changes one after the other, each with a number of its own; all of them or none.
@@ -213,7 +196,7 @@ class Board(InterestSet):
             position, arrival = 0, None
             if step.kind != "put":
                 slot = self._objects.row(step.id)
-                arrival = self.line.of(slot)[2]
+                arrival = self._key(slot)[1]
                 parts.append(self._painted([slot], [math.inf]))
                 position = len(parts[-1])
                 self._leave(slot)
@@ -233,67 +216,66 @@ class Board(InterestSet):
         Changes are given as in `update_many`.
         """
         steps = self._planned(changes)
-        if self._before is None:
-            self._before = self.line.copy()
+        self._begin_batch()
         old, new, gone = self._coalesced(steps)
-        slots = np.array(list(new), np.int32)
-        ys = np.array(list(new.values()), np.float64)
-        olds = np.array([old[slot] for slot in new], np.float64)
-        painted = self._painter.paint_batch(self.line, self._before, self._known, slots, olds, ys)
-        messages = self._messages(painted)
-        self._before.change_many(slots, ys)
+        messages = self._painted_batch(old, new)
         for slot in gone:
             self._leave(slot)
         self.seq += 1
         return messages
 
     @property
-    def work(self) -> Work:
-        """Calls of each kind so far."""
-        return self._painter.work
+    def work(self) -> Any:
+        """What changes took so far, counted."""
+        raise NotImplementedError
 
     @property
     def memory(self) -> int:
         """Bytes of the objects and of the interests; ids are not counted."""
-        sketch = 0 if self._known is self.tree else self._known.memory
-        before = 0 if self._before is None else self._before.memory
-        return self.line.memory + before + self.tree.memory + sketch
+        raise NotImplementedError
 
     # ---- snapshots
 
     def save(self, path: str | Path) -> None:
         """Write objects, interests and options as a snapshot folder; `open` goes on from there."""
-        slots, xs, ys, arrivals = self.line.columns()
-        place = np.empty(len(self._names), np.int64)
-        place[slots] = np.arange(len(slots))
-        order = place[np.fromiter(self._objects.rows(), np.int64, len(slots))]
-        things = id_buffers(id_array(list(self._objects)))
-        things |= {"x": xs[order], "y": ys[order], "arrival": arrivals[order]}
-        arrays = with_prefix("object.", things)
-        arrays |= with_prefix("interest.", self._interest_arrays())
-        meta = {"k": self.k, "seq": self.seq, "arrivals": self.line.arrivals}
-        meta |= {name: getattr(self, name) for name in _OPTIONS}
+        slots = np.fromiter(self._objects.rows(), np.int64, len(self._objects))
+        arrays = with_prefix("object.", self._object_arrays(slots))
+        arrays |= with_prefix("object.", id_buffers(id_array(list(self._objects))))
+        members = list(self._members.rows())
+        interests = self._interest_arrays(members) | id_buffers(id_array(list(self)))
+        interests["k"] = np.array([self._wanted.get(row, 0) for row in members], np.int64)
+        arrays |= with_prefix("interest.", interests)
+        meta = self._meta() | {"k": self.k, "seq": self.seq, "descending": self.descending}
+        meta["algorithm"] = self.algorithm
         save_arrays(path, _KIND, arrays, meta)
 
     @classmethod
     def open(cls, path: str | Path, **options: Any) -> Self:
         """Return the board of a snapshot; `options` are those of a board, as saved or other ones.
 
-        `descending` stays as it was: values would mean something else. `k` may be another one, but
-        not below what an interest wants.
+        `descending` and `space` stay as they were: values would mean something else. `k` may be
+        another one, but not below what an interest wants.
         """
         arrays, meta = load_arrays(path, _KIND)
         if options.get("descending", meta["descending"]) != meta["descending"]:
             raise UsageError(f"the board was saved with descending={meta['descending']}")
-        board = cls(**{name: meta[name] for name in ("k", *_OPTIONS)} | options)
-        board._take_interests(without_prefix("interest.", arrays))
+        if "space" in options:
+            raise UsageError("a board is opened over the space that it was saved with")
+        engine = _engine("space" in meta)
+        saved = {name: meta[name] for name in ("k", "algorithm", "descending")}
+        board: Any = engine(**saved | engine._options(meta) | options)
+        interests = without_prefix("interest.", arrays)
+        largest = int(interests["k"].max(initial=0))
+        if largest > board.k:
+            raise UsageError(f"an interest wants {largest} objects; given: k={board.k}")
+        wanted = {at: k for at, k in enumerate(interests["k"].tolist()) if k}
+        regions = board._regions_of(interests)
+        board.subscribe_many(NewInterests(ids_of_buffers(interests), regions, wanted))
         things = without_prefix("object.", arrays)
-        ids = ids_of_buffers(things)
-        board._objects = Members.of(ids, "object")
-        board._names = np.array([*ids.to_pylist(), None], object)
-        board.line = Objects(things["x"], things["y"], things["arrival"])
-        board.line.arrivals, board.seq = meta["arrivals"], meta["seq"]
-        return board
+        board._take_objects(ids_of_buffers(things), things, meta["arrivals"])
+        board.seq = meta["seq"]
+        opened: Self = board
+        return opened
 
     # ---- inside
 
@@ -302,49 +284,28 @@ class Board(InterestSet):
         return 0.0 - y if self.descending else y
 
     def _planned(self, changes: Any) -> list[Step]:
-        return planned(changes, self._objects, self.line, descending=self.descending)
+        return planned(changes, self._objects, self._places(), descending=self.descending)
+
+    def _name(self, ids: pa.Array) -> None:
+        """Take these objects, by slot."""
+        self._objects = Members.of(ids, "object")
+        self._names = np.array([*ids.to_pylist(), None], object)
+        """What the user calls the object of each slot."""
 
     def _enter(self, step: Step, arrival: int | None) -> int:
         """Give an object a slot, at y = inf; it comes last unless it has an arrival."""
-        slot = self.line.add(step.x, math.inf, arrival)
-        if self._before is not None:
-            self._before.add(step.x, math.inf, arrival)
+        slot = self._place(step.place, arrival)
         if slot == len(self._names):
             self._names = np.append(self._names, np.full(slot, None))
         self._names[slot] = step.id
         self._objects.bind(step.id, slot)
         return slot
 
-    def _leave(self, slot: int) -> None:
-        """Let a slot be used again."""
-        self.line.remove(slot)
-        if self._before is not None:
-            self._before.remove(slot)
-
     def _changed(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
         """Paint changes of value, each with a number of its own."""
         messages = self._painted(slots, ys)
         self.seq += len(slots)
         return messages
-
-    def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
-        messages = self._messages(self._painter.paint(self.line, self._known, slots, ys))
-        if self._before is not None:
-            self._before.change_many(slots, ys)
-        return messages
-
-    def _messages(self, painted: Outbox) -> Messages:
-        return Messages(
-            painted.event + self.seq,
-            painted.position,
-            self._names[painted.slot],
-            painted.slot,
-            painted.arrival,
-            painted.x,
-            self._signed(painted.y),
-            painted.tile,
-            self.descending,
-        )
 
     def _coalesced(self, steps: list[Step]) -> tuple[dict[int, float], dict[int, float], list[int]]:
         """Return first and last values by slot, and the slots that are empty in the end.
@@ -359,15 +320,89 @@ class Board(InterestSet):
             arrival = None
             if step.kind in ("move", "remove"):
                 slot = self._objects.row(step.id)
-                old.setdefault(slot, self.line.of(slot)[1])
+                y, arrival = self._key(slot)
+                old.setdefault(slot, y)
                 new[slot] = math.inf
                 gone.append(slot)
-                arrival = self.line.of(slot)[2]
             if step.kind == "remove":
                 self._objects.release(step.id)
                 continue
             enters = step.kind != "update"
             slot = self._enter(step, arrival) if enters else self._objects.row(step.id)
-            old.setdefault(slot, self.line.of(slot)[1])
+            old.setdefault(slot, self._key(slot)[0])
             new[slot] = step.y
         return old, new, gone
+
+    # ---- what an engine says
+
+    def _prepare(self) -> None:
+        """Check the options and make what is needed beside objects."""
+        raise NotImplementedError
+
+    def _load_objects(self, objects: Any) -> None:
+        """Take what a caller gives as objects; None: there are none."""
+        raise NotImplementedError
+
+    def _take_objects(self, ids: pa.Array, arrays: Mapping[str, Any], arrivals: int) -> None:
+        """Take the objects of a snapshot; `arrivals` is the next one."""
+        raise NotImplementedError
+
+    def _object_arrays(self, slots: Any) -> Arrays:
+        """Return the objects of these slots as a snapshot has them."""
+        raise NotImplementedError
+
+    def _interest_arrays(self, rows: list[int]) -> Arrays:
+        """Return the interests of these rows as a snapshot has them."""
+        raise NotImplementedError
+
+    def _regions_of(self, arrays: Mapping[str, Any]) -> Any:
+        """Return the regions of a snapshot, as `_add_regions` takes them."""
+        raise NotImplementedError
+
+    def _meta(self) -> dict[str, Any]:
+        """Return `arrivals` and the engine's own options for a snapshot."""
+        raise NotImplementedError
+
+    @classmethod
+    def _options(cls, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the engine's own options of a snapshot."""
+        raise NotImplementedError
+
+    def _places(self) -> Places:
+        """Return what a place is."""
+        raise NotImplementedError
+
+    def _key(self, slot: int) -> tuple[float, int]:
+        """Return y and arrival of an object."""
+        raise NotImplementedError
+
+    def _place(self, place: Any, arrival: int | None) -> int:
+        """Return a slot for an object at a place, with y = inf."""
+        raise NotImplementedError
+
+    def _leave(self, slot: int) -> None:
+        """Let a slot be used again."""
+        raise NotImplementedError
+
+    def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
+        """Change values one after the other; return the messages."""
+        raise NotImplementedError
+
+    def _begin_batch(self) -> None:
+        """Make ready for a batch, before objects enter."""
+        raise NotImplementedError
+
+    def _painted_batch(self, old: dict[int, float], new: dict[int, float]) -> Messages:
+        """Change values at once; return the messages."""
+        raise NotImplementedError
+
+
+def _engine(has_space: bool) -> type[Board]:
+    """Return the class of a board; they derive from `Board`, so they load when they are needed."""
+    if has_space:
+        from rangecast.notify.boxes.board import BoxBoard
+
+        return BoxBoard
+    from rangecast.notify.line_board import LineBoard
+
+    return LineBoard

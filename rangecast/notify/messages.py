@@ -9,7 +9,7 @@ ranks first, -inf where the highest does.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -114,7 +114,7 @@ def post(
 
 
 @dataclass(frozen=True, eq=False)
-class Messages(Results[Message]):
+class Messages(Results[Any]):
     """Messages in the order in which they are sent, one array per column."""
 
     seq: I64
@@ -135,14 +135,18 @@ class Messages(Results[Message]):
         """Return messages that were sent one part after the other."""
         if len(parts) == 1:
             return parts[0]
-        columns = [field.name for field in fields(cls) if field.name != "descending"]
-        joined = {name: np.concatenate([getattr(one, name) for one in parts]) for name in columns}
-        return cls(**joined, descending=parts[0].descending)
+        first = parts[0]
+        joined: dict[str, Any] = {
+            field.name: np.concatenate([getattr(one, field.name) for one in parts])
+            for field in fields(first)
+            if isinstance(getattr(first, field.name), np.ndarray)
+        }
+        return replace(first, **joined)
 
     def __len__(self) -> int:
         return len(self.seq)
 
-    def _item(self, place: int) -> Message:
+    def _item(self, place: int) -> Any:
         left_outer, left_inner, right_inner, right_outer = self.tile[place].tolist()
         return Message(
             int(self.seq[place]),

@@ -85,7 +85,7 @@ class Interest:
 
 
 @jit
-def _apply(arrivals: I64, ys: F64, row: int, arrival: int, y: float) -> None:
+def apply_message(arrivals: I64, ys: F64, row: int, arrival: int, y: float) -> None:
     """Apply a message to one list."""
     k = arrivals.shape[1]
     at = 0
@@ -131,7 +131,7 @@ def _deliver(
         n = rows_within(tree, row, l0, tile[i, 1], tile[i, 2], r1, found, stack)
         for j in range(n):
             received[found[j]] += 1
-            _apply(arrivals, ys, found[j], arrival[i], y[i])
+            apply_message(arrivals, ys, found[j], arrival[i], y[i])
 
 
 @jit

@@ -27,16 +27,19 @@ from rangecast.model.records import Records, Rows, Source, file_source, table_so
 from rangecast.notify.messages import Messages
 
 LARGEST_K = 1 << 16
-_X, _Y, _ARRIVAL = Number("x"), Number("y"), Integer("arrival", min=0)
-_MISSING = "an object needs a value here"
+X, Y, ARRIVAL = Number("x"), Number("y"), Integer("arrival", min=0)
+MISSING_VALUE = "an object needs a value here"
 
 
 class Change(NamedTuple):
-    """One change: y None removes an object; an x puts a new one there, or moves a known one."""
+    """One change: y None removes an object; an x puts a new one there, or moves a known one.
+
+    Over a space, x is a dict of values: those that change, of a known one.
+    """
 
     id: Any
     y: float | None
-    x: float | None = None
+    x: Any = None
 
 
 class Updates(NamedTuple):
@@ -78,8 +81,8 @@ def as_interests(given: Any, most: int) -> InterestColumns:
 
 def as_changes(given: Any) -> list[Change]:
     """Return what a Python program gives as changes in a table."""
-    records = _records(_rows(given, "changes"), BadRows(), ("id", "y"), ("x",), unique=False)
-    return [change for rows in records for change in _changes(rows)]
+    found = records(_rows(given, "changes"), BadRows(), ("id", "y"), ("x",), unique=False)
+    return [change for rows in found for change in _changes(rows)]
 
 
 def _rows(given: Any, noun: str) -> Source:
@@ -95,11 +98,11 @@ def file_rows(path: str | Path) -> Source:
 
 def common_id_type(*sources: Source) -> pa.DataType:
     """Return the type of ids that these sources share."""
-    kinds = [_records(source, BadRows(), ("id",)).id_type for source in sources]
+    kinds = [records(source, BadRows(), ("id",)).id_type for source in sources]
     return pa.large_string() if pa.large_string() in kinds else pa.int64()
 
 
-def _records(
+def records(
     source: Source,
     bad: BadRows,
     needed: Sequence[str],
@@ -109,6 +112,7 @@ def _records(
     ignore_unknown: bool = False,
     unique: bool = True,
 ) -> Records:
+    """Return the rows of a source; refuse unknown columns, and a table that lacks what it needs."""
     known = [*needed, *optional]
 
     def check(names: Sequence[str]) -> None:
@@ -126,6 +130,13 @@ def _records(
     return Records(source, bad, check, kind=kind, unique=unique)
 
 
+def distinct_arrivals(arrival: F64) -> I64:
+    """Return arrivals of objects; refuse one that is given twice."""
+    if len(np.unique(arrival)) < len(arrival):
+        raise UsageError("arrivals of objects are whole numbers, each one once")
+    return arrival.astype(np.int64)
+
+
 def read_objects(
     source: Source,
     bad: BadRows | None = None,
@@ -134,7 +145,7 @@ def read_objects(
     ignore_unknown: bool = False,
 ) -> ObjectColumns:
     """Return the objects of a source; `kind` is the type of ids, if it is known."""
-    records = _records(
+    found = records(
         source,
         bad or BadRows(),
         ("id", "x", "y"),
@@ -142,20 +153,18 @@ def read_objects(
         kind=kind,
         ignore_unknown=ignore_unknown,
     )
-    ids, parts = [pa.array([], records.id_type or pa.int64())], [np.zeros((0, 3))]
+    ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 3))]
     arrives = False
-    for rows in records:
-        arrives |= _ARRIVAL.name in rows
-        x, y = rows.needed(_X, _MISSING), rows.needed(_Y, _MISSING)
-        arrival = rows.needed(_ARRIVAL, _MISSING) if arrives else np.zeros(len(rows))
+    for rows in found:
+        arrives |= ARRIVAL.name in rows
+        x, y = rows.needed(X, MISSING_VALUE), rows.needed(Y, MISSING_VALUE)
+        arrival = rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows))
         ids.append(rows.good_ids)
         parts.append(np.stack([x, y, arrival], axis=1)[rows.good])
     x, y, arrival = np.concatenate(parts).T.copy()
     if not arrives:
         return ObjectColumns(pa.concat_arrays(ids), x, y, None)
-    if len(np.unique(arrival)) < len(arrival):
-        raise UsageError("arrivals of objects are whole numbers, each one once")
-    return ObjectColumns(pa.concat_arrays(ids), x, y, arrival.astype(np.int64))
+    return ObjectColumns(pa.concat_arrays(ids), x, y, distinct_arrivals(arrival))
 
 
 def read_interests(
@@ -167,13 +176,13 @@ def read_interests(
     ignore_unknown: bool = False,
 ) -> InterestColumns:
     """Return the interests of a source, in at most this many objects each."""
-    records = _records(
+    found = records(
         source, bad or BadRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
     )
     wants = Integer("k", min=1, max=most)
-    ids, parts = [pa.array([], records.id_type or pa.int64())], [np.zeros((0, 3))]
-    for rows in records:
-        lo, hi = rows.bounds(_X)
+    ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 3))]
+    for rows in found:
+        lo, hi = rows.bounds(X)
         k = rows.coordinates(wants)
         ids.append(rows.good_ids)
         bounded = np.stack([np.maximum(lo, -MAX), np.minimum(hi, MAX), k], axis=1)
@@ -187,7 +196,7 @@ def read_interests(
 
 def _changes(rows: Rows) -> list[Change]:
     """Return all rows as changes, also those that are not good."""
-    y, x = rows.coordinates(_Y).tolist(), rows.coordinates(_X).tolist()
+    y, x = rows.coordinates(Y).tolist(), rows.coordinates(X).tolist()
     return [
         Change(one, *(None if value == np.inf else value for value in (new_y, new_x)))
         for one, new_y, new_x in zip(rows.ids.to_pylist(), y, x, strict=True)
@@ -206,12 +215,26 @@ def read_updates(
 
     `known` says of an id whether there is such an object when the reading begins.
     """
-    exists: dict[Any, bool] = {}
-    for rows in _records(
+    found = records(
         source, bad, ("id", "y"), ("x",), kind=kind, ignore_unknown=ignore_unknown, unique=False
-    ):
+    )
+    return kept_updates(found, _changes, known, "an x and a y")
+
+
+def kept_updates(
+    found: Records,
+    changes_of: Callable[[Rows], list[Change]],
+    known: Callable[[Any], bool],
+    needs: str,
+) -> Iterator[Updates]:
+    """Yield the updates that can be applied after those before them; refuse the others.
+
+    `needs` says what a new object needs.
+    """
+    exists: dict[Any, bool] = {}
+    for rows in found:
         changes = []
-        for place, change in enumerate(_changes(rows)):
+        for place, change in enumerate(changes_of(rows)):
             if not rows.good[place]:
                 continue
             was_there = exists.get(change.id)
@@ -219,7 +242,7 @@ def read_updates(
                 was_there = known(change.id)
             if not was_there and (change.x is None or change.y is None):
                 column = "y" if change.y is None and change.x is not None else "id"
-                rows.refuse(place, column, "there is no such object; a new one needs an x and a y")
+                rows.refuse(place, column, f"there is no such object; a new one needs {needs}")
                 continue
             exists[change.id] = change.y is not None
             changes.append(change)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from rangecast.experiments.notify.baselines import relaxed, unicast
 from rangecast.model.members import Members
-from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
+from rangecast.notify.line_board import LineBoard
 from rangecast.workloads import generate
 
 KS = (1, 2, 5, 10, 15, 20)
@@ -43,15 +43,16 @@ class Data:
         """The updates as rows."""
         return list(zip(self.ids.tolist(), self.ys.tolist(), strict=True))
 
-    def board(self, k: int, **options: Any) -> Board:
+    def board(self, k: int, **options: Any) -> LineBoard:
         """Return a board over the interests."""
         return board_over(k, self.objects, self.interests, **options)
 
 
-def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> Board:
+def board_over(k: int, objects: pa.Table, index: Interests, **options: Any) -> LineBoard:
     """Return a board over an index that others use too: nobody changes it meanwhile."""
-    board = Board(k, objects=objects, **options)
-    board._watch(index, Members.of(np.arange(index.rows), "interest"))
+    board = LineBoard(k, objects=objects, **options)
+    board._watch(index)
+    board._members = Members.of(np.arange(index.rows), "interest")
     return board
 
 

@@ -44,7 +44,7 @@ from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.durable import sync_folder, sync_tree, try_lock
 from rangecast.model.numbers import MAX
-from rangecast.notify.board import Board
+from rangecast.notify.line_board import LineBoard
 from rangecast.notify.messages import Messages
 from rangecast.notify.objects import Objects
 from rangecast.notify.tables import message_rows, message_schema
@@ -99,7 +99,7 @@ class TopKLists:
             "epsilon": epsilon,
             "descending": descending,
         }
-        self._board: Board | None = None
+        self._board: LineBoard | None = None
         self._lock: IO[str] | None = None
         settings = {"k": k, **self._how}
         state = committed_state(self.folder)
@@ -117,7 +117,7 @@ class TopKLists:
         need(interests, ("id", "x_lo", "x_hi"), "interests")
         k = self._k
         table = objects.select("id", "x", "y").orderBy("id").toArrow()
-        board = Board(k, objects=table, **self._how)
+        board = LineBoard(k, objects=table, **self._how)
         wanted = F.col("k") if "k" in interests.columns else F.lit(k)
         kind = "string" if isinstance(interests.schema["id"].dataType, StringType) else "bigint"
         ranges = interests.select(
@@ -215,7 +215,7 @@ class TopKLists:
         assert state is not None
         return state
 
-    def _loaded(self, state: State) -> Board:
+    def _loaded(self, state: State) -> LineBoard:
         tables = [read_table(self.folder, INTERESTS, one.file) for one in state.buckets]
         lo, hi = (
             np.concatenate([np.zeros(0), *(table[name].to_numpy() for table in tables)])
@@ -223,7 +223,7 @@ class TopKLists:
         )
         objects = read_objects(self.folder, state.objects)
         interests = {"id": np.arange(len(lo)), "x_lo": lo, "x_hi": hi}
-        return Board(self._k, objects=objects, interests=interests, **self._how)
+        return LineBoard(self._k, objects=objects, interests=interests, **self._how)
 
     def _signed(self, ys: Any) -> Any:
         """Return values of messages as lists hold them, the lowest first; and back."""
@@ -266,7 +266,7 @@ class TopKLists:
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
 
-    def _commit(self, state: State, board: Board, changed: pa.ChunkedArray) -> None:
+    def _commit(self, state: State, board: LineBoard, changed: pa.ChunkedArray) -> None:
         """Write the objects that changed, and make this state the one that holds."""
         parts = write_objects(self.folder, state.objects, board.table, changed)
         written = parts[-1].rows if parts != state.objects else 0

@@ -1,0 +1,89 @@
+"""Batches over boxes: many changes at once; a subscriber hears only what the end needs.
+
+What an interest must hear of a batch is what `notify/batch.py` says. Its list changes only if an
+object that changed was in it, or is in it now: those interests are found as for single changes.
+Then both lists of each of them, before and after, say what it must hear.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
+from rangecast.kernels.jit import jit
+from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below
+from rangecast.notify.boxes.regions import Tiles
+from rangecast.notify.boxes.search import best_of
+from rangecast.notify.boxes.sparse import LISTS, add_tile, merge_tiles
+
+
+@jit
+def find_needs(
+    before_table: I64,
+    after_table: I64,
+    tree_table: I64,
+    entries: I32,
+    olds: F64,
+    k: int,
+    whose: I32,
+    what: I32,
+    work: I64,
+) -> int:
+    """Write pairs of an entry and the row of an object that it must hear of; return how many.
+
+    `olds` are the old values of objects that changed, by row, and NaN where nothing did. There is
+    room for 2k pairs per entry.
+    """
+    before, after = opened(before_table, KdTree), opened(after_table, KdTree)
+    tree = opened(tree_table, KdTree)
+    d = before.at.shape[1]
+    was, is_now = np.empty(k, np.int32), np.empty(k, np.int32)
+    was_y, now_y = np.empty(k), np.empty(k)
+    was_arrival, now_arrival = np.empty(k, np.int64), np.empty(k, np.int64)
+    stack = np.empty(max(before.used[LEVELS], after.used[LEVELS]) + 2, np.int32)
+    n = 0
+    for e in entries:
+        work[LISTS] += 2
+        at = tree.at[e]
+        old = best_of(before, at[:d], at[d:], k, was, was_y, was_arrival, stack)
+        new = best_of(after, at[:d], at[d:], k, is_now, now_y, now_arrival, stack)
+        for i in range(new):
+            needed = not np.isnan(olds[is_now[i]])
+            if not needed:
+                needed = True
+                for j in range(old):
+                    needed &= was[j] != is_now[i]
+            if needed:
+                whose[n], what[n] = e, is_now[i]
+                n += 1
+        for j in range(old):
+            if np.isnan(olds[was[j]]):
+                continue
+            stays = False
+            for i in range(new):
+                stays |= is_now[i] == was[j]
+            if not stays and (
+                new < k or below(was_y[j], was_arrival[j], now_y[k - 1], now_arrival[k - 1])
+            ):
+                whose[n], what[n] = e, was[j]
+                n += 1
+    return n
+
+
+@jit
+def merge_needs(
+    tree_table: I64, whose: I32, what: I32, tiles_table: I64, out_table: I64, work: I64
+) -> int:
+    """Write the tiles of pairs that are in order of objects, then entries; return how many."""
+    tree = opened(tree_table, KdTree)
+    tiles, out = opened(tiles_table, Tiles), opened(out_table, Tiles)
+    begin = m = 0
+    while begin < len(what):
+        end, n = begin, 0
+        while end < len(what) and what[end] == what[begin]:
+            n = add_tile(tiles, n, max(0, n - LEAF), what[end], tree.at[whose[end]])
+            end += 1
+        m = merge_tiles(tree, tiles, np.arange(n), 0, n, out, m, work)
+        begin = end
+    return m

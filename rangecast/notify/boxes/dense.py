@@ -1,0 +1,165 @@
+"""Paint-Dense over boxes: the region of a change as disjoint boxes, whatever interests there are.
+
+Begins with all interests that could hold the object and cuts the region, at bounds that a rival
+has, until all interests of each part agree (see `regions.py`). A cut that leaves nothing to say
+beyond it comes first; else the side with the most open rivals is cut in the middle. The number of
+boxes grows steeply with d: at most so many as there is room for, and then it gives up.
+
+Section IV-C and theorem 8 of paper 001.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
+from rangecast.kernels.jit import jit
+from rangecast.notify.boxes.kdtree import LEVELS, KdTree, below, find
+from rangecast.notify.boxes.regions import OWN, Tiles, sort_rivals
+from rangecast.notify.boxes.rivals import Rivals, gather_rivals
+from rangecast.notify.boxes.sparse import RIVALS, holding
+
+_DEEPEST = 512
+"""Cuts within cuts, beyond which it gives up."""
+
+
+@jit
+def _choose(
+    region: F64, at: F64, floor: int, needed: int, open_rivals: I32, values: F64, chosen: F64
+) -> int:
+    """Return the side to cut, and where in `chosen[0]`.
+
+    Sides are the d lower and then the d upper bounds. A rival is open on those sides where some
+    interests of the region end before it. If it is open on one alone, and `needed` such rivals
+    with keys below floor lie on one side, then nothing is left to say beyond the last of them.
+    """
+    d, n = at.shape[1], len(open_rivals)
+    best, most = 0, -1
+    for side in range(2 * d):
+        j, upper = side % d, side >= d
+        edge = region[d + j] if upper else region[2 * d + j]
+        all_here = alone = 0
+        for i in range(n):
+            v = at[open_rivals[i], j]
+            if not (v > edge if upper else v < edge):
+                continue
+            all_here += 1
+            if open_rivals[i] >= floor:
+                continue
+            sides = 0
+            for a in range(d):
+                sides += at[open_rivals[i], a] < region[2 * d + a]
+                sides += at[open_rivals[i], a] > region[d + a]
+            if sides == 1:
+                values[alone] = v if upper else -v
+                alone += 1
+        if alone >= needed:
+            chosen[0] = np.sort(values[:alone])[needed - 1]
+            chosen[0] = chosen[0] if upper else -chosen[0]
+            return side
+        if all_here > most:
+            best, most = side, all_here
+    j, upper, count = best % d, best >= d, 0
+    edge = region[d + j] if upper else region[2 * d + j]
+    for i in range(n):
+        v = at[open_rivals[i], j]
+        if v > edge if upper else v < edge:
+            values[count] = v
+            count += 1
+    chosen[0] = np.sort(values[:count])[count // 2]
+    return best
+
+
+@jit
+def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles) -> int:
+    """Write tiles by cutting regions; return how many, -1 if there is no room."""
+    d, rivals = len(p), len(at)
+    segments = np.empty(64 * (rivals + k) + 4 * k, np.int32)
+    fresh, values, chosen = np.empty(rivals + 1, np.int32), np.empty(rivals + 1), np.empty(1)
+    frames, regions = np.empty((_DEEPEST, 4), np.int64), np.empty((_DEEPEST, 4 * d))
+    for c in range(rivals):
+        segments[c] = c
+    frames[0] = 0
+    frames[0, 3] = rivals
+    holding(p, regions[0])
+    region = np.empty(4 * d)
+    depth, n = 1, 0
+    while depth:
+        depth -= 1
+        sent, begin, cover, open_ = frames[depth]
+        region[:] = regions[depth]
+        top = begin + cover + open_
+        if n + 2 > len(tiles.rival) or top + open_ + 2 * k > len(segments):
+            return -1
+        found = sort_rivals(region, p, at, floor, k, segments, begin, cover, open_, fresh)
+        begin, cover, open_ = top, found.cover, found.open
+        if found.cover_below >= k:
+            continue
+        is_full = cover == k
+        if not sent and found.cover_below + found.open_below < k:
+            sent = 1
+            tiles.rival[n], tiles.interests[n], tiles.bounds[n] = OWN, 0, region
+            n += 1
+        if open_ == 0 if is_full else cover + open_ < k:
+            if is_full:
+                tiles.rival[n], tiles.interests[n] = segments[begin + k - 1], 0
+                tiles.bounds[n] = region
+                n += 1
+            continue
+        if sent and not exposes:
+            continue
+        if depth + 2 > _DEEPEST:
+            return -1
+        theirs = segments[begin + cover : begin + cover + open_]
+        side = _choose(region, at, floor, k - found.cover_below, theirs, values, chosen)
+        for _ in range(2):
+            regions[depth] = region
+            frames[depth, 0], frames[depth, 1] = sent, begin
+            frames[depth, 2], frames[depth, 3] = cover, open_
+            depth += 1
+        if side < d:  # interests begin at or before the cut, or after it
+            regions[depth - 2, 2 * d + side] = chosen[0]
+            regions[depth - 1, side] = np.nextafter(chosen[0], np.inf)
+        else:
+            regions[depth - 2, side] = chosen[0]
+            regions[depth - 1, 2 * d + side] = np.nextafter(chosen[0], -np.inf)
+    return n
+
+
+@jit
+def paint_dense(
+    objects_table: I64, row: int, y: float, k: int, rivals_table: I64, out_table: I64, work: I64
+) -> int:
+    """Write the tiles of a change of y, not yet made; return how many, -1 if there is no room."""
+    objects = opened(objects_table, KdTree)
+    rivals, out = opened(rivals_table, Rivals), opened(out_table, Tiles)
+    e = find(objects, row)
+    p, old, arrival = objects.at[e].copy(), objects.y[e], objects.arrival[e]
+    d = len(p)
+    floor_y, ceiling_y = min(y, old), max(y, old)
+    exposes = y > old
+    if not exposes:
+        ceiling_y = floor_y
+    ceiling_arrival = arrival if ceiling_y < np.inf else -1
+    if floor_y == np.inf:
+        return 0
+    hull = np.empty(2 * d)
+    hull[:d], hull[d:] = -np.inf, np.inf
+    stack = np.empty(objects.used[LEVELS] + 2, np.int32)
+    known = gather_rivals(
+        objects, p, row, floor_y, arrival, ceiling_y, ceiling_arrival, hull, k, rivals, stack
+    )
+    if known < 0:
+        return -1
+    work[RIVALS] += known
+    floor = 0
+    while floor < known and below(rivals.y[floor], rivals.arrival[floor], floor_y, arrival):
+        floor += 1
+    n = _take_apart(p, rivals.at[:known], floor, k, exposes, out)
+    order = np.argsort(out.rival[: max(n, 0)], kind="mergesort")
+    bounds, rival = out.bounds[: max(n, 0)][order], out.rival[: max(n, 0)][order]
+    for t in range(n):
+        out.bounds[t] = bounds[t]
+        out.rival[t] = rivals.row[rival[t]] if rival[t] != OWN else OWN
+    return n

@@ -1,0 +1,118 @@
+"""Messages over a space: an object, its value, and the box of interests that it goes to.
+
+An interest is one or more boxes. A box with bounds lo and hi, coordinates by attribute, is reached
+iff low_from <= lo <= low_to and high_from <= hi <= high_to on every attribute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rangecast.model.attributes import MISSING
+from rangecast.model.encode import decode
+from rangecast.model.space import Space
+from rangecast.notify.messages import Messages
+
+
+class BoxMessage(NamedTuple):
+    """One message. `arrival` ranks objects of equal value: the earlier one is better."""
+
+    seq: int
+    position: int
+    object: Any
+    values: Mapping[str, Any]
+    """Where the object lies; None is a missing value."""
+    y: float
+    low_from: Sequence[float]
+    low_to: Sequence[float]
+    high_from: Sequence[float]
+    high_to: Sequence[float]
+    arrival: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the object is gone."""
+        return math.isinf(self.y)
+
+    def reaches(self, lo: Sequence[float], hi: Sequence[float]) -> bool:
+        """Whether it goes to an interest in the box from lo to hi, coordinates by attribute."""
+        return all(
+            a <= low <= b and c <= high <= d
+            for a, low, b, c, high, d in zip(
+                self.low_from, lo, self.low_to, self.high_from, hi, self.high_to, strict=True
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BoxMessages(Messages):
+    """Messages of a board over a space; x and tile have a column per attribute and bound."""
+
+    space: Space | None = None
+
+    def _item(self, place: int) -> BoxMessage:
+        assert self.space is not None
+        d = len(self.space)
+        tile = self.tile[place].tolist()
+        low_from, high_from, low_to, high_to = (tile[d * i : d * i + d] for i in range(4))
+        return BoxMessage(
+            int(self.seq[place]),
+            int(self.position[place]),
+            self.objects[place],
+            values_of(self.space, self.x[place].tolist()),
+            float(self.y[place]),
+            low_from,
+            low_to,
+            high_from,
+            high_to,
+            int(self.arrival[place]),
+        )
+
+    def table(self) -> pa.Table:
+        """Return all messages: seq, position, object, the attributes, y, bounds and arrival."""
+        assert self.space is not None
+        d = len(self.space)
+        columns: dict[str, Any] = {
+            "seq": self.seq,
+            "position": self.position,
+            "object": self.objects.tolist(),
+        }
+        for axis, attribute in enumerate(self.space):
+            columns[attribute.name] = decode(attribute, self.x[:, axis])
+        columns["y"] = self.y
+        for axis, name in enumerate(self.space.names):
+            for place, bound in zip((0, 2, 1, 3), BOUNDS, strict=True):
+                columns[f"{name}_{bound}"] = self.tile[:, d * place + axis]
+        return pa.table(columns | {"arrival": self.arrival})
+
+
+BOUNDS = ("low_from", "low_to", "high_from", "high_to")
+
+
+def values_of(space: Space, place: Sequence[float]) -> dict[str, Any]:
+    """Return a place as values by attribute."""
+    return {
+        one.name: None if at == MISSING else one.value(at)
+        for one, at in zip(space, place, strict=True)
+    }
+
+
+class BoxWork(NamedTuple):
+    """What the changes of a board over a space took so far."""
+
+    changes: int = 0
+    """That met an interest."""
+    lists: int = 0
+    """Lists that were worked out one by one."""
+    rivals: int = 0
+    nodes: int = 0
+    """Nodes of the tree of interests that were visited."""
+    probes: int = 0
+    """Questions whether tiles may be merged."""
+    too_many: int = 0
+    """Changes of Paint-Dense that needed too many boxes, and were given to Paint-Sparse."""

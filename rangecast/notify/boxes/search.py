@@ -1,0 +1,158 @@
+"""Questions to a k-d tree: the best points of a box; how many, and which, lie within bounds.
+
+Bounds are least and then largest coordinates, all included, as nodes have them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
+from rangecast.kernels.jit import jit
+from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below
+
+
+@jit
+def best_of(
+    tree: KdTree, lo: F64, hi: F64, k: int, rows: I32, ys: F64, arrivals: I64, stack: I32
+) -> int:
+    """Write the k best points of a box, the best first; return how many there are."""
+    at, y, arrival, bounds = tree.at, tree.y, tree.arrival, tree.bounds
+    best_y, best_arrival, child, d = tree.best_y, tree.best_arrival, tree.child, tree.at.shape[1]
+    row, size, after = tree.row, tree.size, tree.after
+    stack[0] = 0
+    depth, n = 1, 0
+    limit_y, limit_arrival = np.inf, -1
+    while depth:
+        depth -= 1
+        node = stack[depth]
+        if not below(best_y[node], best_arrival[node], limit_y, limit_arrival):
+            continue
+        apart = False
+        for j in range(d):
+            apart |= bounds[node, j] > hi[j] or bounds[node, d + j] < lo[j]
+        if apart:
+            continue
+        first = child[node]
+        if first >= 0:
+            second = below(
+                best_y[first + 1], best_arrival[first + 1], best_y[first], best_arrival[first]
+            )
+            stack[depth], stack[depth + 1] = first + 1 - second, first + second
+            depth += 2
+            continue
+        block, left = ~first, size[node]
+        while left > 0:
+            for e in range(LEAF * block, LEAF * block + min(left, LEAF)):
+                if not below(y[e], arrival[e], limit_y, limit_arrival):
+                    continue
+                inside = True
+                for j in range(d):
+                    inside &= lo[j] <= at[e, j] <= hi[j]
+                if not inside:
+                    continue
+                n = min(n + 1, k)
+                place = n - 1
+                while place and below(y[e], arrival[e], ys[place - 1], arrivals[place - 1]):
+                    rows[place], ys[place] = rows[place - 1], ys[place - 1]
+                    arrivals[place] = arrivals[place - 1]
+                    place -= 1
+                rows[place], ys[place], arrivals[place] = row[e], y[e], arrival[e]
+                if n == k:
+                    limit_y, limit_arrival = ys[k - 1], arrivals[k - 1]
+            left -= LEAF
+            block = after[block]
+    return n
+
+
+@jit
+def best_in(table: I64, lo: F64, hi: F64, rows: I32, ys: F64, arrivals: I64) -> int:
+    """Write the best points of a box as far as there is room; return how many there are."""
+    tree = opened(table, KdTree)
+    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
+    return best_of(tree, lo, hi, len(rows), rows, ys, arrivals, stack)
+
+
+@jit
+def count_within(tree: KdTree, within: F64, most: int, stack: I32) -> int:
+    """Return how many points lie within bounds; beyond `most`, any larger number."""
+    at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
+    size, after = tree.size, tree.after
+    stack[0] = 0
+    depth, n = 1, 0
+    while depth and n <= most:
+        depth -= 1
+        node = stack[depth]
+        apart, inside = size[node] == 0, True
+        for j in range(d):
+            apart |= bounds[node, j] > within[d + j] or bounds[node, d + j] < within[j]
+            inside &= bounds[node, j] >= within[j] and bounds[node, d + j] <= within[d + j]
+        if apart:
+            continue
+        if inside:
+            n += size[node]
+            continue
+        first = child[node]
+        if first >= 0:
+            stack[depth], stack[depth + 1] = first + 1, first
+            depth += 2
+            continue
+        block, left = ~first, size[node]
+        while left > 0:
+            for e in range(LEAF * block, LEAF * block + min(left, LEAF)):
+                inside = True
+                for j in range(d):
+                    inside &= within[j] <= at[e, j] <= within[d + j]
+                n += inside
+            left -= LEAF
+            block = after[block]
+    return n
+
+
+@jit
+def count_in(table: I64, within: F64, most: int) -> int:
+    """Return how many points lie within bounds; beyond `most`, any larger number."""
+    tree = opened(table, KdTree)
+    return count_within(tree, within, most, np.empty(tree.used[LEVELS] + 2, np.int32))
+
+
+@jit
+def entries_within(tree: KdTree, within: F64, entries: I32, stack: I32) -> int:
+    """Write the entries within bounds as far as there is room; return how many are written."""
+    at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
+    size, after = tree.size, tree.after
+    stack[0] = 0
+    depth, n = 1, 0
+    while depth and n < len(entries):
+        depth -= 1
+        node = stack[depth]
+        apart = size[node] == 0
+        for j in range(d):
+            apart |= bounds[node, j] > within[d + j] or bounds[node, d + j] < within[j]
+        if apart:
+            continue
+        first = child[node]
+        if first >= 0:
+            stack[depth], stack[depth + 1] = first + 1, first
+            depth += 2
+            continue
+        block, left = ~first, size[node]
+        while left > 0:
+            for e in range(LEAF * block, LEAF * block + min(left, LEAF)):
+                inside = n < len(entries)
+                for j in range(d):
+                    inside &= within[j] <= at[e, j] <= within[d + j]
+                if inside:
+                    entries[n] = e
+                    n += 1
+            left -= LEAF
+            block = after[block]
+    return n
+
+
+@jit
+def entries_in(table: I64, within: F64, entries: I32) -> int:
+    """Write the entries within bounds as far as there is room; return how many are written."""
+    tree = opened(table, KdTree)
+    return entries_within(tree, within, entries, np.empty(tree.used[LEVELS] + 2, np.int32))

@@ -1,0 +1,235 @@
+"""Objects, updates, interests and messages over a space as tables, of a file or of a program.
+
+objects      id, a column per attribute, y[, arrival]
+updates      id, y and attributes where they change; no y removes, a new id is put
+interests    id[, k] and either filter or <attribute>_lo and <attribute>_hi
+messages     seq, position, object, the attributes, y, and four bounds per attribute
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import FileError, UsageError, near
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.attributes import Boolean, Integer
+from rangecast.model.badrows import BadRows
+from rangecast.model.encode import decode
+from rangecast.model.records import Records, Rows, Source, file_source, table_source
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_part
+from rangecast.model.text_attributes import String
+from rangecast.notify.boxes.messages import BOUNDS
+from rangecast.notify.interestset import NewInterests
+from rangecast.notify.tables import (
+    ARRIVAL,
+    LARGEST_K,
+    MISSING_VALUE,
+    Change,
+    Updates,
+    Y,
+    distinct_arrivals,
+    kept_updates,
+    records,
+)
+
+_TAKEN = ("y", "arrival", "k", "object", "position", "interest", "rank")
+
+
+class PlacedColumns(NamedTuple):
+    """Objects, column by column; `at` has a column per attribute."""
+
+    ids: pa.Array
+    at: F64
+    y: F64
+    arrival: I64 | None
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Boxes of interests as points, lower and then upper bounds, and how many each has."""
+
+    points: F64
+    sizes: I64
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return the points of one interest."""
+        end = int(self.sizes[: place + 1].sum())
+        return self.points[end - int(self.sizes[place]) : end]
+
+
+def check_space(space: Space) -> None:
+    """Refuse a space that objects can't lie in."""
+    for attribute in space:
+        if attribute.name in _TAKEN:
+            raise UsageError(
+                f"an attribute called {attribute.name!r} can't be told from the column of that "
+                "name\n  to do: rename the attribute"
+            )
+        if isinstance(attribute, String):
+            raise UsageError(
+                f"{attribute.name!r} is a string, and its words are numbered as interests mention "
+                "them, which may be after an object with that word came\n"
+                "  to do: make it a category, which lists its values"
+            )
+
+
+def rows_of(given: Any, noun: str, space: Space) -> Source:
+    """Return what a caller gives as a source of rows: a path or a table."""
+    return (
+        space_rows(given, space)
+        if isinstance(given, str | Path)
+        else table_source(given, noun, nan_is_null=True)
+    )
+
+
+def space_rows(path: str | Path, space: Space) -> Source:
+    """Return the rows of a file."""
+    exact = [one.name for one in space if isinstance(one, Integer | Boolean)]
+    ends = [f"{name}_{end}" for name in exact for end in ("lo", "hi")]
+    return file_source(path, ["k", "arrival", *exact, *ends])
+
+
+def read_objects(
+    source: Source,
+    space: Space,
+    bad: BadRows | None = None,
+    *,
+    kind: pa.DataType | None = None,
+    ignore_unknown: bool = False,
+) -> PlacedColumns:
+    """Return the objects of a source; `kind` is the type of ids, if it is known."""
+    found = records(
+        source,
+        bad or BadRows(),
+        ("id", *space.names, "y"),
+        ("arrival",),
+        kind=kind,
+        ignore_unknown=ignore_unknown,
+    )
+    width = len(space) + 2
+    ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, width))]
+    arrives = False
+    for rows in found:
+        arrives |= ARRIVAL.name in rows
+        columns = [rows.coordinates(attribute) for attribute in space]
+        columns.append(rows.needed(Y, MISSING_VALUE))
+        columns.append(rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows)))
+        ids.append(rows.good_ids)
+        parts.append(np.stack(columns, axis=1)[rows.good])
+    all_rows = np.concatenate(parts)
+    arrival = distinct_arrivals(all_rows[:, -1]) if arrives else None
+    at = np.ascontiguousarray(all_rows[:, :-2])
+    return PlacedColumns(pa.concat_arrays(ids), at, all_rows[:, -2].copy(), arrival)
+
+
+def read_interests(
+    source: Source,
+    space: Space,
+    bad: BadRows | None = None,
+    progress: Callable[[int], object] = int,
+    *,
+    most: int = LARGEST_K,
+    ignore_unknown: bool = False,
+) -> NewInterests:
+    """Return the interests of a source, in at most this many objects each."""
+    wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
+    known = ["id", "filter", "k", *wide]
+
+    def check(names: Sequence[str]) -> None:
+        for name in names:
+            if name not in known and not ignore_unknown:
+                raise FileError(
+                    f"{source.name}: unknown column {name!r}: {near(name, known)}\n"
+                    "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
+                    "and optionally 'k'\n"
+                    "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
+                )
+        if "id" not in names or ("filter" in names and any(name in names for name in wide)):
+            raise FileError(
+                f"{source.name}: interests need 'id' and either 'filter' or <attribute>_lo and "
+                f"<attribute>_hi columns; found: {', '.join(names)}"
+            )
+
+    found = Records(source, bad or BadRows(), check)
+    wants = Integer("k", min=1, max=most)
+    ids, points = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 2 * len(space)))]
+    sizes, wanted = [np.zeros(0, np.int64)], [np.zeros(0)]
+    for rows in found:
+        k = rows.coordinates(wants)
+        columns = [name for name in rows.batch.columns if name in known and name != "k"]
+        part = encode_part(space, _only(rows, columns))
+        ids.append(part.ids)
+        points.append(np.concatenate([part.lo, part.hi], axis=1))
+        sizes.append(part.sizes)
+        wanted.append(k[rows.good])
+        progress(len(rows))
+    ks = np.concatenate(wanted)
+    some = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
+    regions = Regions(np.concatenate(points), np.concatenate(sizes))
+    return NewInterests(pa.concat_arrays(ids), regions, some)
+
+
+def _only(rows: Rows, columns: list[str]) -> Rows:
+    """Leave only these columns, for a reader that knows others of the same names."""
+    for name in [name for name in rows.batch.columns if name not in columns]:
+        rows.batch.columns.pop(name)
+    return rows
+
+
+def _changes(rows: Rows, space: Space) -> list[Change]:
+    """Return all rows as changes, also those that are not good."""
+    at = np.stack([rows.coordinates(attribute) for attribute in space], axis=1)
+    given = np.any(at < np.inf, axis=1)
+    return [
+        Change(one, None if y == np.inf else y, tuple(place) if some else None)
+        for one, y, place, some in zip(
+            rows.ids.to_pylist(), rows.coordinates(Y).tolist(), at.tolist(), given, strict=True
+        )
+    ]
+
+
+def as_changes(given: Any, space: Space) -> list[Change]:
+    """Return what a Python program gives as changes in a table."""
+    source = rows_of(given, "changes", space)
+    found = records(source, BadRows(), ("id", "y"), space.names, unique=False)
+    return [change for rows in found for change in _changes(rows, space)]
+
+
+def read_updates(
+    source: Source,
+    space: Space,
+    kind: pa.DataType,
+    known: Callable[[Any], bool],
+    bad: BadRows,
+    *,
+    ignore_unknown: bool = False,
+) -> Iterator[Updates]:
+    """Yield updates that can be applied after those before them, batch by batch.
+
+    `known` says of an id whether there is such an object when the reading begins.
+    """
+    found = records(
+        source,
+        bad,
+        ("id", "y"),
+        space.names,
+        kind=kind,
+        ignore_unknown=ignore_unknown,
+        unique=False,
+    )
+    return kept_updates(found, lambda rows: _changes(rows, space), known, "its attributes and a y")
+
+
+def message_schema(kind: pa.DataType, space: Space) -> pa.Schema:
+    """Return the columns of a file of messages about objects with ids of this type."""
+    fields = [("seq", pa.int64()), ("position", pa.int64()), ("object", kind)]
+    fields += [(one.name, decode(one, np.zeros(0)).type) for one in space]
+    bounds = [f"{name}_{bound}" for name in space.names for bound in BOUNDS]
+    return pa.schema(fields + [(name, pa.float64()) for name in ("y", *bounds)])

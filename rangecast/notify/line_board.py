@@ -1,0 +1,258 @@
+"""A board over one range of numbers: objects on a line, interests as points (l, r)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32
+from rangecast.model.arguments import finite, whole
+from rangecast.model.members import Id
+from rangecast.model.numbers import MAX
+from rangecast.model.snapshot import Arrays
+from rangecast.notify.board import Board
+from rangecast.notify.interests import Interests
+from rangecast.notify.interestset import NewInterests
+from rangecast.notify.messages import Messages, Outbox, Work
+from rangecast.notify.objects import BoardObjects, Objects
+from rangecast.notify.painter import Painter, groups_of
+from rangecast.notify.plan import Places
+from rangecast.notify.subscriber import Entry, Interest, Lists
+from rangecast.notify.tables import LARGEST_K, as_changes, as_interests, as_objects
+
+_OPTIONS = ("epsilon", "sketch")
+_NOTHING: dict[str, list[Any]] = {"id": [], "x": [], "y": []}
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """Many ranges, by place."""
+
+    lo: F64
+    hi: F64
+
+    def __getitem__(self, place: Any) -> Any:
+        return float(self.lo[place]), float(self.hi[place])
+
+
+class LineBoard(Board):
+    """A board without a space."""
+
+    def _prepare(self) -> None:
+        if self.sketch is not None and self.algorithm != "sparse":
+            raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
+        groups = groups_of(self.epsilon, self.k)
+        self._painter = Painter(self.k, groups, uses_interests=self.algorithm == "sparse")
+        self._before: Objects | None = None
+        """The objects as they were before the last batch, once there was one."""
+        self._watch(Interests())
+
+    # ---- interests
+
+    def __getitem__(self, interest: Id) -> Interest:
+        """Return an interest with its list as it is now, ready to receive what comes next."""
+        row = self._members.row(interest)
+        lo, hi = self.tree.of(row)
+        return Interest(
+            lo,
+            hi,
+            self._wanted.get(row, self.k),
+            keeps=self.k,
+            entries=self.best(lo, hi),
+            seq=self.seq - 1,
+            descending=self.descending,
+        )
+
+    def _watch(self, tree: Interests) -> None:
+        """Take these interests in place of all others."""
+        self.tree = tree
+        self._sketch()
+
+    def _sketch(self) -> None:
+        self._known = self.tree if self.sketch is None else self.tree.sketch(self.sketch)
+
+    def _region(self, interest: Id, where: tuple[Any, ...]) -> tuple[float, float]:
+        lo, hi = _range(where)
+        if lo > hi:
+            given = f"{where[0]!r} is above {where[1]!r}"
+            raise UsageError(f"interest {interest!r} is empty: {given}")
+        return lo, hi
+
+    def _given(self, interests: Any) -> NewInterests:
+        ids, lo, hi, wanted = as_interests(interests, self.k)
+        return NewInterests(ids, _Ranges(lo, hi), wanted)
+
+    def _add_region(self, region: tuple[float, float]) -> int:
+        row = self.tree.add(*region)
+        if self.sketch is not None:
+            self._known.add(*region)
+            if self._known.count > 2 * self.sketch:
+                self._known = self._known.sketch(self.sketch)
+        return row
+
+    def _add_regions(self, regions: _Ranges) -> range | list[int]:
+        if not self.tree.count:
+            self._watch(Interests(regions.lo, regions.hi))
+            return range(self.tree.count)
+        rows: list[int] = self.tree.add_many(regions.lo, regions.hi).tolist()
+        self._sketch()
+        return rows
+
+    def _remove_region(self, row: int) -> None:
+        self.tree.remove(row)
+
+    # ---- lists
+
+    def best(self, *where: Any, k: int | None = None) -> list[Entry]:
+        """Return the k best objects of a range, the best first; without bounds where None."""
+        low, high = _range(where)
+        most = self.k if k is None else whole("k", k, most=LARGEST_K)
+        entries = []
+        for slot in self.line.best(low, high, most).tolist():
+            x, y, arrival = self.line.of(slot)
+            entries.append(Entry(self._signed(y), arrival, self._names[slot], x))
+        return entries
+
+    def lists(self) -> Lists:
+        """Return the lists of all interests as they are now, to check or to measure."""
+        return Lists.now(self.line, self.tree, self.k)
+
+    def wrong(self, lists: Lists) -> I32:
+        """Return the rows of the lists that differ from a recomputation."""
+        return lists.wrong(self.line)
+
+    # ---- objects
+
+    @property
+    def objects(self) -> BoardObjects:
+        """The objects, by id."""
+        return BoardObjects(self._objects, self.line, descending=self.descending)
+
+    def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
+        """Return all objects, as a board takes them: id, x, y and arrival.
+
+        With ids, only those of them that there are.
+        """
+        some = None
+        if ids is not None:
+            some = np.array([self._objects.row(one) for one in ids if one in self._objects], int)
+        slots, xs, ys, arrivals = self.line.columns(some)
+        names = pa.array(self._names[slots].tolist())
+        return pa.table({"id": names, "x": xs, "y": self._signed(ys), "arrival": arrivals})
+
+    def _load_objects(self, objects: Any) -> None:
+        ids, xs, ys, arrivals = as_objects(_NOTHING if objects is None else objects)
+        self._name(ids)
+        self.line = Objects(xs, self._signed(ys), arrivals)
+
+    def _places(self) -> Places:
+        return Places(
+            lambda slot: self.line.of(slot)[0],
+            lambda _, x: finite("x", x),
+            as_changes,
+            "x and y",
+        )
+
+    def _key(self, slot: int) -> tuple[float, int]:
+        _, y, arrival = self.line.of(slot)
+        return y, arrival
+
+    def _place(self, place: float, arrival: int | None) -> int:
+        slot = self.line.add(place, math.inf, arrival)
+        if self._before is not None:
+            self._before.add(place, math.inf, arrival)
+        return slot
+
+    def _leave(self, slot: int) -> None:
+        self.line.remove(slot)
+        if self._before is not None:
+            self._before.remove(slot)
+
+    # ---- messages
+
+    def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
+        messages = self._messages(self._painter.paint(self.line, self._known, slots, ys))
+        if self._before is not None:
+            self._before.change_many(slots, ys)
+        return messages
+
+    def _begin_batch(self) -> None:
+        if self._before is None:
+            self._before = self.line.copy()
+
+    def _painted_batch(self, old: dict[int, float], new: dict[int, float]) -> Messages:
+        assert self._before is not None
+        slots = np.array(list(new), np.int32)
+        ys = np.array(list(new.values()), np.float64)
+        olds = np.array([old[slot] for slot in new], np.float64)
+        painted = self._painter.paint_batch(self.line, self._before, self._known, slots, olds, ys)
+        messages = self._messages(painted)
+        self._before.change_many(slots, ys)
+        return messages
+
+    def _messages(self, painted: Outbox) -> Messages:
+        return Messages(
+            painted.event + self.seq,
+            painted.position,
+            self._names[painted.slot],
+            painted.slot,
+            painted.arrival,
+            painted.x,
+            self._signed(painted.y),
+            painted.tile,
+            self.descending,
+        )
+
+    @property
+    def work(self) -> Work:
+        """Calls of each kind so far."""
+        return self._painter.work
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the objects and of the interests; ids are not counted."""
+        sketch = 0 if self._known is self.tree else self._known.memory
+        before = 0 if self._before is None else self._before.memory
+        return self.line.memory + before + self.tree.memory + sketch
+
+    # ---- snapshots
+
+    def _object_arrays(self, slots: Any) -> Arrays:
+        _, xs, ys, arrivals = self.line.columns(slots)
+        return {"x": xs, "y": ys, "arrival": arrivals}
+
+    def _take_objects(self, ids: pa.Array, arrays: Mapping[str, Any], arrivals: int) -> None:
+        self._name(ids)
+        self.line = Objects(arrays["x"], arrays["y"], arrays["arrival"])
+        self.line.arrivals = arrivals
+
+    def _interest_arrays(self, rows: list[int]) -> Arrays:
+        row, lo, hi = self.tree.columns()
+        place = np.empty(self.tree.rows, np.int64)
+        place[row] = np.arange(len(row))
+        order = place[np.array(rows, np.int64)]
+        return {"lo": lo[order], "hi": hi[order]}
+
+    def _regions_of(self, arrays: Mapping[str, Any]) -> _Ranges:
+        return _Ranges(arrays["lo"], arrays["hi"])
+
+    def _meta(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _OPTIONS} | {"arrivals": self.line.arrivals}
+
+    @classmethod
+    def _options(cls, meta: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: meta[name] for name in _OPTIONS}
+
+
+def _range(where: tuple[Any, ...]) -> tuple[float, float]:
+    """Return lo and hi, without a bound where they are None or left out."""
+    if len(where) > 2:
+        raise UsageError(f"a range is lo and hi; given: {', '.join(map(repr, where))}")
+    lo, hi = (*where, None, None)[:2]
+    return -MAX if lo is None else finite("lo", lo), MAX if hi is None else finite("hi", hi)
