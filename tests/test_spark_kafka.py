@@ -1,14 +1,30 @@
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+
 import pytest
 from pyspark.sql.types import StructType
 
 from rangecast.errors import UsageError
-from rangecast.spark.stream.kafka import Topic, events_of_messages, messages_of_rows, need_kafka
+from rangecast.spark.stream.kafka import (
+    HEADERS,
+    Topic,
+    events_of_messages,
+    messages_of_rows,
+    need_kafka,
+)
+from rangecast.spark.stream.sinks import Batch
 from rangecast.spark.stream.sources import BROKEN, text_schema
+from tests.kafka_driver import EVENTS
+from tests.servers import CONNECTOR, ROOT, environment, jars, kafka_broker
 
 
 def test_without_its_connector_kafka_names_what_to_add(spark):
+    words = r"org.apache.spark:spark-sql-kafka-0-10_2.13:4.*kafka-clients.*spark.jars = "
     for ask in (need_kafka, Topic("localhost:9092", "matches").check):
-        with pytest.raises(UsageError, match=r"org.apache.spark:spark-sql-kafka-0-10_2.13:4"):
+        with pytest.raises(UsageError, match=words):
             ask(spark)
 
 
@@ -34,6 +50,50 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         ("t/0/2", None, "x"),
     ]
     answers = spark.createDataFrame([(7, ["a", "b"])], "event bigint, subscriptions array<string>")
-    assert [tuple(row) for row in messages_of_rows(answers).collect()] == [
-        ("7", '{"event":7,"subscriptions":["a","b"]}')
+    batch = Batch("stream", 3, 12, 2)
+    row = messages_of_rows(answers, "event", batch).collect()[0]
+    assert (row["key"], row["value"]) == ("7", '{"event":7,"subscriptions":["a","b"]}')
+    assert [(header["key"], bytes(header["value"])) for header in row["headers"]] == [
+        ("rangecast.stream", b"stream"),
+        ("rangecast.batch", b"3"),
+        ("rangecast.version", b"12"),
     ]
+    with pytest.raises(UsageError, match=r"no column 'subscription' to be the key.*\n.*pairs"):
+        messages_of_rows(answers, "subscription", batch)
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be_told(tmp_path):
+    """The events are older than the stream. A batch is sent, and its process dies."""
+    connector = ",".join(map(str, jars("connector", *CONNECTOR)))
+    with kafka_broker(tmp_path) as servers:
+        for code, deadly in ((-signal.SIGKILL, ["staged", "2"]), (0, [])):
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.kafka_driver", tmp_path, servers, connector, *deadly],
+                env=environment(),
+                cwd=ROOT,
+                start_new_session=True,
+                capture_output=True,
+                text=True,
+                timeout=180,
+            )
+            assert done.returncode == code, done.stderr[-3000:]
+    expected = {
+        (one, name)
+        for one, price in EVENTS.items()
+        for name, holds in (
+            ("low", price < 50),
+            ("some", price in (7, 70)),
+            ("high", price > 90),
+        )
+        if holds
+    }
+    messages = json.loads((tmp_path / "sent.json").read_text())
+    assert {(row["event"], row["subscription"]) for row in messages} == expected
+    assert all(row["key"] == row["subscription"] for row in messages)
+    names = ("event", "subscription", *HEADERS)
+    told = Counter(tuple(row[name] for name in names) for row in messages)
+    assert len(told) == len(expected), "a repeat has other headers"
+    assert len({row["rangecast.stream"] for row in messages}) == 1
+    again = {one[3] for one, times in told.items() if times > 1}
+    assert again == {"1"}, "one batch was sent twice"

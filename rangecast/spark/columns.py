@@ -37,11 +37,16 @@ ERROR_TYPE = pa.struct([(name, pa.string()) for name in _ERROR])
 
 def need(data: DataFrame, names: Iterable[str], what: str) -> None:
     """Refuse a DataFrame that lacks columns."""
-    missing = [name for name in names if name not in data.columns]
+    need_among(names, data.columns, what)
+
+
+def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
+    """Refuse columns of which some are missing."""
+    missing = [name for name in names if name not in present]
     if missing:
         raise UsageError(
             f"{what} lack the columns {', '.join(map(repr, missing))}\n"
-            f"  present: {', '.join(map(repr, data.columns)) or 'none'}\n"
+            f"  present: {', '.join(map(repr, present)) or 'none'}\n"
             "  to do: add or rename them"
         )
 
@@ -67,16 +72,16 @@ def need_attributes(
     refuse_dots(found)
     for attribute in space.names:
         for name in columns.names(attribute):
-            fits = _NUMBERS if name.endswith("_chance") else _FITS[space[attribute].type]
             if name in found:
-                _need_type(data, name, space[attribute], fits, pairs=columns.spans)
+                kind = data.schema[name].dataType
+                need_fitting(name, kind, space[attribute], pairs=columns.spans)
     return found
 
 
-def _need_type(
-    data: DataFrame, name: str, attribute: Attribute, fits: Sequence[str], *, pairs: bool
-) -> None:
-    kind = data.schema[name].dataType
+def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool = False) -> None:
+    """Refuse a column whose type can't hold the values of an attribute; `pairs`: or spans."""
+    is_chance = name != attribute.name and name.endswith("_chance")
+    fits = _NUMBERS if is_chance else _FITS[attribute.type]
     plain = kind.elementType if isinstance(kind, ArrayType) and pairs else kind
     if _plain(plain) not in (*fits, "void"):
         raise UsageError(

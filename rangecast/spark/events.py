@@ -32,16 +32,20 @@ class Encoded(NamedTuple):
 
 
 class Refusing(BadRows):
-    """Raises the first bad row with the id of its event, as rows have no order in Spark."""
+    """Raises the first bad row with the id of its event, as rows have no order in Spark.
 
-    def __init__(self, ids: pa.Array):
+    Without ids, it says what else the row has.
+    """
+
+    def __init__(self, ids: pa.Array | None):
         super().__init__()
         self._ids = ids
 
     def add(self, bad: BadRow, data: dict[str, object] | str) -> None:
+        which = f"with {data}" if self._ids is None else repr(self._ids[bad.row].as_py())
         raise BadRowError(
             BadRow(
-                f"event {self._ids[bad.row].as_py()!r}",
+                f"event {which}",
                 None,
                 bad.column,
                 bad.value,
@@ -54,17 +58,21 @@ class Refusing(BadRows):
 def encode_batch(
     space: Space,
     batch: pa.RecordBatch,
-    event_id: str,
+    event_id: str | None,
     columns: EventColumns,
     *,
     nan: str,
     raising: bool,
 ) -> Encoded:
-    """Return the points of a batch; `raising`: the first bad row is an error."""
-    ids = batch.column(event_id)
+    """Return the points of a batch; `raising`: the first bad row is an error.
+
+    event_id   the column that names an event, if there is one
+    """
+    ids = None if event_id is None else batch.column(event_id)
     bad = Refusing(ids) if raising else KeptRows()
     rows = Rows("events", Batch.of(batch), bad)
-    rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
+    if ids is not None and event_id is not None:
+        rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
     points = columns.points_of(space, rows, nan)
     places = np.arange(len(rows))
     if rows.good.all():

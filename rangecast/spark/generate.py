@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rangecast.spark.session import parallelism
 from rangecast.workloads.market import QUOTE, chunks, quotes, trading_day
 
 
@@ -25,7 +26,7 @@ def market_events(
     partitions as Spark has cores.
     """
     count = len(chunks(events))
-    wanted = partitions or session.sparkContext.defaultParallelism
+    wanted = partitions or parallelism(session)
     numbers = session.range(0, count, 1, max(1, min(wanted, count)))
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

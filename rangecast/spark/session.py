@@ -1,12 +1,14 @@
 """The one place that starts Spark.
 
-Local by default (`local[*]`), any cluster by its master URL. Settings come from, each over the one
+Local by default (`local[*]`), any cluster by its master URL, a Spark Connect server by its `sc://`
+URL. Settings come from, each over the one
 before: the defaults below, those for a local master, and what the caller gives. A session that
 is running already is taken as it is.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 from rangecast.errors import UsageError
 from rangecast.spark.java import java_home, launcher
@@ -57,10 +59,16 @@ logger.stream.level = off
 def start(
     master: str | None = None, *, app: str = "rangecast", conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Return the running session, or start one on `master` with our defaults and `conf`."""
+    """Return the running session, or start one on `master` with our defaults and `conf`.
+
+    `master` may be the URL of a Spark Connect server, such as `sc://host:15002`.
+    """
     there = running()
     if there is not None:
         return there
+    remote = master or os.environ.get("SPARK_REMOTE")
+    if remote is not None and remote.startswith("sc://"):
+        return _connect(remote, conf or {})
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in (conf or {}).items()
@@ -96,27 +104,57 @@ def start(
             return builder.getOrCreate()
 
 
+def _connect(url: str, conf: Mapping[str, Any]) -> SparkSession:
+    """Return a session of a Spark Connect server; it has its own settings but those for SQL."""
+    if importlib.util.find_spec("grpc") is None:
+        raise UsageError(
+            f"{url}: Spark Connect needs gRPC, which isn't installed\n"
+            "  to do: pip install 'rangecast[connect]'"
+        )
+    ours = {key: value for key, value in _ALWAYS.items() if key.startswith("spark.sql.")}
+    return SparkSession.builder.config(map={**ours, **conf}).remote(url).getOrCreate()
+
+
 def running() -> SparkSession | None:
     """Return the running session, if there is one; another thread may have started it."""
-    there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    there = SparkSession.getActiveSession()
+    if is_remote():
+        return there
+    there = there or SparkSession._instantiatedSession
     return there if there is not None and there.sparkContext._jsc is not None else None
 
 
-def session_of(data: DataFrame) -> SparkSession:
-    """Return the session of a DataFrame; one of Spark Connect is refused."""
-    session = data.sparkSession
-    if not hasattr(session, "_jsparkSession"):
+def is_connect(session: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect: it has no JVM of its own."""
+    return not hasattr(session, "_jsparkSession")
+
+
+def need_classic(session: SparkSession, what: str) -> None:
+    """Refuse a session of Spark Connect for what runs on the driver itself."""
+    if is_connect(session):
         raise UsageError(
-            "this DataFrame belongs to a Spark Connect session, which can't ship an index to its "
-            "workers; use a classic session, such as rangecast.spark.start() gives"
+            f"{what} runs in part on the driver, which a session of Spark Connect doesn't reach\n"
+            "  to do: use a classic session, such as rangecast.spark.start('local[*]') gives"
         )
-    return session
 
 
 def is_local(session: SparkSession) -> bool:
     """Whether the workers of a session run on this host, as processes of this user."""
+    if is_connect(session):
+        return False
     master = session.sparkContext.master or ""
     return master == "local" or master.startswith("local[")
+
+
+def parallelism(session: SparkSession) -> int:
+    """Return how many tasks run at a time, about."""
+    if not is_connect(session):
+        return max(1, session.sparkContext.defaultParallelism)
+    for key in ("spark.default.parallelism", "spark.sql.shuffle.partitions"):
+        value = session.conf.get(key, None)
+        if value:
+            return max(1, int(value))
+    return 2
 
 
 @contextmanager

@@ -4,8 +4,9 @@ The object is pickled with its arrays apart, and both are written as a snapshot 
 (`model.snapshot`) named after its content. A worker maps the arrays read-only, so that all workers
 of a host share the same pages of memory. On a local master the workers map the folder that the
 driver wrote. On a cluster the folder travels as one archive in a broadcast of Spark, from host to
-host; the first worker of a host that lacks it unpacks it under a lock, checks every byte, and
-renames it into place. Nothing of it stays on the driver or in Spark once it is released.
+host; on Spark Connect as an artifact of the session. The first worker of a host that lacks it
+unpacks it under a lock, checks every byte, and renames it into place. Nothing of it stays on the
+driver or in Spark once it is released; an artifact stays for as long as its session.
 
     <own folder>/drivers/<number>/   of a driver, for as long as it lives: lock, snapshots
     <own folder>/snapshots/          unpacked or built on a host of a cluster; what was not opened
@@ -22,6 +23,7 @@ import os
 import pickle
 import shutil
 import tarfile
+import tempfile
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
@@ -31,21 +33,39 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import numpy as np
-from pyspark import Broadcast
+from pyspark import Broadcast, SparkFiles
 from pyspark.sql import SparkSession
 
 from rangecast.model.snapshot import MANIFEST, load_arrays, save_arrays
 from rangecast.spark.cache_folder import own_folder
-from rangecast.spark.session import is_local
+from rangecast.spark.session import is_connect, is_local
 
 _KIND = "shipped"
 ROOM = 512 << 20
 """Bytes of objects that a worker keeps open, by default: it lets go of the others."""
 _UNUSED_SECONDS = 3600
 _uses: Counter[str] = Counter()
+_artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+"""What each session of Spark Connect was sent."""
 _open: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An archive that a session of Spark Connect brings to each host; it goes with the session."""
+
+    name: str
+
+    @property
+    def value(self) -> bytes:
+        """The archive, in a worker."""
+        return Path(SparkFiles.get(self.name)).read_bytes()
+
+    def destroy(self) -> None:
+        """Do nothing: a session can't forget an artifact."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,7 @@ class ShippedObject:
     digest: str
     folder: str | None
     """On the driver's host; `None`: it was built by a worker elsewhere."""
-    archive: Broadcast[bytes] | None
+    archive: Broadcast[bytes] | Artifact | None
     """What Spark brings to each host; `None`: the workers are on the driver's host."""
     size: int
     """Bytes that it takes when it is mapped."""
@@ -104,14 +124,29 @@ def ship(session: SparkSession, thing: Any) -> ShippedObject:
 def ship_folder(session: SparkSession, folder: Path) -> ShippedObject:
     """Make an object that was saved in the driver's folder available to the workers."""
     _uses[folder.name] += 1
-    archive = None if is_local(session) else session.sparkContext.broadcast(packed(folder))
+    archive = None if is_local(session) else _sent(session, folder.name, packed(folder))
     return ShippedObject(folder.name, str(folder), archive, _size(folder))
 
 
 def ship_archive(session: SparkSession, digest: str, archive: bytes) -> ShippedObject:
     """Make an object that a worker saved and packed available to all workers."""
     _uses[digest] += 1
-    return ShippedObject(digest, None, session.sparkContext.broadcast(archive), len(archive))
+    return ShippedObject(digest, None, _sent(session, digest, archive), len(archive))
+
+
+def _sent(session: SparkSession, digest: str, archive: bytes) -> Broadcast[bytes] | Artifact:
+    """Hand an archive to Spark; a session of Spark Connect is sent each only once."""
+    if not is_connect(session):
+        return session.sparkContext.broadcast(archive)
+    sent = _artifacts.setdefault(session, set())
+    found = Artifact(f"{digest}.tar")
+    if digest not in sent:
+        with tempfile.TemporaryDirectory(dir=drivers_folder()) as folder:
+            file = Path(folder) / found.name
+            file.write_bytes(archive)
+            session.addArtifacts(str(file), file=True)
+        sent.add(digest)
+    return found
 
 
 def save(place: Path, thing: Any) -> Path:
@@ -162,7 +197,7 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-def _unpacked(digest: str, archive: Broadcast[bytes]) -> Path:
+def _unpacked(digest: str, archive: Broadcast[bytes] | Artifact) -> Path:
     """Return the folder of a snapshot on a host of a cluster; the first worker unpacks it."""
     place = hosts_folder()
     target = place / digest

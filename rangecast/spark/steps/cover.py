@@ -41,7 +41,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.subset import named_by_row
 from rangecast.spark.packed_boxes import sizes_of, unpack
-from rangecast.spark.session import session_of
+from rangecast.spark.session import parallelism
 from rangecast.spark.steps.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
     boxes_of_table,
@@ -165,7 +165,7 @@ def _cut(rows: DataFrame, dimensions: int, most: int) -> Cut:
 
 
 def _tasks(rows: DataFrame) -> int:
-    return 2 * max(1, session_of(rows).sparkContext.defaultParallelism)
+    return 2 * parallelism(rows.sparkSession)
 
 
 def _row_type(kind: DataType) -> StructType:

@@ -25,7 +25,7 @@ from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.packed_boxes import unpack
-from rangecast.spark.session import session_of
+from rangecast.spark.session import parallelism
 from rangecast.spark.subscriptions import encode, encoded_boxes, report_errors
 
 _RUNS = 8
@@ -100,7 +100,7 @@ def _union(encoded: DataFrame, grid: Cells, dimensions: int, limit: int, gap: in
         grid, none, none, np.zeros(1, np.int32), limit=limit
     )  # compile before workers do
     pieces = encoded.select("id", "boxes", "error").mapInArrow(sum_up, f"run int, {_SCHEMA}")
-    tasks = 2 * session_of(encoded).sparkContext.defaultParallelism
+    tasks = 2 * parallelism(encoded.sparkSession)
     merged = pieces.repartition(tasks, "run").sortWithinPartitions("start")
     merged = merged.select("start", "end").mapInArrow(_scan(0), _SCHEMA)
     return merged.repartition(1).sortWithinPartitions("start").mapInArrow(_scan(gap), _SCHEMA)

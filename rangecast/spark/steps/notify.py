@@ -49,6 +49,7 @@ from rangecast.notify.messages import Messages
 from rangecast.notify.objects import Objects
 from rangecast.notify.tables import message_rows, message_schema
 from rangecast.spark.columns import need
+from rangecast.spark.session import need_classic, parallelism
 from rangecast.spark.steps.buckets import (
     INTERESTS,
     LISTS,
@@ -91,6 +92,7 @@ class TopKLists:
         epsilon: float | None = None,
         descending: bool = False,
     ):
+        need_classic(session, "TopKLists")
         self._session = session
         self.folder = Path(folder).absolute()
         self._k = k
@@ -292,7 +294,7 @@ class TopKLists:
                     number, bucket = some[place]
                     yield task(number, OpenBucket(folder, bucket, k))
 
-        tasks = min(len(some), 4 * self._session.sparkContext.defaultParallelism)
+        tasks = min(len(some), 4 * parallelism(self._session))
         places = self._session.range(0, len(some), numPartitions=max(tasks, 1))
         return places.mapInArrow(run, schema)
 

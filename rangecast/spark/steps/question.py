@@ -20,7 +20,6 @@ from rangecast.model.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.spark.columns import id_kind, kept_fields, need_attributes
 from rangecast.spark.events import encode_batch
-from rangecast.spark.session import session_of
 from rangecast.spark.steps.prepared import WORKER_BYTES, Prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
 from rangecast.spark.steps.shards import Settings, as_it_is
@@ -74,7 +73,7 @@ class Question:
     @property
     def session(self) -> SparkSession:
         """The session of the events."""
-        return session_of(self.events)
+        return self.events.sparkSession
 
     def answer(
         self,

@@ -1,12 +1,15 @@
 """Topics of Kafka, as a source of events and as a sink of answers.
 
-A message of the source is an event as JSON. The sink is at least once.
+A message of the source is an event as JSON. The sink is at least once: a batch that is run again is
+sent again. Each message has headers that say of which stream, batch and version it is (`HEADERS`).
+A batch is the same when it is sent again, and no later one is sent before it; so a consumer that
+remembers, for each partition, what it saw of the newest batch can drop repeats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import field
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +30,9 @@ from rangecast.spark.stream.sources import (
 )
 from rangecast.spark.stream.toml_file import Table, takes
 
+HEADERS = ("rangecast.stream", "rangecast.batch", "rangecast.version")
+"""The names of a message's headers; their values are texts."""
+_JARS = "spark-sql-kafka-0-10, spark-token-provider-kafka-0-10, kafka-clients and commons-pool2"
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
@@ -36,17 +42,26 @@ class KafkaSource(ReadRows, tag="kafka"):
     may_grow = True
     servers: Annotated[str, takes("host:port, several with commas")]
     topic: Annotated[str, takes("the name of a topic")]
+    starting: Literal["earliest", "latest"] = "earliest"
+    """Where a stream begins that has no checkpoint yet: with the oldest message that the topic
+    still has, or with what comes from now on. A batch job reads all."""
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
     ) -> DataFrame:
         """Return the events."""
         need_kafka(session)
+        if not stream and self.starting == "latest":
+            raise UsageError(
+                "starting = 'latest' leaves nothing to a batch job, which reads what there is\n"
+                "  to do: leave it out, or use mode = 'stream'"
+            )
         reader = session.readStream if stream else session.read
         messages = (
             reader.format("kafka")
             .option("kafka.bootstrap.servers", self.servers)
             .option("subscribe", self.topic)
+            .option("startingOffsets", self.starting)
             .options(**self.options)
             .load()
         )
@@ -59,24 +74,50 @@ class KafkaSource(ReadRows, tag="kafka"):
 
 
 class Topic(Sink):
-    """A topic of Kafka: the event's id as key, the whole row as JSON."""
+    """A topic of Kafka: the whole row as JSON, with headers that tell repeats.
 
-    def __init__(self, servers: str, topic: str, options: Mapping[str, Any] | None = None):
+    key   the column that is the message's key: "event", or "subscription" for rows of pairs
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        key: str = "event",
+    ):
         self.name = f"Kafka topic {topic}"
+        self._key = key
         self._options = {**(options or {}), "kafka.bootstrap.servers": servers, "topic": topic}
 
     def check(self, session: SparkSession) -> None:
         need_kafka(session)
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        messages_of_rows(rows).write.format("kafka").options(**self._options).save()
+        messages = messages_of_rows(rows, self._key, batch)
+        messages.write.format("kafka").options(**self._options).save()
         return no_commit
 
 
-def messages_of_rows(rows: DataFrame) -> DataFrame:
-    """Return rows as messages: key and value."""
-    key = F.col("event").cast("string").alias("key")
-    return rows.select(key, F.to_json(F.struct("*")).alias("value"))
+def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
+    """Return rows as messages: key, value and headers."""
+    if key not in rows.columns:
+        raise UsageError(
+            f"Kafka: the rows have no column {key!r} to be the key; they have: "
+            f"{', '.join(rows.columns)}\n  to do: write pairs, with output = 'pairs', or take "
+            "another key"
+        )
+    values = (batch.stream, batch.number, batch.version)
+    headers = [
+        F.struct(F.lit(name).alias("key"), F.lit(str(value)).cast("binary").alias("value"))
+        for name, value in zip(HEADERS, values, strict=True)
+    ]
+    return rows.select(
+        F.col(key).cast("string").alias("key"),
+        F.to_json(F.struct("*")).alias("value"),
+        F.array(*headers).alias("headers"),
+    )
 
 
 class KafkaSink(Table, tag_field="type", tag="kafka"):
@@ -84,13 +125,14 @@ class KafkaSink(Table, tag_field="type", tag="kafka"):
 
     servers: Annotated[str, takes("host:port, several with commas")]
     topic: Annotated[str, takes("the name of a topic")]
+    key: Literal["event", "subscription"] = "event"
     options: Annotated[Options, takes("a table of texts and numbers, for Spark's writer")] = field(
         default_factory=dict
     )
 
     @property
     def sink(self) -> Sink:
-        return Topic(self.servers, self.topic, self.options)
+        return Topic(self.servers, self.topic, self.options, key=self.key)
 
 
 def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
@@ -120,6 +162,8 @@ def need_kafka(session: SparkSession) -> None:
         scala = jvm.scala.util.Properties.versionNumberString().rsplit(".", 1)[0]
         raise UsageError(
             "Spark's Kafka connector is not on the class path\n"
-            "  to do: give Spark its coordinates: spark.jars.packages = "
-            f"'org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}'"
+            "  to do: give Spark the connector of its version: spark.jars.packages = "
+            f"'org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}', or the newest "
+            "before it that your repository has; or the files of "
+            f"{_JARS}: spark.jars = 'a.jar,b.jar,...'"
         ) from None

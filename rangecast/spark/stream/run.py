@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from rangecast.errors import UsageError
+from rangecast.spark.session import need_classic
 from rangecast.spark.stream.batch import BatchRunner, Done, MatchOptions
 from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks import Folder, Sink
@@ -54,6 +55,7 @@ def run_stream(
     if not events.isStreaming:
         raise UsageError("a stream takes a streaming DataFrame, as session.readStream gives")
     session = events.sparkSession
+    need_classic(session, "run_stream")
     failed: list[BaseException] = []
     runner = BatchRunner(subscriptions, options or MatchOptions(), sinks, quarantine, report, watch)
     with runner.closing:

@@ -1,0 +1,222 @@
+"""Matching as functions of Spark: over columns, and in SQL.
+
+    ids = match_ids(subscriptions, space)
+    events.select("id", ids("price", "sector"))            # arrays of ids
+    register(session, subscriptions, space)
+    session.sql("select id, explode(rangecast_match(price, sector)) from events")
+    session.sql("select * from rangecast_pairs(table(select id, price, sector from events))")
+
+A column function looks at no DataFrame before it runs, so it works wherever an expression does: in
+views, on Spark Connect, in declarative pipelines. The rows are those of `match`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyspark
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
+
+from rangecast.errors import UsageError
+from rangecast.match.answerer import MatchAnswerer
+from rangecast.model.answers import Answers
+from rangecast.model.events import PLAIN
+from rangecast.model.space import Space
+from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting
+from rangecast.spark.events import Encoded, encode_batch
+from rangecast.spark.session import running
+from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare
+from rangecast.spark.steps.question import need_one_of
+from rangecast.spark.steps.results import Form, answer, result_schema
+
+ERRORS = ("raise", "column")
+
+
+def match_ids(
+    subscriptions: Subscriptions | Prepared,
+    space: Space,
+    *,
+    errors: str = "raise",
+    nan: str = "refuse",
+) -> Callable[..., Column]:
+    """Return a function of columns that gives the ids of the subscriptions that hold each row.
+
+    Call it with a column for each attribute, in the order of the space; without any, it takes the
+    columns named as the attributes. The ids are an array, in order of arrival; it is empty if no
+    subscription holds the row.
+
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare` gave
+    errors          "raise": a row that can't be used fails the job; "column": the function gives a
+                    struct of `subscriptions` and `error`, which tells what is wrong with the row
+                    and is null for all others
+    nan             "refuse" NaN in events, or read it as "missing"
+    """
+    prepared = _prepared(subscriptions, space)
+    made = _column_function(prepared, errors, nan)
+    names = space.names
+
+    def ids(*columns: Column | str) -> Column:
+        if columns and len(columns) != len(names):
+            raise UsageError(
+                f"the space has {len(names)} attributes: {', '.join(map(repr, names))}; given: "
+                f"{len(columns)} columns\n  to do: give a column for each, in this order"
+            )
+        named: Any = columns or [F.col(f"`{name.replace('`', '``')}`") for name in names]
+        found: Column = made(*named)
+        return found
+
+    return ids
+
+
+def register(
+    session: SparkSession,
+    subscriptions: Subscriptions | Prepared,
+    space: Space,
+    *,
+    name: str = "rangecast",
+    event_id: str = "id",
+    event_type: str = "bigint",
+    errors: str = "raise",
+    nan: str = "refuse",
+) -> None:
+    """Make a set of subscriptions available to SQL, as two functions.
+
+    `<name>_match(<a column for each attribute>)` gives an array of ids, as `match_ids` does.
+    `<name>_pairs(table(<query>))` is a table function: it takes the event's id and the attributes
+    by name, and gives `event` and `subscription`, one row per pair.
+
+    event_id     the column that names an event, for the table function
+    event_type   the type of that column, "bigint" or "string": Spark asks for it beforehand
+    errors       "raise": a row that can't be used fails the job; "column": the array becomes a
+                 struct of `subscriptions` and `error`, and pairs have one more column, `error`
+    nan          "refuse" NaN in events, or read it as "missing"
+    """
+    need_one_of("event_type", event_type, ("bigint", "string"))
+    prepared = _prepared(subscriptions, space, session)
+    kind = LongType() if event_type == "bigint" else StringType()
+    form = Form(False, event_id, kind, StructType(), errors == "column")
+    session.udf.register(f"{name}_match", _column_function(prepared, errors, nan))
+    session.udtf.register(f"{name}_pairs", _table_function(prepared, form, nan))
+
+
+def _prepared(
+    subscriptions: Subscriptions | Prepared, space: Space, session: SparkSession | None = None
+) -> Prepared:
+    if not hasattr(F, "arrow_udf"):
+        raise UsageError(
+            f"functions of columns need PySpark 4.1 or newer; this is {pyspark.__version__}\n"
+            "  to do: install a newer one, or use match(events, subscriptions, space)"
+        )
+    if isinstance(subscriptions, Prepared):
+        subscriptions.check(space, MatchAnswerer)
+        return subscriptions
+    if isinstance(subscriptions, DataFrame):
+        session = subscriptions.sparkSession
+    session = session or running()
+    if session is None:
+        raise UsageError(
+            "there is no Spark session that could ship the subscriptions\n"
+            "  to do: start one, with rangecast.spark.start() for instance"
+        )
+    return prepare(session, subscriptions, space)
+
+
+def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
+    need_one_of("errors", errors, ERRORS)
+    sharded, shipped_space, names = prepared.answerer, prepared.shipped_space, prepared.space.names
+    with_errors = errors == "column"
+    arrow_udf: Any = vars(F)["arrow_udf"]  # which PySpark's stubs don't list
+    kind: DataType = ArrayType(from_arrow_type(sharded.schema.field("subscription").type))
+    if with_errors:
+        kind = StructType().add("subscriptions", kind).add("error", ERROR)
+
+    def found(arrays: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
+        space = shipped_space.open()
+        for attribute, array in zip(space, arrays, strict=True):
+            need_fitting(attribute.name, from_arrow_type(array.type), attribute)
+        batch = pa.record_batch(list(arrays), names)
+        encoded = encode_batch(space, batch, None, PLAIN, nan=nan, raising=not with_errors)
+        yield from _in_place(sharded.answers(encoded.points), encoded, batch.num_rows, with_errors)
+
+    # Spark tells by the types of arguments how a function is to be called.
+    if len(names) == 1:
+
+        def match_id(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            for column in columns:
+                yield from found((column,))
+
+        return arrow_udf(match_id, kind)
+
+    def match_ids(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for several in columns:
+            yield from found(several)
+
+    return arrow_udf(match_ids, kind)
+
+
+def _in_place(
+    answers: Iterator[Answers], encoded: Encoded, rows: int, with_errors: bool
+) -> Iterator[pa.Array]:
+    """Yield the lists of all rows of a batch, in pieces, in order; a bad row has an empty one."""
+    begin, ids = 0, None
+    for found in answers:
+        ids = found.columns["subscription"]
+        count = len(found.offsets) - 1
+        if not count:
+            continue
+        places = encoded.places[found.first : found.first + count]
+        end = int(places[-1]) + 1
+        sizes = np.zeros(end - begin + 1, np.int64)
+        sizes[places - begin + 1] = np.diff(found.offsets)
+        yield _lists(np.cumsum(sizes), ids, encoded, begin, with_errors)
+        begin = end
+    if begin < rows:
+        ids = pa.nulls(0, pa.null()) if ids is None else ids[:0]
+        yield _lists(np.zeros(rows - begin + 1, np.int64), ids, encoded, begin, with_errors)
+
+
+def _lists(ends: Any, ids: pa.Array, encoded: Encoded, begin: int, with_errors: bool) -> pa.Array:
+    lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), ids)
+    if not with_errors:
+        return lists
+    errors = np.full(len(lists), -1, np.int64)
+    bad = (encoded.bad_places >= begin) & (encoded.bad_places < begin + len(lists))
+    errors[encoded.bad_places[bad] - begin] = np.flatnonzero(bad)
+    told = encoded.errors.take(pa.array(errors, mask=errors < 0))
+    return pa.StructArray.from_arrays([lists, told.cast(ERROR_TYPE)], ["subscriptions", "error"])
+
+
+def _table_function(prepared: Prepared, form: Form, nan: str) -> Any:
+    sharded, shipped_space = prepared.answerer, prepared.shipped_space
+    needed = [form.event_id, *prepared.space.names]
+    ids = pa.int64() if isinstance(form.event_type, LongType) else pa.string()
+
+    class Pairs:
+        def eval(self, events: pa.RecordBatch) -> Iterator[pa.Table]:
+            need_among(needed, events.schema.names, "events")
+            space = shipped_space.open()
+            for attribute in space:
+                kind = from_arrow_type(events.column(attribute.name).type)
+                need_fitting(attribute.name, kind, attribute)
+            known = events.column(form.event_id)
+            if known.type != ids and not (pa.types.is_integer(known.type) and ids == pa.int64()):
+                raise UsageError(
+                    f"column {form.event_id!r} of events has the type {known.type}; the function "
+                    f"was registered with event_type={form.event_type.simpleString()!r}\n"
+                    "  to do: cast it, or give register() the other type"
+                )
+            named = {name: events.column(name) for name in needed}
+            batch = pa.record_batch({**named, form.event_id: known.cast(ids)})
+            encoded = encode_batch(
+                space, batch, form.event_id, PLAIN, nan=nan, raising=not form.errors
+            )
+            for found in answer(sharded, batch, encoded, form):
+                yield pa.Table.from_batches([found])
+
+    return F.arrow_udtf(Pairs, returnType=result_schema(form, sharded.schema))

@@ -1,0 +1,218 @@
+"""Servers that tests start: each on 127.0.0.1, on a free port, stopped by its id."""
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyspark
+import pytest
+
+from rangecast.spark.java import java_home, launcher
+
+ROOT = Path(__file__).parents[1]
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a process of Spark: this Python, this tree."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ours = {
+        "PYTHONPATH": path,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_HOME": str(launcher(java_home())),
+    }
+    return {**os.environ, **ours, **more}
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a port."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def server(
+    command: list[Any], log: Path, is_up: Callable[[], bool], *, seconds: int = 60, **how: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until the `with` ends; it and all that it started are killed then."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **how,
+        )
+    try:
+        end = time.monotonic() + seconds
+        while not is_up():
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{command[0]}: didn't start:\n{log.read_text()[-3000:]}")
+            time.sleep(0.2)
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """Run a Spark Connect server with two cores; give its URL."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.default.parallelism": 2,
+        "spark.python.daemon.module": "rangecast.spark.daemon",
+    }
+    command = [
+        SPARK_HOME / "bin" / "spark-submit",
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--master",
+        "local[2]",
+        *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
+        "spark-internal",
+    ]
+    cache = str(folder / "servers-cache")  # what is shipped must not be found by accident
+    with server(
+        command,
+        folder / "connect.log",
+        lambda: answers(port),
+        cwd=folder,
+        env=environment(RANGECAST_CACHE=cache),
+    ):
+        yield f"sc://127.0.0.1:{port}"
+
+
+KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+"""What works with PySpark 4.2 and 4.3."""
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+_BROKER = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{control}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.partitions=2
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.dirs={logs}
+"""
+
+
+def jars(name: str, *wanted: str, transitive: bool = False) -> list[Path]:
+    """Return the jars of coordinates, from a cache folder; Maven brings them the first time."""
+    if not shutil.which("mvn") or not shutil.which("java"):
+        pytest.skip("there is no Maven or no Java here to bring and run Kafka with")
+    place = Path.home() / ".cache" / "rangecast-tests" / name
+    if not place.exists():
+        fresh = place.with_name(f"{name}.{os.getpid()}")
+        fresh.mkdir(parents=True)
+        for coordinates in wanted:
+            if transitive:
+                group, artifact, version = coordinates.split(":")
+                (fresh / "pom.xml").write_text(
+                    "<project><modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifactId>t"
+                    "</artifactId><version>1</version><dependencies><dependency>"
+                    f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+                    f"<version>{version}</version></dependency></dependencies></project>"
+                )
+                goal = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
+            else:
+                goal = [f"{_PLUGIN}:copy", f"-Dartifact={coordinates}"]
+            command = ["mvn", "-q", "-B", *goal, f"-DoutputDirectory={fresh}"]
+            subprocess.run(command, cwd=fresh, check=True, timeout=600)
+        fresh.rename(place)
+    return sorted(place.glob("*.jar"))
+
+
+@contextmanager
+def kafka_broker(folder: Path) -> Iterator[str]:
+    """Run a Kafka broker of one node; give its address."""
+    port, control = free_port(), free_port()
+    path = os.pathsep.join(map(str, jars("kafka", KAFKA, transitive=True)))
+    settings = folder / "server.properties"
+    settings.write_text(_BROKER.format(port=port, control=control, logs=folder / "logs"))
+    cluster = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+    format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings]
+    subprocess.run(format_it, cwd=folder, check=True, capture_output=True, timeout=60)
+    command = [*java, "kafka.Kafka", settings]
+    with server(command, folder / "kafka.log", lambda: answers(port), cwd=folder):
+        yield f"127.0.0.1:{port}"
+
+
+def need_namespaces() -> None:
+    """Skip a test where processes can't have mounts of their own."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"]).returncode != 0:
+        pytest.skip("mount namespaces need root (unshare -m)")
+
+
+@contextmanager
+def cluster(folder: Path, hidden: Path) -> Iterator[str]:
+    """Run a standalone master and two workers; give its URL.
+
+    Each worker sees an empty folder of its own in the place of `hidden`, which is the driver's.
+    """
+    need_namespaces()
+    port = free_port()
+    ours = {"SPARK_DAEMON_MEMORY": "256m", "RANGECAST_CACHE": str(hidden / "cache")}
+    run = [SPARK_HOME / "bin" / "spark-class"]
+    how: dict[str, Any] = {"cwd": folder, "env": environment(**ours)}
+    address = ["--host", "127.0.0.1", "--webui-port", "0"]
+    master = [*run, "org.apache.spark.deploy.master.Master", *address, "--port", port]
+    url = f"spark://127.0.0.1:{port}"
+    own = 'mount --make-rprivate / && mount -t tmpfs own "$0" && exec "$@"'
+    alone = ["unshare", "-m", "sh", "-c", own, hidden]
+    with ExitStack() as running:
+        running.enter_context(server(master, folder / "master.log", lambda: answers(port), **how))
+        for number in (1, 2):
+            log, place = folder / f"worker{number}.log", folder / f"worker{number}"
+            worker = [*run, "org.apache.spark.deploy.worker.Worker", *address, "--cores", "1"]
+            command = [*alone, *worker, "--memory", "1g", "--work-dir", place, url]
+            is_up = partial(_says, log, "registered with master")
+            running.enter_context(server(command, log, is_up, **how))
+        yield url
+
+
+def _says(log: Path, words: str) -> bool:
+    return words in log.read_text(errors="replace")
