@@ -1,5 +1,8 @@
-"""Run benchmarks: all of them, or those named."""
+"""Run benchmarks: all of them, or those named; `spark-size` is a command of its own."""
 
+import sys
+
+from benchmarks import spark_size
 from benchmarks.frame import main
 
 ABOUT = {
@@ -14,4 +17,7 @@ ABOUT = {
 }
 
 if __name__ == "__main__":
-    main(ABOUT)
+    if sys.argv[1:2] == ["spark-size"]:
+        spark_size.main(sys.argv[2:])
+    else:
+        main(ABOUT)

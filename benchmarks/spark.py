@@ -257,9 +257,9 @@ def _timed(session: Any, name: str, work: Callable[[], Answer], runs: int = 1) -
     """Return the fastest of several runs."""
     taken = []
     for _ in range(runs):
-        wall, cpu = time.perf_counter(), _cpu(session)
+        wall, cpu = time.perf_counter(), cpu_seconds(session)
         answer = work()
-        taken.append((time.perf_counter() - wall, _cpu(session) - cpu))
+        taken.append((time.perf_counter() - wall, cpu_seconds(session) - cpu))
     console.print(f"  {name}: {min(taken)[0]:.1f} s", style="dim", markup=False)
     return Run(name, *min(taken), "", answer)
 
@@ -270,7 +270,7 @@ def _scaled(one: Run, times: float, note: str) -> Run:
     return one._replace(wall=one.wall * times, cpu=one.cpu * times, note=note, answer=None)
 
 
-def _cpu(session: Any) -> float:
+def cpu_seconds(session: Any) -> float:
     """Return the CPU seconds so far of this process, the JVM and all below it."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     jvm = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import frame, match, match_peers, rank_peers
+from benchmarks import frame, match, match_peers, rank_peers, spark_size
 from benchmarks import spark as on_spark
 from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
@@ -227,6 +231,38 @@ def test_the_contest_on_spark_runs_at_a_tiny_size(tmp_path: Path, spark: Any) ->
     report = frame.Report(tmp_path / "spark.md", "Made by a test.")
     on_spark.compare(report, spark, quick=True)
     assert len(report.blocks) == 4
+
+
+def test_the_hunt_for_size_verifies_what_it_answers(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = argparse.Namespace(
+        subscriptions=20_000, worker_bytes=5_000_000, events=6, verify=2, whole=5_000
+    )
+    monkeypatch.setattr(spark_size.console, "file", sys.stdout)
+    spark_size.hunt(spark, given)
+    said = capsys.readouterr().out
+    assert re.search(r"shards: \d\d, .* in all", said)
+    assert re.search(r"verified: all \d\d matches of 2 events", said)
+    assert re.search(r"a worker took [1-9]\d+ MB", said)
+
+
+def test_the_hunt_for_size_finds_wrong_answers() -> None:
+    expected = [{1, 2}, set()]
+    for answers, told in (
+        ([[2, 1], []], None),
+        ([[1, 2, 2], []], "event 0: 3, not 2"),
+        ([[1, 3], []], "event 0: 2, not 2"),
+        ([[1, 2], [5]], "event 1: 1, not 0"),
+        ([[1, 2]], "1 events were answered, not 2"),
+    ):
+        lists = pa.array(answers, pa.list_(pa.int64()))
+        found = pa.table({"event": range(len(answers)), "subscriptions": lists})
+        if told is None:
+            spark_size.need_equal(found, expected)
+        else:
+            with pytest.raises(DisagreementError, match=told):
+                spark_size.need_equal(found, expected)
 
 
 def test_the_pictures_of_the_docs_are_those_that_are_drawn(tmp_path: Path) -> None:

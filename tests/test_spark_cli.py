@@ -1,4 +1,4 @@
-"""`match` and `rank --engine spark` write what the local engine writes, to the last row."""
+"""Commands with `--engine spark` write what the local engine writes, to the last row."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,8 +7,12 @@ import pytest
 
 from rangecast.cli.spark import spark_session, told
 from rangecast.errors import FileError, UsageError
+from rangecast.model.badrows import KeptRows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.notify import tables
+from rangecast.notify.board import Board
+from rangecast.spark.steps.check_lists import Sent, wrong_lists
 from rangecast.spark.steps.match import match as on_spark
 from rangecast.workloads import generate
 
@@ -75,6 +79,15 @@ def test_the_same_redundant_ones_and_the_same_settings(cli, spark, files, tmp_pa
     assert rows.count("true\n") == 1
     assert bad.count(b"subscriptions.csv,200,filter,") == 1
     assert bad.count(b"events.csv,") == 5
+
+
+def test_the_plan_is_explained(cli, spark, files):
+    given = ("--engine", "spark", "-o", "out.csv", "--explain-plan", "--bad-rows", "bad.csv")
+    for command in (("match",), ("rank", "--relaxed")):
+        said = cli(*command, *files, *given).stderr
+        assert "subscriptions: 200\nstructure: slabs (" in said
+        assert "shards: 1, " in said
+        assert "an event touches: 1.0 shards (" in said
 
 
 def test_a_bad_row_ends_it_as_it_does_locally(cli, spark, files):
@@ -169,3 +182,48 @@ def test_every_structure_and_no_events(cli, spark, tmp_path):
     (tmp_path / "none.csv").write_text("id\n")
     cli("match", "none.csv", *rest, "-o", "nothing.csv", "--engine", "spark")
     assert (tmp_path / "nothing.csv").read_text() == "event,subscription\n"
+
+
+@pytest.fixture
+def board(tmp_path):
+    """Objects that change, come and go, and interests of which some want fewer."""
+    random = np.random.default_rng(6)
+    lines = [f"o{row},{x:.2f},{row % 7}" for row, x in enumerate(random.random(80))]
+    (tmp_path / "objects.csv").write_text("\n".join(["id,x,y", *lines]) + "\n")
+    lines = [f"o{one},{'' if one % 9 == 0 else one % 5}," for one in random.permutation(80)]
+    lines += [f"n{row},{row % 4},{x:.2f}" for row, x in enumerate(random.random(40))]
+    (tmp_path / "updates.csv").write_text("\n".join(["id,y,x", *lines, "o999,3,"]) + "\n")
+    ends = np.sort(random.random((60, 2)), axis=1).round(2)
+    lines = [f"{row},{lo},{hi},{1 + row % 4}" for row, (lo, hi) in enumerate(ends)]
+    (tmp_path / "interests.csv").write_text("\n".join(["id,x_lo,x_hi,k", *lines]) + "\n")
+    return "objects.csv", "updates.csv", "interests.csv"
+
+
+@pytest.mark.parametrize("algorithm", ["sparse", "batch-dense"])
+def test_the_same_messages_and_the_workers_check_them(cli, spark, board, tmp_path, algorithm):
+    given = ("--check", "-k", 4, "--algorithm", algorithm, "--descending")
+    messages, bad = by_both(cli, tmp_path, "notify", board, "csv", *given)
+    assert messages.count("\n") > 50
+    assert bad.count(b"updates.csv,120,") == 1
+    facts = cli("notify", *board, *given, "--engine", "spark", "--bad-rows", "b.csv", "--json")
+    assert '"wrong_lists": 0' in facts.stderr
+
+
+def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
+    objects, changes, interests = (tables.file_rows(tmp_path / name) for name in board)
+    things, wanted = tables.read_objects(objects), tables.read_interests(interests)
+    table = Board(4, objects=things, interests=wanted)
+    bad = KeptRows()
+    for _, some in tables.read_updates(changes, pa.string(), table.objects.__contains__, bad):
+        sent = table.update_many(some)
+    right = Sent(4, False, things, table.table(), wanted, [sent])
+    assert wrong_lists(spark, right) == 0
+    lost = Sent(4, False, things, table.table(), wanted, [])
+    assert wrong_lists(spark, lost) == lost.wrong(0, 60) > 10
+
+
+def test_messages_are_made_by_one_process(cli, spark, board):
+    said = cli("notify", *board, "--engine", "spark", code=2).stderr
+    assert "--engine spark would do nothing: one process makes the messages" in said
+    said = cli("notify", *board, "--master", "local[1]", code=2).stderr
+    assert "--engine is local" in said

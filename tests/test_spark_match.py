@@ -19,6 +19,7 @@ from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.model.text_attributes import String
 from rangecast.spark import match, prepare
 from rangecast.spark.subscriptions import encode, gather
+from rangecast.store.versions import Versions, load_set
 from tests import adversarial, strategies
 from tests.conformance import as_sets
 
@@ -243,6 +244,12 @@ def test_most_events_miss_most_shards(spark):
     assert max(sizes) < 4 * np.mean(sizes)
     met = sum(len(shard.met_by(points)) for shard in prepared.shards)
     assert met < 0.4 * len(points) * len(prepared.shards)
+    told = prepared.explain(events_of(spark, points), sample=500)
+    assert told.startswith(f"subscriptions: {n:,}\nstructure: slabs (")
+    assert f"\nshards: {len(prepared.shards)}, " in told
+    assert f"\nan event touches: {met / 500:.1f} shards (" in told
+    assert told.endswith(" at most, of 500 sample events")
+    assert told.startswith(prepared.explain())
 
 
 @in_shards
@@ -268,6 +275,11 @@ def test_prepared_once_used_twice_and_from_a_snapshot(spark, tables, tmp_path):
     engine.subscribe_many(pa.table(SUBSCRIPTIONS))
     engine.save(tmp_path / "set")
     assert sets_of(match(events, tmp_path / "set", space, output="arrays")) == local()
+    versions = Versions(tmp_path / "versions")
+    empty = encode_subscriptions({"id": [], "filter": []}, space)
+    versions.publish(empty, space)
+    versions.publish(*load_set(tmp_path / "set"))
+    assert sets_of(match(events, tmp_path / "versions", space, output="arrays")) == local()
     other = Space([Number("price")])
     save_boxes(tmp_path / "other", Boxes.of([[0.0]], [[1.0]]), other)
     with pytest.raises(UsageError, match="is a snapshot of"):

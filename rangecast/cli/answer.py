@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from rangecast.model.space import Space
 from rangecast.rank.factors import FactorTable
 from rangecast.rank.shed import WINDOW
 
+_SAMPLE = 1000
+"""Events that a plan is explained by."""
 Pieces = Iterator[dict[str, pa.Array]]
 """Parts of the result: the ids of events as `event`, and the columns of the answers."""
 
@@ -68,6 +71,7 @@ def answer_events(
         answerer = replace(make(boxes, where, table), ids=rows)
         choice, answers, pieces = answerer.choice, answerer.schema, _here(answerer, batches())
     else:
+        from rangecast.spark.steps.explain import explain_shards
         from rangecast.spark.steps.in_order import answer_in_order
         from rangecast.spark.steps.prepared import WORKER_BYTES, prepare_answers
 
@@ -81,7 +85,13 @@ def answer_events(
             width=source.columns.width(len(where)),
         )
         choice, answers = prepared.choice, prepared.answerer.schema
-        pieces = answer_in_order(session, prepared, batches())
+        given = batches()
+        if explain_plan:
+            first = list(islice(given, 1))
+            given = chain(first, given)
+            points = first[0].points[:_SAMPLE] if first else None
+            run.say(explain_shards(prepared.answerer, prepared.rows, points))
+        pieces = answer_in_order(session, prepared, given)
     facts.update(index=choice.name, plan=choice.why)
     if explain_plan:
         run.say(f"plan: {choice.name}: {choice.why}")

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rangecast.cli.options import Algorithm, BadRowsFile, IgnoreUnknown, Json, Output, Quiet
+from rangecast.cli.options import (
+    Algorithm,
+    BadRowsFile,
+    Engine,
+    EngineOption,
+    IgnoreUnknown,
+    Json,
+    Master,
+    Output,
+    Quiet,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -79,6 +89,8 @@ def notify(
             "--check", help="Apply all messages, and compare every list with a recomputation."
         ),
     ] = False,
+    engine: EngineOption = Engine.LOCAL,
+    master: Master = None,
     output: Output = "-",
     bad_rows: BadRowsFile = None,
     ignore_unknown: IgnoreUnknown = False,
@@ -92,6 +104,9 @@ def notify(
     are applied in the order of seq, the row of the update (or the number of the batch), and
     position.
 
+    One update depends on those before it, so one process makes the messages. With --engine spark
+    and --check, the workers apply them to the lists, and compare these.
+
     \b
     Examples:
       rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
@@ -99,10 +114,18 @@ def notify(
     """
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
+    from rangecast.cli.spark import check_master
     from rangecast.errors import UsageError
     from rangecast.notify import tables
     from rangecast.notify.board import Board
 
+    check_master(engine, master)
+    if engine == Engine.SPARK and not check:
+        raise UsageError(
+            "--engine spark would do nothing: one process makes the messages, and the workers "
+            "check lists\n  to do: pass --check, or leave out --engine; "
+            "rangecast.spark.TopKLists keeps lists on Spark"
+        )
     in_batches = algorithm in (Algorithm.BATCH, Algorithm.BATCH_DENSE)
     if batch_size is not None and not in_batches:
         raise UsageError(
@@ -135,7 +158,8 @@ def notify(
             sketch=sketch,
             descending=descending,
         )
-        lists = board.lists() if check else None
+        lists = board.lists() if check and engine == Engine.LOCAL else None
+        sent: list[Messages] = []
         schema = tables.message_schema(kind)
         steps = tables.read_updates(
             changes, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
@@ -145,11 +169,19 @@ def notify(
             for painted, messages, seq in _painted(board, steps, size):
                 if lists is not None:
                     lists.deliver(messages)
+                elif check:
+                    sent.append(messages)
                 if len(messages):
                     writer.write(tables.message_rows(messages, schema, seq))
                 count, batches = count + painted, batches + (size is not None)
                 advance(painted)
         wrong = 0 if lists is None else len(board.wrong(lists))
+        if engine == Engine.SPARK:
+            from rangecast.spark.steps.check_lists import Sent, wrong_lists
+
+            all_sent = Sent(board.k, descending, things, board.table(), wanted, sent)
+            with run.task("checking lists on Spark"):
+                wrong = wrong_lists(run.spark(master), all_sent)
         facts = {
             "updates": count,
             "objects": len(board.objects),

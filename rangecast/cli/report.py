@@ -113,8 +113,7 @@ def report(
 
 def _of_version(path: Path, version: int | None) -> str:
     """Say which version was taken, if there are several."""
-    from rangecast.cli.sets import has_versions
-    from rangecast.store.versions import Versions
+    from rangecast.store.versions import Versions, has_versions
 
     return f", version {version or Versions(path).latest()}" if has_versions(path) else ""
 

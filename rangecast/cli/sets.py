@@ -8,14 +8,8 @@ from pathlib import Path
 from rangecast.cli.run import Run
 from rangecast.errors import FileError, UsageError
 from rangecast.model.boxes import Boxes
-from rangecast.model.snapshot import MANIFEST
 from rangecast.model.space import Space
-from rangecast.store.versions import Versions, load_set
-
-
-def has_versions(path: Path) -> bool:
-    """Whether a path is a folder of versions."""
-    return path.is_dir() and not (path / MANIFEST).exists() and bool(Versions(path).all())
+from rangecast.store.versions import Versions, has_versions, is_set, load_set
 
 
 def check_version(path: Path, version: int | None) -> None:
@@ -30,12 +24,9 @@ def check_version(path: Path, version: int | None) -> None:
 def one_set(run: Run, path: Path, space: Space, version: int | None) -> tuple[Boxes, Space]:
     """Return the subscriptions of a file or a snapshot, or of a version, the newest by default."""
     check_version(path, version)
-    if has_versions(path):
-        wanted = Versions(path).latest() if version is None else version
-        return versions_of(path, space, [wanted])[wanted]
-    if (path / MANIFEST).exists():
-        return _checked(path, space)
-    return run.subscriptions(path, space), space
+    if version is not None:
+        return _checked(Versions(path).path(version), space)
+    return _checked(path, space) if is_set(path) else (run.subscriptions(path, space), space)
 
 
 def versions_of(

@@ -137,9 +137,9 @@ def _judges(
     """Return the sets that a result is judged by, by version, and its rows."""
     from itertools import chain, islice
 
-    from rangecast.cli.sets import check_version, has_versions, one_set, versions_of
+    from rangecast.cli.sets import check_version, one_set, versions_of
     from rangecast.store.commits import committed_batches
-    from rangecast.store.versions import Versions
+    from rangecast.store.versions import Versions, has_versions
 
     check_version(path, version)
     rows = _claimed(result)

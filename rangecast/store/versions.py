@@ -299,9 +299,21 @@ class Versions:
                     self._holds = False
 
 
+def has_versions(path: str | Path) -> bool:
+    """Whether a path is a folder of versions."""
+    return not (Path(path) / MANIFEST).exists() and bool(Versions(path).all())
+
+
+def is_set(path: str | Path) -> bool:
+    """Whether `load_set` can read it: a snapshot, or a folder of versions."""
+    return (Path(path) / MANIFEST).exists() or has_versions(path)
+
+
 def load_set(path: str | Path) -> tuple[Boxes, Space]:
-    """Return the subscriptions of a snapshot, which may be a version made over others."""
+    """Return the subscriptions of a snapshot, or of the newest version of a folder."""
     folder = Path(path)
+    if has_versions(folder):
+        return Versions(folder).load(Versions(folder).latest())
     if (folder / _OVER).exists():
         return Versions(folder.parent).load(int(folder.name))
     return load_boxes(folder)

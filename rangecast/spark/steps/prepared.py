@@ -17,17 +17,20 @@ from rangecast.errors import UsageError
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.model.answers import Answerer, Choice, warm
-from rangecast.model.badrows import BadRows
+from rangecast.model.badrows import BadRows, KeptRows
+from rangecast.model.batch import Batch
 from rangecast.model.boxes import Boxes
+from rangecast.model.events import PLAIN
 from rangecast.model.inputs import as_boxes
-from rangecast.model.snapshot import MANIFEST
+from rangecast.model.records import Rows
 from rangecast.model.space import Space
 from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
-from rangecast.spark.columns import arrow_ids, as_spark_ids
+from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
 from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.steps.build import Make, build_shards, hull_of
+from rangecast.spark.steps.explain import explain_shards
 from rangecast.spark.steps.shards import Shard, ShardedSet
 from rangecast.spark.subscriptions import (
     EncodedSet,
@@ -40,10 +43,10 @@ from rangecast.spark.subscriptions import (
     size_of,
 )
 from rangecast.store.layers import Layer, LayeredSet
-from rangecast.store.versions import load_set
+from rangecast.store.versions import is_set, load_set
 
 Subscriptions = DataFrame | Boxes | str | Path
-"""A DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions."""
+"""A DataFrame, `Boxes`, a snapshot folder, a folder of versions, or a file of subscriptions."""
 
 WORKER_BYTES = 1 << 30
 """What a worker may take, by default."""
@@ -78,6 +81,26 @@ class Prepared:
     def memory(self) -> int:
         """Bytes of the structures."""
         return sum(shard.memory for shard in self.shards)
+
+    def explain(
+        self, events: DataFrame | None = None, *, sample: int = 1000, allow_missing: bool = False
+    ) -> str:
+        """Return in a few lines what the set is made of: shards, bytes, structures; print it.
+
+        events          some events, to say how many shards one of them touches, too
+        sample          how many of them are looked at; those that can't be used are left out
+        allow_missing   whether events may lack the column of an attribute
+        """
+        points = None
+        if events is not None:
+            named = need_attributes(events, self.space, PLAIN, allow_missing=allow_missing)
+            some = events.select([events[f"`{name}`"] for name in named]).limit(sample).toArrow()
+            points = np.zeros((0, len(self.space)))
+            for batch in some.to_batches():
+                rows = Rows("events", Batch.of(batch), KeptRows())
+                found = PLAIN.points_of(self.space, rows, "missing")
+                points = np.concatenate([points, found[rows.good]])
+        return explain_shards(self.answerer, self.rows, points)
 
     def with_layers(
         self, session: SparkSession, found: LayeredSet, layers: Sequence[Shard | None]
@@ -131,7 +154,8 @@ def prepare(
 ) -> Prepared:
     """Build a matching structure over subscriptions, and ship it to the workers.
 
-    subscriptions   a DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
+                    taken), or a file of subscriptions
     worker_bytes    about what a worker may take: a set that is large for that is built by the
                     workers, in shards
     """
@@ -153,7 +177,8 @@ def prepare_ranking(
 ) -> Prepared:
     """Build a ranking structure over subscriptions, and ship it to the workers.
 
-    subscriptions   a DataFrame, `Boxes`, a snapshot folder, or a file of subscriptions
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
+                    taken), or a file of subscriptions
     worker_bytes    about what a worker may take: a set that is large for that is built by the
                     workers, in shards
     """
@@ -265,7 +290,7 @@ def _usable(encoded: DataFrame, bad_rows: BadRows | None) -> DataFrame:
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:
     """Return the boxes of a snapshot, a file or `Boxes`, and the space they are of."""
-    if isinstance(subscriptions, str | Path) and (Path(subscriptions) / MANIFEST).exists():
+    if isinstance(subscriptions, str | Path) and is_set(subscriptions):
         boxes, known = load_set(subscriptions)
         if known.definition() != space.definition():
             raise UsageError(f"{subscriptions}: is a snapshot of {known}, expected: {space}")
