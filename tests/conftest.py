@@ -35,11 +35,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
-        grouped = item.get_closest_marker("xdist_group") is not None
-        if grouped and hasattr(config, "workerinput") and hasattr(item, "_id"):
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and hasattr(config, "workerinput") and hasattr(item, "_id"):
             # xdist reads a group off the end of an id, and puts it in a field of the item that
             # pytest 9.2 no longer has: without this line every worker would start a Spark.
-            item._id = item.id.parse(f"{item.nodeid}@spark")
+            item._id = item.id.parse(f"{item.nodeid}@{group.args[0]}")
 
 
 @pytest.fixture

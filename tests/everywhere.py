@@ -52,7 +52,8 @@ SUBSCRIPTIONS, EVENTS = made(120), happened(300)
 SET = [(*row, number) for number, row in enumerate(SUBSCRIPTIONS)]
 
 
-def _frames(session):
+def frames(session):
+    """Return the events and the subscriptions as DataFrames."""
     events = session.createDataFrame(EVENTS, "id bigint, price double, name string, size double")
     subscriptions = session.createDataFrame(
         SET, "id string, filter string, score double, seq bigint"
@@ -71,12 +72,13 @@ def _points():
     return [dict(zip(("price", "name", "size"), event[1:], strict=True)) for event in EVENTS]
 
 
-def _expected():
+def expected():
+    """Return the ids that match each event."""
     found = _engine().match_many(_points())
     return {event[0]: list(ids) for event, ids in zip(EVENTS, found, strict=True)}
 
 
-def _arrays(data):
+def arrays(data):
     """Return the lists by event; each event once."""
     rows = data.collect()
     found = {row[0]: list(row[1]) for row in rows}
@@ -92,19 +94,19 @@ def _grouped(rows):
 
 
 def check_match(session):
-    events, subscriptions = _frames(session)
-    assert _arrays(match(events, subscriptions, space(), output="arrays")) == _expected()
+    events, subscriptions = frames(session)
+    assert arrays(match(events, subscriptions, space(), output="arrays")) == expected()
 
 
 def check_shards(session):
-    events, subscriptions = _frames(session)
+    events, subscriptions = frames(session)
     prepared = prepare(session, subscriptions, space(), worker_bytes=8_000)
     assert len(prepared.shards) > 2
-    assert _arrays(events.transform(match, prepared, space(), output="arrays")) == _expected()
+    assert arrays(events.transform(match, prepared, space(), output="arrays")) == expected()
 
 
 def check_rank(session):
-    events, subscriptions = _frames(session)
+    events, subscriptions = frames(session)
     found = {event[0]: [] for event in EVENTS}
     for row in rank(events, subscriptions, space(), k=3).orderBy("event", "rank").collect():
         found[row["event"]].append((row["subscription"], row["score"]))
@@ -114,7 +116,7 @@ def check_rank(session):
 
 
 def check_cover(session):
-    _, subscriptions = _frames(session)
+    _, subscriptions = frames(session)
     rows = cover(subscriptions, space()).collect()
     found = {row["subscription"]: row["covered_by"] for row in rows}
     whole = CoverSet(space())
@@ -127,7 +129,7 @@ def check_cover(session):
 
 
 def check_merge(session):
-    _, subscriptions = _frames(session)
+    _, subscriptions = frames(session)
     how = {"bits": 5, "attributes": ["price", "size"]}
     rows = merge(subscriptions, space(), **how).collect()
     whole = Summary(space(), **how)
@@ -139,16 +141,16 @@ def check_merge(session):
 
 
 def check_functions(session):
-    events, subscriptions = _frames(session)
+    events, subscriptions = frames(session)
     prepared = prepare(session, subscriptions, space())
-    expected = _expected()
+    lists = expected()
     ids = match_ids(prepared, space())
-    assert _arrays(events.select("id", ids())) == expected
-    assert _arrays(events.select("id", ids("price", "name", "size"))) == expected
+    assert arrays(events.select("id", ids())) == lists
+    assert arrays(events.select("id", ids("price", "name", "size"))) == lists
     register(session, prepared, space(), name="alerts")
     events.createOrReplaceTempView("events")
     exploded = "select id as event, explode(alerts_match(price, name, size)) as subscription"
-    pairs = {event: sorted(ids) for event, ids in expected.items()}
+    pairs = {event: sorted(ids) for event, ids in lists.items()}
     assert _grouped(session.sql(f"{exploded} from events").collect()) == pairs
     rows = "table(select size, name, id, price, 1 as other from events)"
     assert _grouped(session.sql(f"select * from alerts_pairs({rows})").collect()) == pairs

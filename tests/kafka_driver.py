@@ -19,6 +19,7 @@ from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import VersionedSet, run_stream, start
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.store.versions import Versions
+from tests.servers import LIGHT
 
 SPACE = Space([Number("price")])
 FILTERS = {"low": "price < 50", "some": "price in (7, 70)", "high": "price > 90"}
@@ -57,7 +58,12 @@ def main() -> None:
         if [step, str(seen[step])] == deadly:
             os.killpg(0, signal.SIGKILL)
 
-    conf = {"spark.jars": jars, "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": 1}
+    conf = {
+        "spark.jars": jars,
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": LIGHT,
+        "spark.sql.shuffle.partitions": 1,
+    }
     session = start("local[2]", conf=conf)
     versions = Versions(folder / "versions")
     if not versions.all():

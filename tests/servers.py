@@ -1,4 +1,8 @@
-"""Servers that tests start: each on 127.0.0.1, on a free port, stopped by its id."""
+"""Servers that tests start: each on 127.0.0.1, on a free port, stopped by its id.
+
+Tests that start one are of the group "servers": they run one after the other, beside those that
+share a session of Spark.
+"""
 
 import base64
 import os
@@ -21,6 +25,8 @@ import pytest
 from rangecast.spark.java import java_home, launcher
 
 ROOT = Path(__file__).parents[1]
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that runs for seconds."""
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
@@ -97,6 +103,8 @@ def connect_server(folder: Path) -> Iterator[str]:
         "org.apache.spark.sql.connect.service.SparkConnectServer",
         "--master",
         "local[2]",
+        "--driver-java-options",
+        LIGHT,
         *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
         "spark-internal",
     ]
@@ -173,7 +181,7 @@ def kafka_broker(folder: Path) -> Iterator[str]:
     settings = folder / "server.properties"
     settings.write_text(_BROKER.format(port=port, control=control, logs=folder / "logs"))
     cluster = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-    java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+    java = ["java", "-Xmx512m", *LIGHT.split(), "-cp", path]
     format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings]
     subprocess.run(format_it, cwd=folder, check=True, capture_output=True, timeout=60)
     command = [*java, "kafka.Kafka", settings]
@@ -195,7 +203,11 @@ def cluster(folder: Path, hidden: Path) -> Iterator[str]:
     """
     need_namespaces()
     port = free_port()
-    ours = {"SPARK_DAEMON_MEMORY": "256m", "RANGECAST_CACHE": str(hidden / "cache")}
+    ours = {
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": LIGHT,
+        "RANGECAST_CACHE": str(hidden / "cache"),
+    }
     run = [SPARK_HOME / "bin" / "spark-class"]
     how: dict[str, Any] = {"cwd": folder, "env": environment(**ours)}
     address = ["--host", "127.0.0.1", "--webui-port", "0"]

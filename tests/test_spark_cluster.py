@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers import ROOT, cluster, environment
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("servers")
 
 CODE = """
 import sys
@@ -15,18 +15,20 @@ import pytest
 from rangecast.errors import FileError
 from rangecast.spark import TopKLists, start
 from tests.everywhere import run
+from tests.servers import LIGHT
 
 session = start(sys.argv[1], conf={
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": LIGHT,
+    "spark.executor.extraJavaOptions": LIGHT,
     "spark.executor.memory": "512m",
     "spark.executor.cores": 1,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": 2,
     "spark.default.parallelism": 2,
 })
-session.range(100).repartition(2).mapInArrow(lambda batches: batches, "id bigint").count()
 run(session, ["match", "rank", "cover", "merge"])
 objects = session.createDataFrame([(1, 0.5, 1.0), (2, 0.7, 2.0)], "id bigint, x double, y double")
 interests = session.createDataFrame([(7, 0.0, 1.0)], "id bigint, x_lo double, x_hi double")

@@ -1,47 +1,70 @@
-"""Spark Connect: a server of its own, and a client that reaches it by gRPC alone."""
+"""Spark Connect: a server of its own, and clients that reach it by gRPC alone."""
 
 import subprocess
 import sys
 
+import pyspark.pipelines.cli
 import pytest
 
 from tests.servers import ROOT, connect_server, environment
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("servers")
 
-REFUSED = """
+CODE = """
 import sys
-import pyarrow as pa
+from pathlib import Path
 import pytest
 from rangecast.errors import UsageError
-from rangecast.spark import TopKLists, VersionedSet, run_stream, running, start
+from rangecast.spark import TopKLists, VersionedSet, match, prepare, run_stream, running, start
 from rangecast.store import Versions
-from tests.everywhere import CHECKS, EVENTS, run, space
+from tests.everywhere import CHECKS, arrays, expected, frames, run, space
 
 session = start(sys.argv[1])
+folder = Path(sys.argv[2])
 assert running() is session
 assert start() is session
 run(session, CHECKS)
-stream = session.readStream.format("rate").load().selectExpr("value as id", "1.0 as price")
+
+events, subscriptions = frames(session)
+events.write.parquet(str(folder / "events"))
+stream = session.readStream.schema(events.schema).parquet(str(folder / "events"))
+answers = match(stream, prepare(session, subscriptions, space()), space(), output="arrays")
+writer = answers.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+writer.trigger(availableNow=True).format("parquet").start(str(folder / "found")).awaitTermination()
+assert arrays(session.read.parquet(str(folder / "found"))) == expected()
+
 with pytest.raises(UsageError, match="run_stream runs in part on the driver"):
-    run_stream(stream, VersionedSet(Versions(sys.argv[2]), space()), [], checkpoint=sys.argv[2])
+    run_stream(stream, VersionedSet(Versions(folder), space()), [], checkpoint=folder)
 with pytest.raises(UsageError, match="TopKLists runs in part on the driver"):
-    TopKLists(session, sys.argv[2])
+    TopKLists(session, folder / "lists")
+
+searches = {}
+for row in session.read.table("alerts").collect():
+    searches.setdefault(row["search"], set()).add(row["id"])
+assert searches == {"cheap": set(range(10)), "tech": set(range(0, 100, 3))}
 session.stop()
 assert running() is None
 """
 
 
 def test_every_step_is_right_on_connect_and_what_needs_a_driver_is_refused(tmp_path):
+    """Also a stream, and the example of a declarative pipeline."""
+    example = ROOT / "examples" / "declarative" / "spark-pipeline.yml"
     with connect_server(tmp_path) as url:
-        done = subprocess.run(
-            [sys.executable, "-c", REFUSED, url, str(tmp_path / "folder")],
-            cwd=ROOT,
-            env=environment(RANGECAST_CACHE=str(tmp_path / "clients-cache")),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        ours = environment(RANGECAST_CACHE=str(tmp_path / "clients-cache"), SPARK_REMOTE=url)
+        for command in (
+            [pyspark.pipelines.cli.__file__, "run", "--spec", str(example)],
+            ["-c", CODE, url, str(tmp_path)],
+        ):
+            done = subprocess.run(
+                [sys.executable, *command],
+                cwd=ROOT,
+                env=ours,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            print(done.stdout)
     shipped = [path.name for path in (tmp_path / "servers-cache" / "snapshots").iterdir()]
     assert shipped, "the workers found what was shipped somewhere else"

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pyspark
 import pytest
+from pyspark.sql.functions import lit
 
 from rangecast import Engine, Number, Space, String
 from rangecast.errors import UsageError
@@ -49,6 +50,8 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
     assert {row["id"]: row["subscriptions"] for row in found} == {1: [7], 2: [], 3: [9], 4: []}
     assert {row["id"]: row["error"] and row["error"]["reason"] for row in found} == reasons
     assert reasons[2] is not None
+    alone = events.filter("id = 2").select(ids("price").alias("found")).select("found.*").collect()
+    assert [(row["subscriptions"], row["error"]["reason"]) for row in alone] == [([], reasons[2])]
     register(spark, prepared, ONE, name="cheap", errors="column")
     events.createOrReplaceTempView("prices")
     rows = spark.sql("select * from cheap_pairs(table(prices))").collect()
@@ -59,6 +62,8 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
         (4, None),
     }
     assert {row["event"]: row["error"] and row["error"]["reason"] for row in rows} == reasons
+    nothing = events.select(match_ids(prepared, ONE)(lit(None)).alias("found")).distinct()
+    assert [row["found"] for row in nothing.collect()] == [[9]]
     with pytest.raises(Exception, match=r"(?s)event with \{'price': 'x'\}, column 'price'.*to do"):
         events.filter("id = 2").select(match_ids(prepared, ONE)("price")).collect()
 

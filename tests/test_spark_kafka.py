@@ -62,7 +62,7 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         messages_of_rows(answers, "subscription", batch)
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("servers")
 def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be_told(tmp_path):
     """The events are older than the stream. A batch is sent, and its process dies."""
     connector = ",".join(map(str, jars("connector", *CONNECTOR)))
@@ -75,7 +75,7 @@ def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be
                 start_new_session=True,
                 capture_output=True,
                 text=True,
-                timeout=180,
+                timeout=300,
             )
             assert done.returncode == code, done.stderr[-3000:]
     expected = {

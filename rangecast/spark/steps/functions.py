@@ -142,7 +142,9 @@ def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
             need_fitting(attribute.name, from_arrow_type(array.type), attribute)
         batch = pa.record_batch(list(arrays), names)
         encoded = encode_batch(space, batch, None, PLAIN, nan=nan, raising=not with_errors)
-        yield from _in_place(sharded.answers(encoded.points), encoded, batch.num_rows, with_errors)
+        none = pa.nulls(0, sharded.schema.field("subscription").type)
+        answers = sharded.answers(encoded.points)
+        yield from _in_place(answers, encoded, batch.num_rows, none, with_errors)
 
     # Spark tells by the types of arguments how a function is to be called.
     if len(names) == 1:
@@ -161,12 +163,11 @@ def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
 
 
 def _in_place(
-    answers: Iterator[Answers], encoded: Encoded, rows: int, with_errors: bool
+    answers: Iterator[Answers], encoded: Encoded, rows: int, none: pa.Array, with_errors: bool
 ) -> Iterator[pa.Array]:
     """Yield the lists of all rows of a batch, in pieces, in order; a bad row has an empty one."""
-    begin, ids = 0, None
+    begin = 0
     for found in answers:
-        ids = found.columns["subscription"]
         count = len(found.offsets) - 1
         if not count:
             continue
@@ -174,11 +175,11 @@ def _in_place(
         end = int(places[-1]) + 1
         sizes = np.zeros(end - begin + 1, np.int64)
         sizes[places - begin + 1] = np.diff(found.offsets)
+        ids = found.columns["subscription"]
         yield _lists(np.cumsum(sizes), ids, encoded, begin, with_errors)
         begin = end
     if begin < rows:
-        ids = pa.nulls(0, pa.null()) if ids is None else ids[:0]
-        yield _lists(np.zeros(rows - begin + 1, np.int64), ids, encoded, begin, with_errors)
+        yield _lists(np.zeros(rows - begin + 1, np.int64), none, encoded, begin, with_errors)
 
 
 def _lists(ends: Any, ids: pa.Array, encoded: Encoded, begin: int, with_errors: bool) -> pa.Array:
@@ -188,8 +189,8 @@ def _lists(ends: Any, ids: pa.Array, encoded: Encoded, begin: int, with_errors: 
     errors = np.full(len(lists), -1, np.int64)
     bad = (encoded.bad_places >= begin) & (encoded.bad_places < begin + len(lists))
     errors[encoded.bad_places[bad] - begin] = np.flatnonzero(bad)
-    told = encoded.errors.take(pa.array(errors, mask=errors < 0))
-    return pa.StructArray.from_arrays([lists, told.cast(ERROR_TYPE)], ["subscriptions", "error"])
+    reasons = encoded.errors.take(pa.array(errors, mask=errors < 0))
+    return pa.StructArray.from_arrays([lists, reasons.cast(ERROR_TYPE)], ["subscriptions", "error"])
 
 
 def _table_function(prepared: Prepared, form: Form, nan: str) -> Any:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from rangecast.errors import FileError
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
+from rangecast.spark.session import need_classic
 from rangecast.spark.stream.batch import BatchRunner, Done
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import StaticSet, VersionedSet
@@ -53,6 +54,7 @@ class Pipeline:
 
     def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
         """Run the pipeline until it ends; `report` is called with each batch when it is done."""
+        need_classic(session, "a pipeline")
         given = self.settings
         options, stream = given.step[0].options, given.stream
         quarantine = None if given.quarantine is None else Folder(given.quarantine.path)
