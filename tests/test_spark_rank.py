@@ -56,7 +56,12 @@ def test_the_oracle_s_answers(spark, relaxed):
     prepared = prepare_ranking(spark, boxes, space, relaxed=relaxed)
     for k in (1, 6):
         found = rank(events, prepared, space, k, relaxed=relaxed)
-        assert answers(found) == expected(Scan(boxes), points, k, relaxed)
+        right = expected(Scan(boxes), points, k, relaxed)
+        assert answers(found) == right
+    lists = rank(events, prepared, space, 6, relaxed=relaxed, output="arrays").collect()
+    told = {one["event"]: [*zip(one["subscriptions"], one["score"], strict=True)] for one in lists}
+    assert told == {event: right.get(event, []) for event in range(len(points))}
+    assert all(row["rank"] == list(range(1, len(row["score"]) + 1)) for row in lists)
 
 
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
@@ -181,6 +186,10 @@ def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
         rank(events, subscriptions, space, clock="at")
     with pytest.raises(UsageError, match="a clock is a timestamp"):
         rank(events, subscriptions, space, clock="x", limit=5)
+    with pytest.raises(UsageError, match="clock='at' drops rows, and output='arrays' has none"):
+        rank(events, subscriptions, space, clock="at", limit=5, output="arrays")
+    with pytest.raises(UsageError, match="no output 'pairs'"):
+        rank(events, subscriptions, space, output="pairs")
 
 
 def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market):

@@ -37,8 +37,9 @@ from rangecast.spark.steps.prepared import (
     Subscriptions,
     prepare_answers,
 )
-from rangecast.spark.steps.question import Question, need_frame, refuse_ignored
+from rangecast.spark.steps.question import Question, need_frame, need_one_of, refuse_ignored
 
+OUTPUTS = ("rows", "arrays")
 PLACE = "_place"
 """A column on the way: the place of an answer in its second."""
 
@@ -56,6 +57,7 @@ def rank(
     factors: Any = None,
     limit: int | None = None,
     clock: str | None = None,
+    output: str = "rows",
     keep: Sequence[str] = (),
     event_id: str = "id",
     errors: str = "raise",
@@ -78,6 +80,8 @@ def rank(
                     file or a table. It is held in memory. Other pairs have the factor 1
     limit           at most this many per event, or, with `clock` (a timestamp attribute), per
                     second: the best ones, of equals those of the event with the lower id
+    output          "rows": one row per answer; "arrays": one row per event, with the lists rank,
+                    subscriptions and score, which are empty for events without an answer
     keep            columns of the events that travel along
     event_id        the column that names an event
     errors          "raise": an event that can't be used fails the job; "column": one more column
@@ -89,6 +93,7 @@ def rank(
     """
     check_k(k)
     check_index(index)
+    need_one_of("output", output, OUTPUTS)
     check_combine(combine, relaxed=relaxed)
     check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
     k, axis = limits(space, k, limit, clock)
@@ -113,7 +118,8 @@ def rank(
     question = Question.of(
         events,
         space,
-        taken=("rank", "subscription", "score", WINDOW, PLACE),
+        taken=("rank", "subscription", "subscriptions", "score", WINDOW, PLACE),
+        arrays=output == "arrays",
         keep=keep,
         event_id=event_id,
         errors=errors,
@@ -121,6 +127,11 @@ def rank(
         nan=nan,
         columns=columns,
     )
+    if axis is not None and output == "arrays":
+        raise UsageError(
+            f"clock={clock!r} drops rows, and output='arrays' has none\n"
+            "  to do: take output='rows', or give a limit per event, without a clock"
+        )
     if axis is not None and events.isStreaming:
         raise UsageError(
             f"clock={clock!r} takes a batch DataFrame: a stream never tells when a second is over\n"
