@@ -188,3 +188,136 @@ def test_wrong_use_is_explained(cli, data):
     cli("notify", *FILES, "--ignore-unknown-columns")
     (data / "updates.csv").write_text("name,y\na,1\n")
     assert "'id'" in cli("notify", *FILES, code=2).stderr
+
+
+SPACE = """
+[[attribute]]
+name = "distance"
+type = "number"
+[[attribute]]
+name = "city"
+type = "category"
+values = ["Oslo", "Rome", "Bern"]
+[[attribute]]
+name = "free"
+type = "timestamp"
+"""
+FLATS = """id,distance,city,free,y
+a,21,Oslo,2026-01-01,700
+b,25,Rome,2026-02-01,650
+c,30,Bern,2026-03-01,500
+d,,Rome,2026-03-01,400
+"""
+RENTS = """id,y,distance,city
+b,800,,
+e,300,22,Oslo
+c,500,19,
+d,,,
+a,250,,Rome
+e,900,,
+"""
+WISHES = """id,filter,k
+0,distance between 20 and 35 and city != 'Bern',
+1,"city in ('Oslo', 'Bern') or free < '2026-01-15'",1
+2,true,2
+"""
+
+
+@pytest.fixture
+def flats(tmp_path):
+    texts = (SPACE, FLATS, RENTS, WISHES)
+    for name, text in zip(
+        ("space.toml", "flats.csv", "rents.csv", "wishes.csv"), texts, strict=True
+    ):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+FLAT_FILES = ("flats.csv", "rents.csv", "wishes.csv", "--space", "space.toml", "-k", 2)
+LISTS = [
+    ("0", "1", "a", "250"),
+    ("0", "2", "b", "800"),
+    ("1", "1", "a", "250"),
+    ("2", "1", "a", "250"),
+    ("2", "2", "c", "500"),
+]
+
+
+@pytest.mark.parametrize("algorithm", ["dense", "sparse", "batch"])
+def test_several_attributes_and_the_lists_at_the_end(cli, flats, algorithm):
+    options = ("--algorithm", algorithm, "--lists", "lists.csv", "--check", "--json")
+    done = cli("notify", *FLAT_FILES, *options)
+    facts = json.loads(done.stderr)
+    assert (facts["updates"], facts["checked"], facts["wrong_lists"]) == (6, True, 0)
+    given = rows(done.stdout)
+    bounds = [
+        f"{name}_{bound}"
+        for name in ("distance", "city", "free")
+        for bound in ("low_from", "low_to", "high_from", "high_to")
+    ]
+    head = ["seq", "position", "object", "distance", "city", "free", "y"]
+    assert list(given[0]) == [*head, *bounds]
+    assert facts["messages"] == len(given)
+    assert {row["object"]: row["city"] for row in given}["e"] == "Oslo"
+    lists = rows((flats / "lists.csv").read_text())
+    assert [tuple(f"{float(v):g}" if n == "y" else v for n, v in r.items()) for r in lists] == LISTS
+
+
+def test_lists_at_the_end_of_one_attribute(cli, data):
+    cli("notify", *FILES, "-k", 2, "--lists", "lists.parquet", "-o", "messages.csv", "-q")
+    table = pq.read_table(data / "lists.parquet")
+    model = Model([(r["id"], float(r["x"]), float(r["y"])) for r in rows(OBJECTS)])
+    for row in rows(UPDATES):
+        model.change(row["id"], *(float(row[name]) if row[name] else None for name in ("y", "x")))
+    expected = [
+        {"interest": int(r["id"]), "rank": rank + 1, "object": entry[2], "y": entry[0]}
+        for r in rows(INTERESTS)
+        for rank, entry in enumerate(
+            model.best(float(r["x_lo"] or -MAX), float(r["x_hi"] or MAX), int(r["k"] or 2))
+        )
+    ]
+    assert table.to_pylist() == expected
+
+
+def test_bounds_instead_of_filters_and_the_plan(cli, flats):
+    (flats / "wishes.csv").write_text("id,distance_lo,distance_hi,city_lo,city_hi\n0,20,35,,\n")
+    done = cli("notify", *FLAT_FILES, "--check", "--explain-plan", "-o", "messages.csv")
+    assert "plan: lists: an object lies in 1 interests" in done.stderr
+    assert "all lists equal a recomputation" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("flats.csv", "id,distance,y\na,1,2\n", "has no column 'city'"),
+        ("flats.csv", FLATS.replace("Oslo", "Paris"), "line 2 (row 0, counted from 0), column 'c"),
+        ("flats.csv", FLATS.replace("700", ""), "line 2 (row 0, counted from 0), column 'y'"),
+        ("rents.csv", "id,y,size\na,1,2\n", "unknown column 'size'"),
+        ("rents.csv", "id,y\nz,1\n", "a new one needs its attributes and a y"),
+        ("wishes.csv", "id,filter,score\n0,true,1\n", "unknown column 'score'"),
+        (
+            "wishes.csv",
+            "id,filter\n0,size > 1\n",
+            "line 2 (row 0, counted from 0), column 'filter'",
+        ),
+        ("wishes.csv", "id,filter,k\n0,true,0\n", "column 'k'"),
+        ("space.toml", '[[attribute]]\nname = "a"\ntype = "string"\n', "make it a category"),
+    ],
+)
+def test_bad_rows_and_columns_of_a_space_are_named(cli, flats, name, text, says):
+    (flats / name).write_text(text)
+    assert says in cli("notify", *FLAT_FILES, code=2).stderr
+    if "line 2" in says:
+        (flats / "rents.csv").write_text("id,y\nb,1\n")
+        cli("notify", *FLAT_FILES, "--bad-rows", "bad.csv", "--check")
+        assert rows((flats / "bad.csv").read_text())[0]["file"] == name
+
+
+def test_what_a_space_excludes_is_explained(cli, flats):
+    for option, says in (
+        (("--epsilon", 1), "boards without a space"),
+        (("--algorithm", "batch-dense"), "--algorithm batch"),
+        (("--engine", "spark", "--check"), "leave out --engine"),
+    ):
+        assert says in cli("notify", *FLAT_FILES, *option, code=2).stderr
+    assert "is an input" in cli("notify", *FLAT_FILES, "--lists", "space.toml", code=2).stderr

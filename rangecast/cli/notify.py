@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from rangecast.cli.options import (
     BadRowsFile,
     Engine,
     EngineOption,
+    ExplainPlan,
     IgnoreUnknown,
     Json,
     Master,
@@ -30,19 +31,25 @@ if TYPE_CHECKING:
 
 def notify(
     objects: Annotated[
-        Path, typer.Argument(help="Objects: id, x, y and optionally arrival; - is stdin.")
+        Path,
+        typer.Argument(
+            help="Objects: id, x (with --space: a column per attribute), y and optionally arrival; "
+            "- is stdin."
+        ),
     ],
     updates: Annotated[
         Path,
         typer.Argument(
-            help="Updates in order: id, y and optionally x. Without a y the object is removed; "
-            "with an x, a new id is put there and a known one moved. - is stdin."
+            help="Updates in order: id, y and optionally x (with --space: the attributes that "
+            "change). Without a y the object is removed; with an x, a new id is put there and a "
+            "known one moved. - is stdin."
         ),
     ],
     interests: Annotated[
         Path,
         typer.Argument(
-            help="Interests: id, x_lo, x_hi and optionally k; null is unbounded. - is stdin."
+            help="Interests: id, x_lo, x_hi (with --space: <attribute>_lo and <attribute>_hi, or "
+            "filter) and optionally k; null is unbounded. - is stdin."
         ),
     ],
     k: Annotated[
@@ -55,6 +62,16 @@ def notify(
             help="Number of objects per list, for interests without a k.",
         ),
     ] = 10,
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", help="The attributes of objects and interests, as TOML."),
+    ] = None,
+    lists: Annotated[
+        Path | None,
+        typer.Option(
+            "--lists", help="Write the lists as they are at the end: interest, rank, object, y."
+        ),
+    ] = None,
     algorithm: Annotated[
         Algorithm,
         typer.Option(
@@ -89,6 +106,7 @@ def notify(
             "--check", help="Apply all messages, and compare every list with a recomputation."
         ),
     ] = False,
+    explain_plan: ExplainPlan = False,
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
     output: Output = "-",
@@ -102,7 +120,8 @@ def notify(
     An interest [l, r] is reached iff left_outer < l <= left_inner and right_inner <= r <
     right_outer; an end without a bound counts as 1.7976931348623157e308 or its negative. Messages
     are applied in the order of seq, the row of the update (or the number of the batch), and
-    position.
+    position. With --space, a box is reached iff <attribute>_low_from <= lo <= <attribute>_low_to
+    and <attribute>_high_from <= hi <= <attribute>_high_to for every attribute.
 
     One update depends on those before it, so one process makes the messages. With --engine spark
     and --check, the workers apply them to the lists, and compare these.
@@ -111,6 +130,7 @@ def notify(
     Examples:
       rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
     """
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
@@ -118,6 +138,7 @@ def notify(
     from rangecast.errors import UsageError
     from rangecast.notify import tables
     from rangecast.notify.board import Board
+    from rangecast.notify.boxes.tables import SpaceTables
 
     check_master(engine, master)
     if engine == Engine.SPARK and not check:
@@ -133,24 +154,37 @@ def notify(
             "  to do: pass --algorithm batch, or leave out --batch-size"
         )
     size = (batch_size or _BATCH) if in_batches else None
+    if space is not None and engine == Engine.SPARK:
+        raise UsageError(
+            "--engine spark checks lists of one attribute, and --space is given\n"
+            "  to do: leave out --engine; --check compares all lists here"
+        )
+    if space is not None and algorithm == Algorithm.BATCH_DENSE:
+        raise UsageError(
+            "batch-dense is for one attribute, and --space is given\n  to do: --algorithm batch"
+        )
     with Run.started(
         output,
-        reads=[objects, updates, interests],
+        reads=[objects, updates, interests, space],
+        tables=[lists],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
         quiet=quiet,
     ) as run:
+        where = None if space is None else run.space(space)
+        files: Any = tables if where is None else SpaceTables(where)
         given, changes, watched = (
-            tables.file_rows(run.file(path)) for path in (objects, updates, interests)
+            files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
         kind = tables.common_id_type(given, changes)
-        things = tables.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
+        things = files.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
         with run.task("reading interests") as advance:
-            wanted = tables.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
+            wanted = files.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
         is_dense = algorithm in (Algorithm.DENSE, Algorithm.BATCH_DENSE)
         board = Board(
             max([k, *wanted.wanted.values()]),
+            space=where,
             objects=things,
             interests=wanted,
             algorithm="dense" if is_dense else "sparse",
@@ -158,24 +192,29 @@ def notify(
             sketch=sketch,
             descending=descending,
         )
-        lists = board.lists() if check and engine == Engine.LOCAL else None
+        plan, why = board.plan
+        if explain_plan:
+            run.say(f"plan: {plan}: {why}")
+        kept = board.lists() if check and engine == Engine.LOCAL else None
         sent: list[Messages] = []
-        schema = tables.message_schema(kind)
-        steps = tables.read_updates(
+        schema = files.message_schema(kind)
+        steps = files.read_updates(
             changes, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
         )
         count = batches = 0
         with run.writer(schema) as writer, run.task("painting updates") as advance:
             for painted, messages, seq in _painted(board, steps, size):
-                if lists is not None:
-                    lists.deliver(messages)
+                if kept is not None:
+                    kept.deliver(messages)
                 elif check:
                     sent.append(messages)
                 if len(messages):
                     writer.write(tables.message_rows(messages, schema, seq))
                 count, batches = count + painted, batches + (size is not None)
                 advance(painted)
-        wrong = 0 if lists is None else len(board.wrong(lists))
+        wrong = 0 if kept is None else len(board.wrong(kept))
+        if lists is not None:
+            run.write(board.list_table(), lists)
         if engine == Engine.SPARK:
             from rangecast.spark.steps.check_lists import Sent, wrong_lists
 
@@ -189,6 +228,7 @@ def notify(
             "k": board.k,
             "algorithm": algorithm,
             "descending": descending,
+            "plan": f"{plan}: {why}",
             "messages": writer.rows,
             "batches": batches,
             "checked": check,

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
 from rangecast.model.members import Id, Members
@@ -130,11 +131,25 @@ class Board(InterestSet):
         """Return the rows of the lists that differ from a recomputation."""
         raise NotImplementedError
 
-    def list_rows(self) -> Iterable[tuple[Id, int, Id, float]]:
-        """Return the lists of all interests as rows: interest, rank (from 1), object and y."""
-        for one in self:
-            for rank, entry in enumerate(self[one].best):
-                yield one, rank + 1, entry.object, entry.y
+    def list_table(self) -> pa.Table:
+        """Return the lists of all interests as they are now: interest, rank (from 1), object, y."""
+        rows = list(self._members.rows())
+        arrivals, ys = self._lists_of(rows)
+        wanted = np.array([self._wanted.get(row, self.k) for row in rows], np.int64)
+        shown = (np.arange(self.k) < wanted[:, None]) & (arrivals >= 0)
+        places, ranks = np.nonzero(shown)
+        slots = np.fromiter(self._objects.rows(), np.int64, len(self._objects))
+        came = self._arrivals_of(slots)
+        order = np.argsort(came)
+        found = order[np.searchsorted(came[order], arrivals[shown])]
+        return pa.table(
+            {
+                "interest": id_array(list(self)).take(pa.array(places)),
+                "rank": pa.array((ranks + 1).astype(np.int32)),
+                "object": id_array(list(self._objects)).take(pa.array(found)),
+                "y": self._signed(ys[shown]),
+            }
+        )
 
     # ---- objects, one change at a time
 
@@ -223,6 +238,11 @@ class Board(InterestSet):
             self._leave(slot)
         self.seq += 1
         return messages
+
+    @property
+    def plan(self) -> tuple[str, str]:
+        """How changes become messages, and why: a name and a reason."""
+        raise NotImplementedError
 
     @property
     def work(self) -> Any:
@@ -366,6 +386,14 @@ class Board(InterestSet):
     @classmethod
     def _options(cls, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return the engine's own options of a snapshot."""
+        raise NotImplementedError
+
+    def _lists_of(self, rows: list[int]) -> tuple[I64, F64]:
+        """Return arrivals and values of the lists of interests, the best first, -1: nobody."""
+        raise NotImplementedError
+
+    def _arrivals_of(self, slots: I64) -> I64:
+        """Return the arrivals of objects."""
         raise NotImplementedError
 
     def _places(self) -> Places:

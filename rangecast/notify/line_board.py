@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.arguments import finite, whole
 from rangecast.model.members import Id
 from rangecast.model.numbers import MAX
@@ -127,6 +127,13 @@ class LineBoard(Board):
         """Return the rows of the lists that differ from a recomputation."""
         return lists.wrong(self.line)
 
+    def _lists_of(self, rows: list[int]) -> tuple[I64, F64]:
+        lists = self.lists()
+        return lists.arrivals[rows], lists.ys[rows]
+
+    def _arrivals_of(self, slots: I64) -> I64:
+        return self.line.columns(slots)[3]
+
     # ---- objects
 
     @property
@@ -208,6 +215,11 @@ class LineBoard(Board):
             painted.tile,
             self.descending,
         )
+
+    @property
+    def plan(self) -> tuple[str, str]:
+        """How changes become messages, and why: a name and a reason."""
+        return "line", "there is one attribute, x: staircases of at most k steps"
 
     @property
     def work(self) -> Work:

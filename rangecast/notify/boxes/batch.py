@@ -12,10 +12,10 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below
+from rangecast.notify.boxes.kdtree import LEAF, LEVELS, ZERO, KdTree, below
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.notify.boxes.search import best_of
-from rangecast.notify.boxes.sparse import LISTS, add_tile, merge_tiles
+from rangecast.notify.boxes.sparse import LISTS, add_tile
 
 
 @jit
@@ -72,18 +72,11 @@ def find_needs(
 
 
 @jit
-def merge_needs(
-    tree_table: I64, whose: I32, what: I32, tiles_table: I64, out_table: I64, work: I64
-) -> int:
+def tiles_of_needs(tree_table: I64, whose: I32, what: I32, tiles_table: I64) -> int:
     """Write the tiles of pairs that are in order of objects, then entries; return how many."""
-    tree = opened(tree_table, KdTree)
-    tiles, out = opened(tiles_table, Tiles), opened(out_table, Tiles)
-    begin = m = 0
-    while begin < len(what):
-        end, n = begin, 0
-        while end < len(what) and what[end] == what[begin]:
-            n = add_tile(tiles, n, max(0, n - LEAF), what[end], tree.at[whose[end]])
-            end += 1
-        m = merge_tiles(tree, tiles, np.arange(n), 0, n, out, m, work)
-        begin = end
-    return m
+    tree, tiles = opened(tree_table, KdTree), opened(tiles_table, Tiles)
+    first = n = ZERO
+    for i in range(len(what)):
+        first = n if i and what[i] != what[i - 1] else max(first, n - LEAF)
+        n = add_tile(tiles, n, first, what[i], tree.at[whose[i]])
+    return n

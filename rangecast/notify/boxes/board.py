@@ -26,21 +26,20 @@ from rangecast.model.snapshot import Arrays, space_meta, space_of_meta
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.notify.boxes.messages import BoxMessages, BoxWork, values_of
-from rangecast.notify.boxes.painter import BoxPainter
+from rangecast.notify.boxes.painter import MOST_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.subscriber import BoxEntry, BoxInterest, BoxLists, merged
 from rangecast.notify.boxes.tables import (
     PlacedColumns,
     Regions,
-    as_changes,
-    check_space,
-    read_interests,
-    read_objects,
-    rows_of,
+    SpaceTables,
 )
 from rangecast.notify.interestset import NewInterests
 from rangecast.notify.plan import Places
 from rangecast.notify.tables import LARGEST_K
+
+_SAMPLED = 100
+"""Objects that are looked at to say what changes take."""
 
 
 class PlacedObject(NamedTuple):
@@ -58,10 +57,9 @@ class BoxBoard(Board):
 
     def _prepare(self) -> None:
         as_space(self.space)
-        check_space(self.space)
         if self.epsilon is not None or self.sketch is not None:
             raise UsageError("epsilon and sketch are for boards without a space")
-        self._d = len(self.space)
+        self._d, self._tables = len(self.space), SpaceTables(self.space)
         self._painter = BoxPainter(self.k, self._d, dense=self.algorithm == "dense")
         self._before: Points | None = None
         """The objects as they were before the last batch, once there was one."""
@@ -96,8 +94,8 @@ class BoxBoard(Board):
         return np.concatenate(as_filter(given, self.space).arrays(), axis=1)
 
     def _given(self, interests: Any) -> NewInterests:
-        source = rows_of(interests, "interests", self.space)
-        return read_interests(source, self.space, most=self.k)
+        source = self._tables.rows(interests, "interests")
+        return self._tables.read_interests(source, most=self.k)
 
     def _add_region(self, region: F64) -> int:
         first, *others = [self.tree.add(point) for point in region]
@@ -155,6 +153,22 @@ class BoxBoard(Board):
         """Return the rows of the lists that differ from a recomputation."""
         return lists.wrong(self.field)
 
+    def _lists_of(self, rows: list[int]) -> tuple[I64, F64]:
+        lists = self.lists()
+        arrivals, ys = lists.arrivals[rows], lists.ys[rows]
+        for at, row in enumerate(rows if self._more else ()):
+            if row in self._more:
+                mine = [row, *self._more[row]]
+                keys = zip(lists.ys[mine].flat, lists.arrivals[mine].flat, strict=True)
+                best = sorted({key for key in keys if key[1] >= 0})[: self.k]
+                arrivals[at], ys[at] = -1, math.inf
+                for place, (y, arrival) in enumerate(best):
+                    arrivals[at, place], ys[at, place] = arrival, y
+        return arrivals, ys
+
+    def _arrivals_of(self, slots: I64) -> I64:
+        return self.field.of(slots)[2]
+
     # ---- objects
 
     @property
@@ -178,7 +192,7 @@ class BoxBoard(Board):
         if objects is None:
             objects = {"id": [], "y": [], **{name: [] for name in self.space.names}}
         if not isinstance(objects, PlacedColumns):
-            objects = read_objects(rows_of(objects, "objects", self.space), self.space)
+            objects = self._tables.read_objects(self._tables.rows(objects, "objects"))
         ids, at, ys, arrivals = objects
         came = np.arange(len(ys)) if arrivals is None else arrivals
         self._take(ids, at, self._signed(ys), came, int(came.max(initial=-1)) + 1)
@@ -192,7 +206,7 @@ class BoxBoard(Board):
         return Places(
             lambda slot: tuple(self.field.of([slot])[0][0].tolist()),
             self._moved,
-            lambda given: as_changes(given, self.space),
+            self._tables.as_changes,
             "its attributes and y",
         )
 
@@ -286,6 +300,20 @@ class BoxBoard(Board):
         joined = BoxMessages.joined([nothing, *parts])
         assert isinstance(joined, BoxMessages)
         return joined
+
+    @property
+    def plan(self) -> tuple[str, str]:
+        """How changes become messages, and why: a name and a reason."""
+        if self.algorithm == "dense":
+            return "dense", f"from the objects alone; beyond {MOST_DENSE:,} boxes, like sparse"
+        slots = list(self._objects.rows())
+        some = self.field.of(slots[:: max(1, len(slots) // _SAMPLED)])[0]
+        near = sum(self._painter.near(self.tree, place) for place in some) / max(1, len(some))
+        few = self._painter.few
+        why = f"an object lies in {near:,.0f} interests, as {len(some):,} objects say"
+        if near > few:
+            return "regions", f"{why}; the lists of up to {few:,} would be worked out one by one"
+        return "lists", f"{why}; from {few + 1:,} on they would be walked as regions"
 
     @property
     def work(self) -> BoxWork:

@@ -15,13 +15,26 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.boxes.kdtree import LEVELS, KdTree, below, find
-from rangecast.notify.boxes.regions import OWN, Tiles, sort_rivals
+from rangecast.notify.boxes.kdtree import LEVELS, ZERO, KdTree, below, find
+from rangecast.notify.boxes.regions import OWN, Tiles, holding, set_tile, sort_rivals
 from rangecast.notify.boxes.rivals import Rivals, gather_rivals
-from rangecast.notify.boxes.sparse import RIVALS, holding
+from rangecast.notify.boxes.sparse import RIVALS
 
 _DEEPEST = 512
 """Cuts within cuts, beyond which it gives up."""
+
+
+@jit
+def _nth(values: F64, n: int, nth: int) -> float:
+    """Return the value that would be at a place if the first n were in order."""
+    for i in range(n):
+        less = equal = 0
+        for j in range(n):
+            less += values[j] < values[i]
+            equal += values[j] == values[i]
+        if less <= nth < less + equal:
+            return float(values[i])
+    return np.nan
 
 
 @jit
@@ -55,8 +68,8 @@ def _choose(
                 values[alone] = v if upper else -v
                 alone += 1
         if alone >= needed:
-            chosen[0] = np.sort(values[:alone])[needed - 1]
-            chosen[0] = chosen[0] if upper else -chosen[0]
+            cut = _nth(values, alone, needed - 1)
+            chosen[0] = cut if upper else -cut
             return side
         if all_here > most:
             best, most = side, all_here
@@ -67,7 +80,7 @@ def _choose(
         if v > edge if upper else v < edge:
             values[count] = v
             count += 1
-    chosen[0] = np.sort(values[:count])[count // 2]
+    chosen[0] = _nth(values, count, count // 2)
     return best
 
 
@@ -80,15 +93,18 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
     frames, regions = np.empty((_DEEPEST, 4), np.int64), np.empty((_DEEPEST, 4 * d))
     for c in range(rivals):
         segments[c] = c
-    frames[0] = 0
+    for i in range(3):
+        frames[0, i] = 0
     frames[0, 3] = rivals
     holding(p, regions[0])
     region = np.empty(4 * d)
-    depth, n = 1, 0
+    depth, n = 1, ZERO
     while depth:
         depth -= 1
-        sent, begin, cover, open_ = frames[depth]
-        region[:] = regions[depth]
+        sent, begin = frames[depth, 0], frames[depth, 1]
+        cover, open_ = frames[depth, 2], frames[depth, 3]
+        for j in range(4 * d):
+            region[j] = regions[depth, j]
         top = begin + cover + open_
         if n + 2 > len(tiles.rival) or top + open_ + 2 * k > len(segments):
             return -1
@@ -99,12 +115,11 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
         is_full = cover == k
         if not sent and found.cover_below + found.open_below < k:
             sent = 1
-            tiles.rival[n], tiles.interests[n], tiles.bounds[n] = OWN, 0, region
+            set_tile(tiles, n, OWN, 0, region)
             n += 1
         if open_ == 0 if is_full else cover + open_ < k:
             if is_full:
-                tiles.rival[n], tiles.interests[n] = segments[begin + k - 1], 0
-                tiles.bounds[n] = region
+                set_tile(tiles, n, segments[begin + k - 1], 0, region)
                 n += 1
             continue
         if sent and not exposes:
@@ -114,7 +129,8 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
         theirs = segments[begin + cover : begin + cover + open_]
         side = _choose(region, at, floor, k - found.cover_below, theirs, values, chosen)
         for _ in range(2):
-            regions[depth] = region
+            for j in range(4 * d):
+                regions[depth, j] = region[j]
             frames[depth, 0], frames[depth, 1] = sent, begin
             frames[depth, 2], frames[depth, 3] = cover, open_
             depth += 1
@@ -145,10 +161,11 @@ def paint_dense(
     if floor_y == np.inf:
         return 0
     hull = np.empty(2 * d)
-    hull[:d], hull[d:] = -np.inf, np.inf
+    for j in range(d):
+        hull[j], hull[d + j] = -np.inf, np.inf
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
     known = gather_rivals(
-        objects, p, row, floor_y, arrival, ceiling_y, ceiling_arrival, hull, k, rivals, stack
+        objects, p, row, floor_y, arrival, ceiling_y, ceiling_arrival, hull, k, rivals, stack, work
     )
     if known < 0:
         return -1
@@ -157,9 +174,7 @@ def paint_dense(
     while floor < known and below(rivals.y[floor], rivals.arrival[floor], floor_y, arrival):
         floor += 1
     n = _take_apart(p, rivals.at[:known], floor, k, exposes, out)
-    order = np.argsort(out.rival[: max(n, 0)], kind="mergesort")
-    bounds, rival = out.bounds[: max(n, 0)][order], out.rival[: max(n, 0)][order]
     for t in range(n):
-        out.bounds[t] = bounds[t]
-        out.rival[t] = rivals.row[rival[t]] if rival[t] != OWN else OWN
+        if out.rival[t] != OWN:
+            out.rival[t] = rivals.row[out.rival[t]]
     return n

@@ -34,6 +34,8 @@ LEAF = 16
 FILL = 13
 """Entries of a leaf when it is built: some room, so that not every new one splits a leaf."""
 NODES, BLOCKS, LEVELS = 0, 1, 2
+ZERO: int = np.int64(0)  # type: ignore[assignment]
+"""To begin with: what is called with a literal, too, would be compiled a second time."""
 NOBODY = np.iinfo(np.int64).max
 """The arrival of an object that isn't there."""
 
@@ -311,7 +313,8 @@ def _split(tree: KdTree, node: int, level: int, point: F64) -> None:
             else:
                 _put(tree, LEAF * new + move, e, pair + 1)
                 move += 1
-        tree.row[LEAF * block + stay : LEAF * block + LEAF] = -1
+        for e in range(LEAF * block + stay, LEAF * block + LEAF):
+            tree.row[e] = -1
         tree.child[pair], tree.child[pair + 1] = ~block, ~new
         tree.size[pair], tree.size[pair + 1] = stay, move
     tree.axis[node], tree.child[node] = axis, pair
@@ -324,7 +327,7 @@ def insert(table: I64, row: int, point: F64, y: float, arrival: int) -> None:
     """Put in an entry; there is room for one more block and two more nodes."""
     tree = opened(table, KdTree)
     d, keyed = tree.at.shape[1], len(tree.y) > 0
-    node, level = 0, 1
+    node, level = ZERO, ZERO + 1
     while True:
         for j in range(d):
             tree.bounds[node, j] = min(tree.bounds[node, j], point[j])
@@ -349,7 +352,7 @@ def insert(table: I64, row: int, point: F64, y: float, arrival: int) -> None:
             child = tree.child[node]
             tree.used[LEVELS] = max(tree.used[LEVELS], level + 1)
         tree.size[node] += 1
-        node = child + (point[tree.axis[node]] >= tree.cut[node])
+        node = ZERO + child + (point[tree.axis[node]] >= tree.cut[node])
         level += 1
     block, left = ~tree.child[node], tree.size[node]
     while left >= LEAF:
@@ -379,7 +382,7 @@ def find(tree: KdTree, row: int) -> int:
 def delete(table: I64, row: int) -> None:
     """Take out the entry of a row."""
     tree = opened(table, KdTree)
-    e, node = find(tree, row), tree.home[row]
+    e, node = find(tree, row), ZERO + tree.home[row]
     block, before, left = ~tree.child[node], -1, tree.size[node]
     while left > LEAF:
         block, before = tree.after[block], block
@@ -394,7 +397,7 @@ def delete(table: I64, row: int) -> None:
     while node >= 0:
         tree.size[node] -= 1
         _refresh(tree, node)
-        node = tree.parent[node]
+        node = ZERO + tree.parent[node]
 
 
 @jit
@@ -402,10 +405,10 @@ def rekey(table: I64, row: int, y: float) -> None:
     """Give the entry of a row another y."""
     tree = opened(table, KdTree)
     tree.y[find(tree, row)] = y
-    node = tree.home[row]
+    node = ZERO + tree.home[row]
     while node >= 0:
         _refresh(tree, node)
-        node = tree.parent[node]
+        node = ZERO + tree.parent[node]
 
 
 @jit

@@ -105,14 +105,17 @@ def values_of(space: Space, place: Sequence[float]) -> dict[str, Any]:
 class BoxWork(NamedTuple):
     """What the changes of a board over a space took so far."""
 
-    changes: int = 0
-    """That met an interest."""
-    lists: int = 0
-    """Lists that were worked out one by one."""
+    regions: int = 0
+    """Changes whose interests were found by walking the tree of all of them."""
     rivals: int = 0
+    """Objects that decided where to go."""
     nodes: int = 0
-    """Nodes of the tree of interests that were visited."""
+    """Nodes of the tree that were visited."""
+    lists: int = 0
+    """Lists that were worked out one by one instead, and for batches."""
     probes: int = 0
     """Questions whether tiles may be merged."""
     too_many: int = 0
     """Changes of Paint-Dense that needed too many boxes, and were given to Paint-Sparse."""
+    compared: int = 0
+    """Comparisons with objects that decide."""

@@ -6,17 +6,22 @@ import math
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle
-from rangecast.notify.boxes.batch import find_needs, merge_needs
+from rangecast.notify.boxes.batch import find_needs, tiles_of_needs
 from rangecast.notify.boxes.dense import paint_dense
 from rangecast.notify.boxes.points import Points
-from rangecast.notify.boxes.regions import Tiles
-from rangecast.notify.boxes.rivals import Rivals
-from rangecast.notify.boxes.sparse import TOO_MANY, paint_sparse
+from rangecast.notify.boxes.regions import Tiles, holding
+from rangecast.notify.boxes.rivals import COMPARED, Rivals
+from rangecast.notify.boxes.search import count_in
+from rangecast.notify.boxes.sparse import REGIONS, TOO_MANY, find_tiles, merge_tiles
 
-FEW = 24
-"""Interests that hold an object, up to which their lists are worked out one by one."""
+_LIST = 200
+"""Comparisons with rivals that take as long as to work out a list, as measured for d = 1 to 3."""
+_FEWEST = 16
+"""Interests that hold an object, up to which their lists are worked out in any case."""
+_AT_FIRST = 64
+"""The same, as long as no change was painted otherwise."""
 MOST_DENSE = 1 << 14
 """Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
 
@@ -34,8 +39,22 @@ class BoxPainter:
         self._rivals = Bundle(Rivals.of(d))
         self._tiles, self._out = (Bundle(Tiles.of(d, 1 << 10)) for _ in range(2))
         self._most = Bundle(Tiles.of(d, MOST_DENSE)) if dense else None
-        self.few = FEW
-        self.work = np.zeros(6, np.int64)
+        self.fixed: int | None = None
+        """In place of `few`, to compare both ways."""
+        self.work = np.zeros(7, np.int64)
+
+    @property
+    def few(self) -> int:
+        """Up to how many interests that hold an object their lists are worked out one by one.
+
+        More than that would take longer than to gather rivals took so far, on average.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        painted = int(self.work[REGIONS])
+        if not painted:
+            return _AT_FIRST
+        return max(_FEWEST, int(self.work[COMPARED]) // (painted * _LIST))
 
     def paint(self, objects: Points, interests: Points, row: int, y: float) -> tuple[I32, F64]:
         """Return who must hear of a change that isn't made yet: rows of objects, and tiles.
@@ -48,7 +67,8 @@ class BoxPainter:
             )
             if n >= 0:
                 found = self._most.arrays
-                return found.rival[:n].copy(), found.bounds[:n].copy()
+                order = np.argsort(found.rival[:n], kind="stable")
+                return found.rival[order], found.bounds[order]
             self.work[TOO_MANY] += 1
         return self.affected(objects, interests, row, y, exposes=True)
 
@@ -57,7 +77,7 @@ class BoxPainter:
     ) -> tuple[I32, F64]:
         """Return the same by Paint-Sparse; without `exposes`, for the object itself alone."""
         while True:
-            n = paint_sparse(
+            n = find_tiles(
                 objects.table,
                 interests.table,
                 row,
@@ -67,14 +87,30 @@ class BoxPainter:
                 self.few,
                 self._rivals.table,
                 self._tiles.table,
-                self._out.table,
                 self.work,
             )
             if n >= 0:
-                found = self._out.arrays
-                return found.rival[:n].copy(), found.bounds[:n].copy()
-            room = 4 * len(self._tiles.arrays.rival)
-            self._tiles, self._out = (Bundle(Tiles.of(self._d, room)) for _ in range(2))
+                order = np.argsort(self._tiles.arrays.rival[:n], kind="stable")
+                return self._merged(interests, order)
+            self._room(4 * len(self._tiles.arrays.rival))
+
+    def _room(self, tiles: int) -> None:
+        """Make room for this many tiles."""
+        if tiles > len(self._tiles.arrays.rival):
+            self._tiles, self._out = (Bundle(Tiles.of(self._d, tiles)) for _ in range(2))
+
+    def _merged(self, interests: Points, order: I64) -> tuple[I32, F64]:
+        """Return tiles in this order, merged."""
+        tiles, out = self._tiles.table, self._out.table
+        n = merge_tiles(interests.table, tiles, order, out, self.work)
+        found = self._out.arrays
+        return found.rival[:n].copy(), found.bounds[:n].copy()
+
+    def near(self, interests: Points, place: F64) -> int:
+        """Return how many interests hold a place."""
+        within = np.empty(4 * self._d)
+        holding(place, within)
+        return count_in(interests.table, within, interests.count)
 
     def concerned(self, objects: Points, interests: Points, row: int, y: float) -> I32:
         """Return the entries of all interests whose list an object is in at this y."""
@@ -107,7 +143,6 @@ class BoxPainter:
         place = np.argsort(order)
         by_object = np.lexsort((whose, place[back]))
         whose, what = whose[by_object], what[by_object]
-        room = len(what) + 1
-        tiles, out = (Bundle(Tiles.of(self._d, room)) for _ in range(2))
-        n = merge_needs(interests.table, whose, what, tiles.table, out.table, self.work)
-        return out.arrays.rival[:n].copy(), out.arrays.bounds[:n].copy()
+        self._room(len(what))
+        n = tiles_of_needs(interests.table, whose, what, self._tiles.table)
+        return self._merged(interests, np.arange(n))

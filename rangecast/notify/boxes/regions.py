@@ -53,6 +53,23 @@ class Sorted(NamedTuple):
 
 
 @jit
+def set_tile(tiles: Tiles, n: int, rival: int, interests: int, bounds: F64) -> None:
+    """Write tile n."""
+    tiles.rival[n], tiles.interests[n] = rival, interests
+    for j in range(len(bounds)):
+        tiles.bounds[n, j] = bounds[j]
+
+
+@jit
+def holding(p: F64, within: F64) -> None:
+    """Write the bounds of all interests that hold a place."""
+    d = len(p)
+    for j in range(d):
+        within[j], within[3 * d + j] = -np.inf, np.inf
+        within[d + j] = within[2 * d + j] = p[j]
+
+
+@jit
 def sort_rivals(
     bounds: F64,
     p: F64,

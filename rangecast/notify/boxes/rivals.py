@@ -19,8 +19,10 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
-from rangecast.notify.boxes.kdtree import LEAF, KdTree, below
+from rangecast.notify.boxes.kdtree import LEAF, ZERO, KdTree, below
 
+COMPARED = 6
+"""Where kernels count comparisons with rivals."""
 MOST = 4096
 """Rivals beyond which lists are worked out one by one."""
 
@@ -43,8 +45,10 @@ class Rivals(NamedTuple):
 
 
 @jit
-def _is_out(rivals: Rivals, n: int, lo: F64, hi: F64, y: float, arrival: int, most: int) -> bool:
-    """Whether `most` of n rivals lie between two points, with keys below a given one."""
+def _is_out(
+    rivals: Rivals, n: int, lo: F64, hi: F64, y: float, arrival: int, k: int, work: I64
+) -> bool:
+    """Whether k of n rivals lie between two points, with keys below a given one."""
     at, ys, arrivals, d = rivals.at, rivals.y, rivals.arrival, len(lo)
     count = 0
     for c in range(n):
@@ -52,8 +56,10 @@ def _is_out(rivals: Rivals, n: int, lo: F64, hi: F64, y: float, arrival: int, mo
         for j in range(d):
             inside &= lo[j] <= at[c, j] <= hi[j]
         count += inside
-        if count >= most:
+        if count >= k:
+            work[COMPARED] += c + 1
             return True
+    work[COMPARED] += n
     return False
 
 
@@ -70,6 +76,7 @@ def gather_rivals(
     k: int,
     rivals: Rivals,
     stack: I32,
+    work: I64,
 ) -> int:
     """Write the rivals of the object in row `mine` within a hull; -1 if there are too many.
 
@@ -79,7 +86,7 @@ def gather_rivals(
     child, size, after, d = tree.child, tree.size, tree.after, len(p)
     lo, hi = np.empty(d), np.empty(d)
     stack[0] = 0
-    depth, n = 1, 0
+    depth, n = 1, ZERO
     while depth:
         depth -= 1
         node = stack[depth]
@@ -95,7 +102,7 @@ def gather_rivals(
             continue
         if below(best_y, best_arrival, floor_y, floor_arrival):
             best_y, best_arrival = floor_y, floor_arrival
-        if _is_out(rivals, n, lo, hi, best_y, best_arrival, k):
+        if _is_out(rivals, n, lo, hi, best_y, best_arrival, k, work):
             continue
         first = child[node]
         if first >= 0:
@@ -117,7 +124,7 @@ def gather_rivals(
                 key_y, key_arrival = y[e], arrival[e]
                 if below(key_y, key_arrival, floor_y, floor_arrival):
                     key_y, key_arrival = floor_y, floor_arrival
-                if _is_out(rivals, n, lo, hi, key_y, key_arrival, k):
+                if _is_out(rivals, n, lo, hi, key_y, key_arrival, k, work):
                     continue
                 if n == MOST:
                     return -1
@@ -153,12 +160,24 @@ def _in_order(rivals: Rivals, n: int, p: F64, floor_y: float, floor_arrival: int
             if count >= k:
                 break
         out[c] = count >= k
-    order = np.argsort(arrival[:n], kind="mergesort")
-    order = order[np.argsort(y[order], kind="mergesort")]
+    order = np.arange(n)
+    gap = n // 2
+    while gap:  # Shell's
+        for i in range(gap, n):
+            c = order[i]
+            place = i
+            while place >= gap and below(
+                y[c], arrival[c], y[order[place - gap]], arrival[order[place - gap]]
+            ):
+                order[place] = order[place - gap]
+                place -= gap
+            order[place] = c
+        gap = 1 if gap == 2 else gap * 5 // 11
     old_at, old_y = at[:n].copy(), y[:n].copy()
     old_arrival, old_row = arrival[:n].copy(), row[:n].copy()
     m = 0
-    for c in order:
+    for i in range(n):
+        c = order[i]
         if out[c]:
             continue
         for j in range(d):

@@ -18,12 +18,12 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below, find
-from rangecast.notify.boxes.regions import OWN, Tiles, sort_rivals
+from rangecast.notify.boxes.kdtree import LEAF, LEVELS, ZERO, KdTree, below, find
+from rangecast.notify.boxes.regions import OWN, Tiles, holding, set_tile, sort_rivals
 from rangecast.notify.boxes.rivals import Rivals, gather_rivals
 from rangecast.notify.boxes.search import best_of, count_within, entries_within
 
-CHANGES, LISTS, RIVALS, NODES, PROBES, TOO_MANY = 0, 1, 2, 3, 4, 5
+REGIONS, RIVALS, NODES, LISTS, PROBES, TOO_MANY = 0, 1, 2, 3, 4, 5
 """Where kernels count their work: see `messages.BoxWork`."""
 _NEIGHBOURS = 4
 """Tiles before it that a tile may be merged with."""
@@ -59,9 +59,10 @@ def _descend(
     frames = np.empty((levels, 5), np.int64)
     for c in range(rivals):
         segments[c] = c
-    frames[0] = 0
+    for i in range(4):
+        frames[0, i] = 0
     frames[0, 4] = rivals
-    depth, n = 1, 0
+    depth, n = 1, ZERO
     while depth:
         depth -= 1
         node, sent, begin = frames[depth, 0], frames[depth, 1], frames[depth, 2]
@@ -84,13 +85,11 @@ def _descend(
                 return -1
             if not sent and found.cover_below + found.open_below < k:
                 sent = 1
-                tiles.rival[n], tiles.interests[n], tiles.bounds[n] = OWN, size[node], bounds[node]
+                set_tile(tiles, n, OWN, size[node], bounds[node])
                 n += 1
             if open_ == 0 if is_full else cover + open_ < k:
                 if is_full:
-                    rival = segments[begin + k - 1]
-                    tiles.rival[n], tiles.interests[n] = rival, size[node]
-                    tiles.bounds[n] = bounds[node]
+                    set_tile(tiles, n, segments[begin + k - 1], size[node], bounds[node])
                     n += 1
                 continue
             if sent and not exposes:
@@ -159,7 +158,7 @@ def _by_lists(
     d = objects.at.shape[1]
     rows, ys, arrivals = np.empty(k + 1, np.int32), np.empty(k + 1), np.empty(k + 1, np.int64)
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
-    n = first = 0
+    n = first = ZERO
     for i in range(count):
         point = tree.at[entries[i]]
         found = best_of(objects, point[:d], point[d:], k + 1, rows, ys, arrivals, stack)
@@ -187,8 +186,9 @@ def _by_lists(
 def _hull(tree: KdTree, within: F64, d: int, hull: F64, stack: I32) -> None:
     """Write the smallest box around all interests within bounds."""
     bounds, child, size, after = tree.bounds, tree.child, tree.size, tree.after
-    hull[:d], hull[d:] = np.inf, -np.inf
     width = 2 * d
+    for j in range(d):
+        hull[j], hull[d + j] = np.inf, -np.inf
     stack[0] = 0
     depth = 1
     while depth:
@@ -234,21 +234,24 @@ def _only_theirs(tree: KdTree, bounds: F64, count: int, stack: I32, work: I64) -
 
 
 @jit
-def merge_tiles(
+def _merge(
     tree: KdTree, tiles: Tiles, order: I64, begin: int, end: int, out: Tiles, n: int, work: I64
 ) -> int:
     """Merge the tiles order[begin:end], all of one rival, into `out`; return its new length."""
     width = tiles.bounds.shape[1] // 2
     spans = np.empty((70, 2), np.int64)
-    around, stack = np.empty(2 * width), np.empty(tree.used[LEVELS] + 2, np.int32)
+    around, tile = np.empty(2 * width), np.empty(2 * width)
+    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
     spans[0, 0], spans[0, 1] = begin, end
     waiting, start = 1, n
     while waiting:
         waiting -= 1
         low, high = spans[waiting, 0], spans[waiting, 1]
-        around[:] = tiles.bounds[order[low]]
-        count = 0
-        for t in order[low:high]:
+        for j in range(width):
+            around[j], around[width + j] = np.inf, -np.inf
+        count = ZERO
+        for i in range(low, high):
+            t = order[i]
             count += tiles.interests[t]
             for j in range(width):
                 around[j] = min(around[j], tiles.bounds[t, j])
@@ -259,33 +262,42 @@ def merge_tiles(
             spans[waiting + 1, 0], spans[waiting + 1, 1] = low, middle
             waiting += 2
             continue
-        tile = around.copy()
+        for j in range(2 * width):
+            tile[j] = around[j]
         for turn in range(min(_NEIGHBOURS, n - start)):
             last = n - 1 - turn
             for j in range(width):
                 around[j] = min(tile[j], out.bounds[last, j])
                 around[width + j] = max(tile[width + j], out.bounds[last, width + j])
             if _only_theirs(tree, around, count + out.interests[last], stack, work):
-                tile[:] = around
+                for j in range(2 * width):
+                    tile[j] = around[j]
                 count += out.interests[last]
                 n -= 1
-                out.bounds[last], out.interests[last] = out.bounds[n], out.interests[n]
+                set_tile(out, last, out.rival[n], out.interests[n], out.bounds[n])
                 break
-        out.rival[n], out.interests[n], out.bounds[n] = tiles.rival[order[low]], count, tile
+        set_tile(out, n, tiles.rival[order[low]], count, tile)
         n += 1
     return n
 
 
 @jit
-def holding(p: F64, within: F64) -> None:
-    """Write the bounds of all interests that hold a place."""
-    d = len(p)
-    within[:d], within[3 * d :] = -np.inf, np.inf
-    within[d : 2 * d], within[2 * d : 3 * d] = p, p
+def merge_tiles(tree_table: I64, tiles_table: I64, order: I64, out_table: I64, work: I64) -> int:
+    """Merge tiles that are in order of rivals; return how many there are then."""
+    tree = opened(tree_table, KdTree)
+    tiles, out = opened(tiles_table, Tiles), opened(out_table, Tiles)
+    begin = n = ZERO
+    while begin < len(order):
+        end = begin + 1
+        while end < len(order) and tiles.rival[order[end]] == tiles.rival[order[begin]]:
+            end += 1
+        n = _merge(tree, tiles, order, begin, end, out, n, work)
+        begin = end
+    return n
 
 
 @jit
-def paint_sparse(
+def find_tiles(
     objects_table: I64,
     tree_table: I64,
     row: int,
@@ -295,7 +307,6 @@ def paint_sparse(
     few: int,
     rivals_table: I64,
     tiles_table: I64,
-    out_table: I64,
     work: I64,
 ) -> int:
     """Write the tiles of a change of y, not yet made; return how many, -1 if there is no room.
@@ -304,11 +315,7 @@ def paint_sparse(
     are looked for that hear of the object itself.
     """
     objects, tree = opened(objects_table, KdTree), opened(tree_table, KdTree)
-    rivals, tiles, out = (
-        opened(rivals_table, Rivals),
-        opened(tiles_table, Tiles),
-        opened(out_table, Tiles),
-    )
+    rivals, tiles = opened(rivals_table, Rivals), opened(tiles_table, Tiles)
     e = find(objects, row)
     p, old, arrival = objects.at[e].copy(), objects.y[e], objects.arrival[e]
     d = len(p)
@@ -324,7 +331,6 @@ def paint_sparse(
     near = count_within(tree, within, few, stack)
     if near == 0:
         return 0
-    work[CHANGES] += 1
     known = n = -1
     if near > few:
         _hull(tree, within, d, hull, stack)
@@ -340,8 +346,10 @@ def paint_sparse(
             k,
             rivals,
             stack,
+            work,
         )
     if known >= 0:
+        work[REGIONS] += 1
         work[RIVALS] += known
         floor = 0
         while floor < known and below(rivals.y[floor], rivals.arrival[floor], floor_y, arrival):
@@ -351,7 +359,7 @@ def paint_sparse(
             if tiles.rival[t] != OWN:
                 tiles.rival[t] = rivals.row[tiles.rival[t]]
     else:
-        near = count_within(tree, within, tree.size[0], stack)
+        near = count_within(tree, within, ZERO + tree.size[0], stack)
         work[LISTS] += near
         entries = np.empty(near, np.int32)
         entries_within(tree, within, entries, stack)
@@ -369,14 +377,4 @@ def paint_sparse(
             k,
             tiles,
         )
-    if n <= 0:
-        return n
-    order = np.argsort(tiles.rival[:n], kind="mergesort")
-    begin = m = 0
-    while begin < n:
-        end = begin + 1
-        while end < n and tiles.rival[order[end]] == tiles.rival[order[begin]]:
-            end += 1
-        m = merge_tiles(tree, tiles, order, begin, end, out, m, work)
-        begin = end
-    return m
+    return n

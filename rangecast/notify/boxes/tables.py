@@ -64,7 +64,7 @@ class Regions:
         return self.points[end - int(self.sizes[place]) : end]
 
 
-def check_space(space: Space) -> None:
+def _check(space: Space) -> None:
     """Refuse a space that objects can't lie in."""
     for attribute in space:
         if attribute.name in _TAKEN:
@@ -80,156 +80,154 @@ def check_space(space: Space) -> None:
             )
 
 
-def rows_of(given: Any, noun: str, space: Space) -> Source:
-    """Return what a caller gives as a source of rows: a path or a table."""
-    return (
-        space_rows(given, space)
-        if isinstance(given, str | Path)
-        else table_source(given, noun, nan_is_null=True)
-    )
+class SpaceTables:
+    """Reads and describes tables over a space, as `notify.tables` does for one attribute."""
 
+    def __init__(self, space: Space):
+        _check(space)
+        self.space = space
 
-def space_rows(path: str | Path, space: Space) -> Source:
-    """Return the rows of a file."""
-    exact = [one.name for one in space if isinstance(one, Integer | Boolean)]
-    ends = [f"{name}_{end}" for name in exact for end in ("lo", "hi")]
-    return file_source(path, ["k", "arrival", *exact, *ends])
+    def rows(self, given: Any, noun: str) -> Source:
+        """Return what a caller gives as a source of rows: a path or a table."""
+        if isinstance(given, str | Path):
+            return self.file_rows(given)
+        return table_source(given, noun, nan_is_null=True)
 
+    def file_rows(self, path: str | Path) -> Source:
+        """Return the rows of a file."""
+        exact = [one.name for one in self.space if isinstance(one, Integer | Boolean)]
+        ends = [f"{name}_{end}" for name in exact for end in ("lo", "hi")]
+        return file_source(path, ["k", "arrival", *exact, *ends])
 
-def read_objects(
-    source: Source,
-    space: Space,
-    bad: BadRows | None = None,
-    *,
-    kind: pa.DataType | None = None,
-    ignore_unknown: bool = False,
-) -> PlacedColumns:
-    """Return the objects of a source; `kind` is the type of ids, if it is known."""
-    found = records(
-        source,
-        bad or BadRows(),
-        ("id", *space.names, "y"),
-        ("arrival",),
-        kind=kind,
-        ignore_unknown=ignore_unknown,
-    )
-    width = len(space) + 2
-    ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, width))]
-    arrives = False
-    for rows in found:
-        arrives |= ARRIVAL.name in rows
-        columns = [rows.coordinates(attribute) for attribute in space]
-        columns.append(rows.needed(Y, MISSING_VALUE))
-        columns.append(rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows)))
-        ids.append(rows.good_ids)
-        parts.append(np.stack(columns, axis=1)[rows.good])
-    all_rows = np.concatenate(parts)
-    arrival = distinct_arrivals(all_rows[:, -1]) if arrives else None
-    at = np.ascontiguousarray(all_rows[:, :-2])
-    return PlacedColumns(pa.concat_arrays(ids), at, all_rows[:, -2].copy(), arrival)
-
-
-def read_interests(
-    source: Source,
-    space: Space,
-    bad: BadRows | None = None,
-    progress: Callable[[int], object] = int,
-    *,
-    most: int = LARGEST_K,
-    ignore_unknown: bool = False,
-) -> NewInterests:
-    """Return the interests of a source, in at most this many objects each."""
-    wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
-    known = ["id", "filter", "k", *wide]
-
-    def check(names: Sequence[str]) -> None:
-        for name in names:
-            if name not in known and not ignore_unknown:
-                raise FileError(
-                    f"{source.name}: unknown column {name!r}: {near(name, known)}\n"
-                    "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
-                    "and optionally 'k'\n"
-                    "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
-                )
-        if "id" not in names or ("filter" in names and any(name in names for name in wide)):
-            raise FileError(
-                f"{source.name}: interests need 'id' and either 'filter' or <attribute>_lo and "
-                f"<attribute>_hi columns; found: {', '.join(names)}"
-            )
-
-    found = Records(source, bad or BadRows(), check)
-    wants = Integer("k", min=1, max=most)
-    ids, points = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, 2 * len(space)))]
-    sizes, wanted = [np.zeros(0, np.int64)], [np.zeros(0)]
-    for rows in found:
-        k = rows.coordinates(wants)
-        columns = [name for name in rows.batch.columns if name in known and name != "k"]
-        part = encode_part(space, _only(rows, columns))
-        ids.append(part.ids)
-        points.append(np.concatenate([part.lo, part.hi], axis=1))
-        sizes.append(part.sizes)
-        wanted.append(k[rows.good])
-        progress(len(rows))
-    ks = np.concatenate(wanted)
-    some = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
-    regions = Regions(np.concatenate(points), np.concatenate(sizes))
-    return NewInterests(pa.concat_arrays(ids), regions, some)
-
-
-def _only(rows: Rows, columns: list[str]) -> Rows:
-    """Leave only these columns, for a reader that knows others of the same names."""
-    for name in [name for name in rows.batch.columns if name not in columns]:
-        rows.batch.columns.pop(name)
-    return rows
-
-
-def _changes(rows: Rows, space: Space) -> list[Change]:
-    """Return all rows as changes, also those that are not good."""
-    at = np.stack([rows.coordinates(attribute) for attribute in space], axis=1)
-    given = np.any(at < np.inf, axis=1)
-    return [
-        Change(one, None if y == np.inf else y, tuple(place) if some else None)
-        for one, y, place, some in zip(
-            rows.ids.to_pylist(), rows.coordinates(Y).tolist(), at.tolist(), given, strict=True
+    def read_objects(
+        self,
+        source: Source,
+        bad: BadRows | None = None,
+        *,
+        kind: pa.DataType | None = None,
+        ignore_unknown: bool = False,
+    ) -> PlacedColumns:
+        """Return the objects of a source; `kind` is the type of ids, if it is known."""
+        found = records(
+            source,
+            bad or BadRows(),
+            ("id", *self.space.names, "y"),
+            ("arrival",),
+            kind=kind,
+            ignore_unknown=ignore_unknown,
         )
-    ]
+        width = len(self.space) + 2
+        ids, parts = [pa.array([], found.id_type or pa.int64())], [np.zeros((0, width))]
+        arrives = False
+        for rows in found:
+            arrives |= ARRIVAL.name in rows
+            columns = [rows.coordinates(attribute) for attribute in self.space]
+            columns.append(rows.needed(Y, MISSING_VALUE))
+            columns.append(rows.needed(ARRIVAL, MISSING_VALUE) if arrives else np.zeros(len(rows)))
+            ids.append(rows.good_ids)
+            parts.append(np.stack(columns, axis=1)[rows.good])
+        all_rows = np.concatenate(parts)
+        arrival = distinct_arrivals(all_rows[:, -1]) if arrives else None
+        at = np.ascontiguousarray(all_rows[:, :-2])
+        return PlacedColumns(pa.concat_arrays(ids), at, all_rows[:, -2].copy(), arrival)
 
+    def read_interests(
+        self,
+        source: Source,
+        bad: BadRows | None = None,
+        progress: Callable[[int], object] = int,
+        *,
+        most: int = LARGEST_K,
+        ignore_unknown: bool = False,
+    ) -> NewInterests:
+        """Return the interests of a source, in at most this many objects each."""
+        known = ["id", "filter", "k", *self._bounds]
 
-def as_changes(given: Any, space: Space) -> list[Change]:
-    """Return what a Python program gives as changes in a table."""
-    source = rows_of(given, "changes", space)
-    found = records(source, BadRows(), ("id", "y"), space.names, unique=False)
-    return [change for rows in found for change in _changes(rows, space)]
+        def check(names: Sequence[str]) -> None:
+            for name in names:
+                if name not in known and not ignore_unknown:
+                    raise FileError(
+                        f"{source.name}: unknown column {name!r}: {near(name, known)}\n"
+                        "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi "
+                        "columns, and optionally 'k'\n"
+                        "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
+                    )
+            both = "filter" in names and any(name in names for name in self._bounds)
+            if "id" not in names or both:
+                raise FileError(
+                    f"{source.name}: interests need 'id' and either 'filter' or <attribute>_lo and "
+                    f"<attribute>_hi columns; found: {', '.join(names)}"
+                )
 
+        found = Records(source, bad or BadRows(), check)
+        wants = Integer("k", min=1, max=most)
+        ids = [pa.array([], found.id_type or pa.int64())]
+        points = [np.zeros((0, 2 * len(self.space)))]
+        sizes, wanted = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for rows in found:
+            k = rows.coordinates(wants)
+            for name in [*rows.batch.columns]:  # a score or a weight means nothing here
+                if name not in known or name == "k":
+                    rows.batch.columns.pop(name)
+            part = encode_part(self.space, rows)
+            ids.append(part.ids)
+            points.append(np.concatenate([part.lo, part.hi], axis=1))
+            sizes.append(part.sizes)
+            wanted.append(k[rows.good])
+            progress(len(rows))
+        ks = np.concatenate(wanted)
+        some = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
+        regions = Regions(np.concatenate(points), np.concatenate(sizes))
+        return NewInterests(pa.concat_arrays(ids), regions, some)
 
-def read_updates(
-    source: Source,
-    space: Space,
-    kind: pa.DataType,
-    known: Callable[[Any], bool],
-    bad: BadRows,
-    *,
-    ignore_unknown: bool = False,
-) -> Iterator[Updates]:
-    """Yield updates that can be applied after those before them, batch by batch.
+    @property
+    def _bounds(self) -> list[str]:
+        return [f"{name}_{end}" for name in self.space.names for end in ("lo", "hi")]
 
-    `known` says of an id whether there is such an object when the reading begins.
-    """
-    found = records(
-        source,
-        bad,
-        ("id", "y"),
-        space.names,
-        kind=kind,
-        ignore_unknown=ignore_unknown,
-        unique=False,
-    )
-    return kept_updates(found, lambda rows: _changes(rows, space), known, "its attributes and a y")
+    def read_updates(
+        self,
+        source: Source,
+        kind: pa.DataType,
+        known: Callable[[Any], bool],
+        bad: BadRows,
+        *,
+        ignore_unknown: bool = False,
+    ) -> Iterator[Updates]:
+        """Yield updates that can be applied after those before them, batch by batch.
 
+        `known` says of an id whether there is such an object when the reading begins.
+        """
+        found = records(
+            source,
+            bad,
+            ("id", "y"),
+            self.space.names,
+            kind=kind,
+            ignore_unknown=ignore_unknown,
+            unique=False,
+        )
+        return kept_updates(found, self._changes, known, "its attributes and a y")
 
-def message_schema(kind: pa.DataType, space: Space) -> pa.Schema:
-    """Return the columns of a file of messages about objects with ids of this type."""
-    fields = [("seq", pa.int64()), ("position", pa.int64()), ("object", kind)]
-    fields += [(one.name, decode(one, np.zeros(0)).type) for one in space]
-    bounds = [f"{name}_{bound}" for name in space.names for bound in BOUNDS]
-    return pa.schema(fields + [(name, pa.float64()) for name in ("y", *bounds)])
+    def as_changes(self, given: Any) -> list[Change]:
+        """Return what a Python program gives as changes in a table."""
+        source = self.rows(given, "changes")
+        found = records(source, BadRows(), ("id", "y"), self.space.names, unique=False)
+        return [change for rows in found for change in self._changes(rows)]
+
+    def _changes(self, rows: Rows) -> list[Change]:
+        """Return all rows as changes, also those that are not good."""
+        at = np.stack([rows.coordinates(attribute) for attribute in self.space], axis=1)
+        ys, given = rows.coordinates(Y).tolist(), np.any(at < np.inf, axis=1)
+        return [
+            Change(one, None if y == np.inf else y, tuple(place) if some else None)
+            for one, y, place, some in zip(
+                rows.ids.to_pylist(), ys, at.tolist(), given, strict=True
+            )
+        ]
+
+    def message_schema(self, kind: pa.DataType) -> pa.Schema:
+        """Return the columns of a file of messages about objects with ids of this type."""
+        fields = [("seq", pa.int64()), ("position", pa.int64()), ("object", kind)]
+        fields += [(one.name, decode(one, np.zeros(0)).type) for one in self.space]
+        bounds = [f"{name}_{bound}" for name in self.space.names for bound in BOUNDS]
+        return pa.schema(fields + [(name, pa.float64()) for name in ("y", *bounds)])
