@@ -47,6 +47,9 @@ def data(tmp_path):
         ("objects.csv", "id,x,y\na,1,5\nb,2,3\n"),
         ("updates.csv", "id,y\nb,9\na,1\n"),
         ("interests.csv", "id,x_lo,x_hi\n0,0,5\n"),
+        ("flats.csv", "id,price,time,y\na,5,2026-01-01,5\nb,7,2026-01-02,3\n"),
+        ("rents.csv", "id,y\nb,9\na,1\n"),
+        ("wishes.csv", "id,filter\n0,price < 6\n"),
     ):
         (tmp_path / name).write_text(text)
     space = Space.load(tmp_path / "space.toml")
