@@ -1,5 +1,6 @@
 """Functions of columns, SQL functions, and the data source; they give what `match` gives."""
 
+import numpy as np
 import pyarrow as pa
 import pyspark
 import pytest
@@ -7,6 +8,7 @@ from pyspark.sql.functions import lit
 
 from rangecast import Engine, Number, Space, String
 from rangecast.errors import UsageError
+from rangecast.model.boxes import Boxes
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import match, match_ids, prepare, prepare_ranking, register
 from rangecast.spark.steps import functions
@@ -123,16 +125,16 @@ def test_the_data_source_gives_what_every_step_takes(spark, tmp_path):
 
 def test_the_data_source_reads_versions(spark, tmp_path):
     versions = Versions(tmp_path)
-    for count in (1, 2):
-        some = {name: values[:count] for name, values in CHEAP.items()}
-        versions.publish(encode_subscriptions(pa.table(some), ONE), ONE)
+    versions.publish(cheap(), ONE)
+    many = np.arange(20_000.0)[:, None]  # more than one partition
+    versions.publish(Boxes.of(many, many + 1), ONE)
 
     def ids(**options):
         read = spark.read.format("rangecast").options(**options).load(str(tmp_path))
         return sorted(row["id"] for row in read.collect())
 
-    assert ids() == [7, 9]
-    assert ids(version=1) == [7]
+    assert ids() == list(range(20_000))
+    assert ids(version=1) == [7, 9]
     for version, words in {"x": "expected a whole number", "5": "has no version 5"}.items():
         with pytest.raises(Exception, match=words):
             ids(version=version)

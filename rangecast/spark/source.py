@@ -11,9 +11,10 @@ read the folder, so on a cluster all of them must mount it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from rangecast.model.space import Space
 from rangecast.spark.columns import as_spark_ids
 from rangecast.store.versions import Versions, load_set
 
-_PARTITION, _BATCH = 50_000, 8192
+_PARTITION, _BATCH = 1 << 14, 1 << 12
 """Subscriptions of a partition, and of a record batch."""
 
 
@@ -42,7 +43,7 @@ class SubscriptionsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns."""
-        boxes, space = _loaded(self.options)
+        boxes, space = _Place.of(self.options).load()
         whole = pa.types.is_integer(boxes.ids.type)
         found = StructType().add("id", LongType() if whole else StringType())
         found = found.add("filter", StringType()).add("score", DoubleType()).add("seq", LongType())
@@ -52,22 +53,55 @@ class SubscriptionsSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the rows."""
-        return _Reader(dict(self.options))
+        return _Reader(_Place.of(self.options))
+
+
+class _Place(NamedTuple):
+    """Which subscriptions: all workers read the same ones."""
+
+    path: str
+    version: int | None
+    """`None`: the path is a snapshot."""
+
+    @classmethod
+    def of(cls, options: Any) -> _Place:
+        path, version = options.get("path"), options.get("version")
+        if path is None:
+            raise UsageError("which subscriptions? to do: give a folder, as load(path)")
+        if version is not None and not version.isdecimal():
+            raise UsageError(f"option version: expected a whole number; given: {version!r}")
+        if not (Path(path) / MANIFEST).exists():
+            return cls(path, Versions(path).latest() if version is None else int(version))
+        if version is not None:
+            raise UsageError(
+                f"{path}: is a single snapshot, which has no versions\n"
+                "  to do: leave the option version out, or give the folder of the versions"
+            )
+        return cls(path, None)
+
+    def load(self) -> tuple[Boxes, Space]:
+        """Map the subscriptions; a worker that reads several partitions checks them once."""
+        folder = Path(self.path) if self.version is None else Versions(self.path).path(self.version)
+        return _mapped(self, folder.stat().st_ino, folder.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _mapped(place: _Place, *_: int) -> tuple[Boxes, Space]:
+    if place.version is None:
+        return load_set(place.path)
+    return Versions(place.path).load(place.version)
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: dict[str, str]):
-        self._options = options
+    def __init__(self, place: _Place):
+        self._place = place
 
     def partitions(self) -> Sequence[InputPartition]:
-        if "version" not in self._options and not _is_snapshot(self._options):
-            folder = Versions(self._options["path"])
-            self._options["version"] = str(folder.latest())  # all workers read the same one
-        boxes, _ = _loaded(self._options)
+        boxes, _ = self._place.load()
         return [InputPartition(begin) for begin in range(0, max(1, boxes.rows), _PARTITION)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        boxes, space = _loaded(self._options)
+        boxes, space = self._place.load()
         end = min(partition.value + _PARTITION, boxes.rows)
         for begin in range(partition.value, end, _BATCH):
             rows = np.arange(begin, min(begin + _BATCH, end))
@@ -94,25 +128,3 @@ def _batch(boxes: Boxes, seq: Any, space: Space) -> pa.RecordBatch:
 
 def _weights(boxes: Boxes, space: Space) -> list[str]:
     return [] if boxes.weights is None else [f"weight_{name}" for name in space.names]
-
-
-def _is_snapshot(options: Any) -> bool:
-    if "path" not in options:
-        raise UsageError("which subscriptions? to do: give a folder, as load(path)")
-    return (Path(options["path"]) / MANIFEST).exists()
-
-
-def _loaded(options: Any) -> tuple[Boxes, Space]:
-    """Map the subscriptions of a snapshot, or of a version in a folder of them."""
-    if not _is_snapshot(options):
-        versions = Versions(options["path"])
-        version = options.get("version")
-        if version is not None and not version.isdecimal():
-            raise UsageError(f"option version: expected a whole number; given: {version!r}")
-        return versions.load(versions.latest() if version is None else int(version))
-    if "version" in options:
-        raise UsageError(
-            f"{options['path']}: is a single snapshot, which has no versions\n"
-            "  to do: leave the option version out, or give the folder of the versions"
-        )
-    return load_set(options["path"])
