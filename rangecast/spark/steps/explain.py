@@ -36,7 +36,7 @@ def explain_shards(sharded: ShardedSet, rows: int, points: F64 | None = None) ->
         counts = touched.sum(axis=0)
         lines.append(
             f"an event touches: {counts.mean():.1f} shards ({_size(bytes_read)}) on average, "
-            f"{counts.max():,} at most, of {len(points):,} sample events"
+            f"{int(counts.max()):,} at most, of {len(points):,} sample events"
         )
     return "\n".join(lines)
 
