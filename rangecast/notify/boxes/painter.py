@@ -16,12 +16,12 @@ from rangecast.notify.boxes.rivals import COMPARED, Rivals
 from rangecast.notify.boxes.search import count_in
 from rangecast.notify.boxes.sparse import REGIONS, TOO_MANY, find_tiles, merge_tiles
 
-_LIST = 200
-"""Comparisons with rivals that take as long as to work out a list, as measured for d = 1 to 3."""
+_LIST = 120
+"""Comparisons with rivals, times d, that take as long as to work out a list: as measured."""
 _FEWEST = 16
 """Interests that hold an object, up to which their lists are worked out in any case."""
-_AT_FIRST = 64
-"""The same, as long as no change was painted otherwise."""
+_TRIED, _TURN = 8, 64
+"""Changes that go the other way to begin with, and one in 64 later: to know what it takes."""
 MOST_DENSE = 1 << 14
 """Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
 
@@ -41,6 +41,7 @@ class BoxPainter:
         self._most = Bundle(Tiles.of(d, MOST_DENSE)) if dense else None
         self.fixed: int | None = None
         """In place of `few`, to compare both ways."""
+        self._turn = 0
         self.work = np.zeros(7, np.int64)
 
     @property
@@ -52,9 +53,9 @@ class BoxPainter:
         if self.fixed is not None:
             return self.fixed
         painted = int(self.work[REGIONS])
-        if not painted:
-            return _AT_FIRST
-        return max(_FEWEST, int(self.work[COMPARED]) // (painted * _LIST))
+        if painted < _TRIED:
+            return _FEWEST
+        return max(_FEWEST, int(self.work[COMPARED]) // (painted * _LIST * self._d))
 
     def paint(self, objects: Points, interests: Points, row: int, y: float) -> tuple[I32, F64]:
         """Return who must hear of a change that isn't made yet: rows of objects, and tiles.
@@ -76,6 +77,8 @@ class BoxPainter:
         self, objects: Points, interests: Points, row: int, y: float, *, exposes: bool
     ) -> tuple[I32, F64]:
         """Return the same by Paint-Sparse; without `exposes`, for the object itself alone."""
+        self._turn = (self._turn + 1) % _TURN
+        few = _FEWEST if self.fixed is None and not self._turn else self.few
         while True:
             n = find_tiles(
                 objects.table,
@@ -84,7 +87,7 @@ class BoxPainter:
                 y,
                 exposes,
                 self._k,
-                self.few,
+                few,
                 self._rivals.table,
                 self._tiles.table,
                 self.work,
