@@ -12,11 +12,11 @@ from pathlib import Path
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.spark import start
-from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks import Folder
 from rangecast.spark.stream.sources import Files
+from rangecast.spark.stream.steps import MatchStep
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
@@ -41,13 +41,12 @@ def main() -> None:
         },
     )
     versions = Versions(folder / "versions")
+    subscriptions = VersionedSet(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE))
     files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
     run_stream(
         files.read(session, SPACE, (), stream=True),
-        VersionedSet(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE)),
-        [Folder(folder / "matches")],
+        [MatchStep(subscriptions, [Folder(folder / "matches")], output="arrays")],
         checkpoint=folder / "checkpoint",
-        options=MatchOptions(output="arrays"),
         quarantine=Folder(folder / "bad"),
         watch=watch,
     )

@@ -32,11 +32,11 @@ type = "timestamp"
 GOOD = """
 mode = "batch"
 space = "space.toml"
-[source]
+[[source]]
 type = "files"
 format = "csv"
 path = "events.csv"
-[subscriptions]
+[[subscriptions]]
 file = "subs.csv"
 [[step]]
 type = "match"
@@ -86,9 +86,9 @@ options.mode = "FAILFAST"
     }
     files = 'type = "files"\nformat = "csv"\npath = "events.csv"\n'
     topic = 'type = "kafka"\nservers = "a:1"\ntopic = "t"\n'
-    found = load(folder, GOOD.replace(files, files + how)).settings.source
+    found = load(folder, GOOD.replace(files, files + how)).settings.source[0]
     assert found == Files(str(folder / "events.csv"), "csv", **shared)
-    found = load(folder, GOOD.replace(files, topic + how)).settings.source
+    found = load(folder, GOOD.replace(files, topic + how)).settings.source[0]
     assert found == KafkaSource("a:1", "t", **shared)
 
 
@@ -97,12 +97,12 @@ MISTAKES = [
     (GOOD.replace('"batch"', '"daily"'), "mode: there is no 'daily'"),
     (GOOD.replace('mode = "batch"', "mode = 1"), r"mode: can't be used\n  given: 1\n  expected: "),
     (GOOD.replace('mode = "batch"', 'mood = ""\nmode = "batch"'), "mood: means nothing.*'mode'"),
-    (GOOD.replace('format = "csv"', 'format = "xml"'), "source.format: there is no 'xml'"),
-    (GOOD.replace('format = "csv"\n', ""), "source.format: is missing"),
-    (GOOD.replace('path = "events.csv"', "path = 3"), "source.path: can't be used"),
-    (RATE, "source.type: the rate source has no end"),
-    (GOOD.replace("[source]", '[source]\nids = "x"'), "source.ids: there is no 'x'"),
-    (GOOD.replace('type = "match"', 'type = "rank"'), r"step\[0\].type: there is no 'rank'"),
+    (GOOD.replace('format = "csv"', 'format = "xml"'), r"source\[0\].format: there is no 'xml'"),
+    (GOOD.replace('format = "csv"\n', ""), r"source\[0\].format: is missing"),
+    (GOOD.replace('path = "events.csv"', "path = 3"), r"source\[0\].path: can't be used"),
+    (RATE, r"source\[0\].type: the rate source has no end"),
+    (GOOD.replace("[[source]]", '[[source]]\nids = "x"'), r"source\[0\].ids: there is no 'x'"),
+    (GOOD.replace('type = "match"', 'type = "rang"'), r"step\[0\].type: there is no 'rang'"),
     (
         step("keep = [1]"),
         r"step\[0\].keep\[0\]: can't be used\n  given: 1\n  expected: the name of a column",
@@ -110,13 +110,13 @@ MISTAKES = [
     (step("keep = 1"), r"step\[0\].keep: can't be used\n  given: 1\n  expected: a list of columns"),
     (step('outptu = "pairs"'), r"step\[0\].outptu: means nothing here: did you mean 'output'"),
     (
-        GOOD.replace("[subscriptions]", "[subscriptions]\nkeep_versions = 0"),
-        r"subscriptions.keep_versions: can't be used\n  given: 0\n  expected: how many versions",
+        GOOD.replace("[[subscriptions]]", "[[subscriptions]]\nkeep_versions = 0"),
+        r"subscriptions\[0\].keep_versions: can't be used\n  given: 0\n  expected: how many",
     ),
-    (GOOD.replace("[source]", "[sauce]"), "sauce: means nothing here: did you mean.*'source'"),
+    (GOOD.replace("[[source]]", "[[sauce]]"), "sauce: means nothing here: did you mean.*'source'"),
     (GOOD.replace('type = "match"', ""), r"step\[0\].type: is missing\n  expected: one of 'match'"),
     (
-        GOOD.replace("[[sink]]", "[[unsunk]]").replace("[source]", "sink = [3]\n[source]"),
+        GOOD.replace("[[sink]]", "[[unsunk]]").replace("[[source]]", "sink = [3]\n[[source]]"),
         r"sink\[0\]: can't be used\n  given: 3\n  expected: a table",
     ),
     (
@@ -126,20 +126,23 @@ MISTAKES = [
     (step("index = 3"), r"step\[0\].index: can't be used\n  given: 3\n  expected: the name of an"),
     (step('index = "vcr:side=x"'), r"step\[0\].index: option 'side' of index 'vcr' takes one or"),
     (
-        step('nan = "zero"'),
-        r"step\[0\].nan: there is no 'zero'",
+        GOOD.replace("[[source]]", '[[source]]\nnan = "zero"'),
+        r"source\[0\].nan: there is no 'zero'",
     ),
     (
         GOOD + '[[step]]\ntype = "match"\n',
-        r"step: can't be used\n  given: 2 tables\n  expected: one table \[\[step\]\]",
+        r"step\[1\].name: step\[0\] has the name 'match' already\n  to do: give it another",
     ),
     (GOOD.replace("[[sink]]", "[sink]"), "sink: can't be used"),
     (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: means nothing here"),
     (GOOD + '[[sink]]\ntype = "console"\nrows = 0\n', r"sink\[1\].rows: can't be used"),
     (GOOD + '[[sink]]\ntype = "kafka"\nservers = "a:1"\n', r"sink\[1\].topic: is missing"),
-    (GOOD.replace('file = "subs.csv"', ""), "subscriptions.file: give either"),
-    (STREAM.replace('file = "subs.csv"', ""), "subscriptions.file: give a file, a folder of"),
-    (GOOD.replace("[[step]]", 'edits = "e"\n[[step]]'), "subscriptions.edits: is for streams"),
+    (GOOD.replace('file = "subs.csv"', ""), r"subscriptions\[0\].file: give either"),
+    (STREAM.replace('file = "subs.csv"', ""), r"subscriptions\[0\].file: give a file, a table, a"),
+    (
+        GOOD.replace("[[step]]", 'edits = "e"\n[[step]]'),
+        r"subscriptions\[0\].edits: is for streams",
+    ),
     (GOOD + "[quarantine]\n", "quarantine.path: is missing"),
     (GOOD + '[stream]\ncheckpoint = "c"\n', "stream: means nothing in a batch job"),
     (GOOD.replace('"batch"', '"stream"'), "stream: is missing"),
@@ -155,7 +158,7 @@ MISTAKES = [
     (STREAM + "[spark.conf]\na = true\nb = 2026-01-01\n", "spark.conf.b: can't be used"),
     (
         STREAM.replace('"checkpoint"', '"hdfs://host/c"'),
-        "subscriptions.versions: is missing",
+        r"subscriptions\[0\].versions: is missing",
     ),
     ("mode = ", "is not a TOML file"),
 ]
@@ -211,7 +214,7 @@ def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column
     text = GOOD.replace('"csv"', f'"{form}"') + '[quarantine]\npath = "bad"\n'
     given = 'schema = "id string, price double, count int"\ncolumns.time = "string(null)"'
     done = []
-    load(folder, text.replace("[source]", f"[source]\n{given}")).run(spark, done.append)
+    load(folder, text.replace("[[source]]", f"[[source]]\n{given}")).run(spark, done.append)
     assert [(one.events, one.matches, one.bad_rows) for one in done] == [(3, 2, 2)]
     bad = read_committed(folder / "bad").to_table().to_pylist()
     assert sorted(row["column"] for row in bad) == ["(all)", "(all)"]
@@ -221,6 +224,7 @@ class Growing:
     """A source with one more event each time that it is read, every second one bad."""
 
     may_grow = True
+    nan = "refuse"
 
     def __init__(self, file):
         self.file = file
@@ -245,7 +249,7 @@ class Growing:
 
 def test_a_batch_job_over_a_topic_that_grows_reads_it_once(spark, folder):
     pipeline = load(folder, GOOD + '[quarantine]\npath = "bad"\n')
-    pipeline.settings.source = Growing(folder / "reads")
+    pipeline.graph.sources["events"] = Growing(folder / "reads")
     done = []
     pipeline.run(spark, done.append)
     assert [(one.events, one.matches, one.bad_rows) for one in done] == [(2, 2, 1)]

@@ -14,18 +14,19 @@ import pytest
 
 from rangecast.engine import Engine
 from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.match.answerer import MatchAnswerer
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from rangecast.spark import match
-from rangecast.spark.stream.batch import MatchOptions
 from rangecast.spark.stream.run import run_stream
-from rangecast.spark.stream.sets import VersionedSet
-from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder
+from rangecast.spark.stream.sets import ReadySets, VersionedSet
+from rangecast.spark.stream.sinks import Batch, Callback, Console, Folder, JsonFolder
 from rangecast.spark.stream.sources import (
     Files,
     Rate,
 )
+from rangecast.spark.stream.steps import MatchStep
 from rangecast.store.commits import commits, read_committed
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
@@ -70,13 +71,13 @@ def stream(spark, folder, **options):
     return files.read(spark, space(), (), stream=True)
 
 
-def go(spark, folder, sinks=None, events=None, **options):
+def go(spark, folder, sinks=None, events=None, how=None, **options):
     """Run what there is; return the reports."""
     done = []
+    sinks = [Folder(folder / "matches")] if sinks is None else sinks
     run_stream(
         events if events is not None else stream(spark, folder),
-        pinned(folder),
-        [Folder(folder / "matches")] if sinks is None else sinks,
+        [MatchStep(pinned(folder), sinks, **(how or {}))],
         checkpoint=folder / "checkpoint",
         report=done.append,
         **options,
@@ -235,7 +236,7 @@ def test_several_sinks_get_the_same(spark, tmp_path, capsys):
     seen = []
     sinks = [
         Folder(tmp_path / "matches"),
-        Folder(tmp_path / "json", "json"),
+        JsonFolder(tmp_path / "json"),
         Console(rows=3),
         Callback(lambda rows, batch: seen.extend(map(tuple, rows.collect()))),
     ]
@@ -258,7 +259,7 @@ def test_several_sinks_get_the_same(spark, tmp_path, capsys):
 def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv")
-    go(spark, tmp_path, options=MatchOptions(output="arrays", keep=["name"]))
+    go(spark, tmp_path, how={"output": "arrays", "keep": ["name"]})
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = {row["event"]: (row["subscriptions"], row["name"]) for row in rows}
     assert found == {
@@ -272,7 +273,7 @@ def test_arrays_keep_every_event_and_the_columns_that_are_asked_for(spark, tmp_p
 def test_a_version_without_subscriptions_leaves_the_results_readable(cli, spark, tmp_path):
     publish(tmp_path, ("subscribe", "all", "true"))
     csv_events(tmp_path, "0.csv")
-    how = {"options": MatchOptions(output="arrays")}
+    how = {"how": {"output": "arrays"}}
     go(spark, tmp_path, **how)
     publish(tmp_path, ("unsubscribe", "all", None))
     csv_events(tmp_path, "1.csv", {"e5": (1, "x")})
@@ -303,11 +304,12 @@ def test_a_folder_of_integers_as_ids_refuses_texts_and_takes_an_empty_set(spark,
 
 def test_a_version_that_is_no_longer_held_leaves_the_disk(spark, tmp_path):
     subscriptions = pinned(tmp_path)
+    sets = ReadySets(subscriptions, MatchAnswerer.of)
     places = []
     for number in (1, 2, 3, 4):
         publish(tmp_path, ("subscribe", number, f"price < {number}"))
         subscriptions.refresh()
-        ready = subscriptions.ready(spark, subscriptions.latest())
+        ready = sets.ready(spark, subscriptions.latest())
         assert ready.rows == number
         places.append(Path(ready.shards[-1].shipped.folder))
     assert [place.exists() for place in places] == [True, False, True, True]  # all over the first
@@ -319,7 +321,8 @@ def test_edits_of_a_set_in_shards_answer_as_the_whole_version_does(spark, tmp_pa
     publish(tmp_path, *many)
     versions, known = Versions(tmp_path / "versions"), space()
     edits = Edits(tmp_path / "edits", versions, known)
-    subscriptions = VersionedSet(versions, known, edits=edits, worker_bytes=12_000)
+    subscriptions = VersionedSet(versions, known, edits=edits)
+    sets = ReadySets(subscriptions, MatchAnswerer.of, 12_000)
     rows = {"id": np.arange(30), "price": np.arange(30.0), "name": ["x"] * 30}
     events = spark.createDataFrame(pa.table(rows))
     changes = [
@@ -335,7 +338,7 @@ def test_edits_of_a_set_in_shards_answer_as_the_whole_version_does(spark, tmp_pa
         if number:
             publish(tmp_path, *changes[number - 1])
         subscriptions.refresh()
-        ready = subscriptions.ready(spark, subscriptions.latest())
+        ready = sets.ready(spark, subscriptions.latest())
         assert len(ready.shards) > 3
         boxes, of_version = versions.load(number + 1)
         engine = Engine(of_version)
@@ -382,7 +385,7 @@ def test_ids_may_be_numbers_and_columns_may_be_worked_out(spark, tmp_path):
         tmp_path,
         events=events,
         quarantine=quarantine,
-        options=MatchOptions(keep=["odd name"]),
+        how={"keep": ["odd name"]},
     )
     rows = read_committed(tmp_path / "matches").to_table().to_pylist()
     found = sorted((row["event"], row["subscription"], row["odd name"]) for row in rows)
@@ -429,7 +432,7 @@ def test_the_rate_source_runs_until_it_is_told_to_stop(spark, tmp_path, told):
 
     sinks = [Folder(tmp_path / "matches")]
     every = {"checkpoint": tmp_path / "checkpoint", "trigger": "1 second"}
-    run_stream(events, pinned(tmp_path), sinks, report=report, **every)
+    run_stream(events, [MatchStep(pinned(tmp_path), sinks)], report=report, **every)
     assert signal.getsignal(told) is before
     assert not spark.streams.active
     found = [event for _, event, _ in pairs(tmp_path)]
@@ -442,7 +445,7 @@ def test_the_rate_source_runs_until_it_is_told_to_stop(spark, tmp_path, told):
 def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):
     with ExitStack() as closing:
         for form in ("parquet", "json"):
-            folder = Folder(tmp_path / form, form)
+            folder = (Folder if form == "parquet" else JsonFolder)(tmp_path / form)
             folder.open("s", closing)
             commit = folder.write(spark.range(0), Batch("s", 0, 1, 3))
             with pytest.raises(FileError, match="5 rows were written, and 0 of them are there"):

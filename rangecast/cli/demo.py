@@ -226,7 +226,7 @@ class _Demo:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
         from rangecast.cli.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
-        from rangecast.spark import Folder, MatchOptions, VersionedSet, run_stream
+        from rangecast.spark import Folder, MatchStep, VersionedSet, run_stream
         from rangecast.spark.stream.batch import Done
         from rangecast.store import Versions
 
@@ -247,13 +247,13 @@ class _Demo:
                     f"{_ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
                 )
 
+        results = Folder(self.output / "stream")
+        matching = MatchStep(VersionedSet(versions, space), [results], output="arrays")
         with StreamProgress(self.run) as progress:
             run_stream(
                 quotes.option("maxFilesPerTrigger", 1).parquet(folder),
-                VersionedSet(versions, space),
-                [Folder(self.output / "stream")],
+                [matching],
                 checkpoint=self.output / "checkpoint",
-                options=MatchOptions(output="arrays"),
                 report=report,
             )
         if sum(batch.events for batch in self.stream) < self.events:  # Ctrl-C ends a stream

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rangecast.cli.options import Json, Master, Output, Quiet, SpaceFile
+from rangecast.errors import FileError
 
 app = typer.Typer(
     help="Pipelines on Spark, batch and streaming.", no_args_is_help=True, rich_markup_mode=None
@@ -28,29 +29,75 @@ def run(
       rangecast pipeline run pipeline.toml --master 'local[4]'
     """
     from rangecast.cli.output import counted
-    from rangecast.cli.progress import StreamProgress
+    from rangecast.cli.progress import StreamProgress, answers
     from rangecast.cli.run import Run
     from rangecast.cli.spark import spark_session
     from rangecast.spark import Pipeline
 
     pipeline = Pipeline.load(file)
     settings, is_stream = pipeline.settings.spark, pipeline.settings.stream is not None
-    output = "-" if any(sink.name == "console" for sink in pipeline.sinks) else None
+    sinks = [sink for some in pipeline.sinks.values() for sink in some]
+    output = "-" if any(sink.name == "console" for sink in sinks) else None
     with (
         Run.started(output, as_json=as_json, quiet=quiet) as run,
         StreamProgress(run, doing="starting Spark") as progress,
         spark_session(master or settings.master, settings.conf) as session,
     ):
-        for sink in pipeline.sinks:
+        for sink in sinks:
             run.say(f"{sink.name}: {sink.promise}")
-        progress.doing("waiting for the first batch" if is_stream else "matching all events")
+        progress.doing("waiting for the first batch" if is_stream else "answering all events")
         pipeline.run(session, progress.batch)
         totals = progress.totals
         text = (
             f"{counted(totals['batches'], 'batch', 'batches')}: {totals['events']:,} events in, "
-            f"{totals['matches']:,} matches out, {totals['bad_rows']:,} bad rows"
+            f"{answers(totals['steps'])} out, {counted(totals['bad_rows'], 'bad row')}"
         )
         run.done(text, totals["events"], {**totals, "pipeline": file}, seconds=totals["seconds"])
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="The pipeline: a TOML file (docs/STREAMING.md).")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check a pipeline without starting Spark, and show what takes what from where.
+
+    \b
+    Examples:
+      rangecast pipeline check pipeline.toml
+    """
+    from rangecast.cli.output import counted
+    from rangecast.cli.run import Run
+    from rangecast.spark.stream.graph import described, missing_files
+    from rangecast.spark.stream.pipeline import Pipeline
+
+    pipeline = Pipeline.load(file)
+    missing = missing_files(pipeline.graph)
+    if missing:
+        raise FileError(f"{file}: {missing[0]}")
+    with Run.started(None, as_json=as_json, quiet=quiet) as run:
+        lines = described(pipeline.graph)
+        for line in lines:
+            run.say(line)
+        steps = counted(len(pipeline.graph.nodes), "step")
+        run.done(f"{file}: {steps}, nothing wrong", 0, {"pipeline": file, "steps": lines})
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON schema of a pipeline's file, for editors that complete and check TOML.
+
+    \b
+    Examples:
+      rangecast pipeline schema > pipeline.schema.json
+    """
+    import json
+
+    from rangecast.spark.stream.settings import Settings
+    from rangecast.spark.stream.toml_file import json_schema
+
+    typer.echo(json.dumps(json_schema(Settings), indent=2))
 
 
 @app.command("backfill")

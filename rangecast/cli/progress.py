@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from rangecast.spark.stream.batch import Done
 
 
+def answers(steps: dict[str, int]) -> str:
+    """Return in words how many answers each step gave."""
+    if list(steps) == ["match"]:
+        return counted(steps["match"], "match", "matches")
+    return ", ".join(f"{count:,} by {name}" for name, count in steps.items()) or "nothing"
+
+
 class StreamProgress:
     """Shows each batch of a stream: rows in, matches out, rate and version."""
 
@@ -28,6 +35,7 @@ class StreamProgress:
             "refused_edits": 0,
             "seconds": 0.0,
             "version": None,
+            "steps": {},
         }
         self._live = sys.stderr.isatty() and not run.is_silent
         self._status = Status(doing, console=console)
@@ -40,6 +48,8 @@ class StreamProgress:
         """Take in a batch."""
         for name in ("events", "matches", "bad_rows", "refused_edits", "seconds"):
             self.totals[name] += getattr(done, name)
+        for name, count in done.steps.items():
+            self.totals["steps"][name] = self.totals["steps"].get(name, 0) + count
         self.totals["batches"] += 1
         self.totals["version"] = done.version
         if self._run.as_json:
@@ -53,7 +63,7 @@ class StreamProgress:
         rate = per_second(done.events, done.seconds)
         line = (
             f"batch {done.batch}, version {done.version}: {counted(done.events, 'event')} in, "
-            f"{counted(done.matches, 'match', 'matches')} out, {rate}"
+            f"{answers(done.steps)} out, {rate}"
         )
         if done.bad_rows:
             line += f", {counted(done.bad_rows, 'bad row')}"

@@ -37,12 +37,17 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk, whoever wrote it."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def sync_tree(folder: Path) -> None:
     """Wait until all files below a folder are on the disk, whoever wrote them, and their names."""
     for inner, _, names in os.walk(folder):
         for name in names:
-            with Path(inner, name).open("rb") as file:
-                os.fsync(file.fileno())
+            sync_file(Path(inner, name))
         sync_folder(Path(inner))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import BadRow, BadRowError
-from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.event_columns import EventColumns
@@ -29,6 +29,10 @@ class Encoded(NamedTuple):
     bad_places: I64
     errors: pa.Array
     """Of each bad place, in the same order; of `ERROR_TYPE`."""
+
+    def only(self, wanted: Bool) -> Encoded:
+        """Return the batch with these of its good events alone."""
+        return self._replace(points=self.points[wanted], places=self.places[wanted])
 
 
 class Refusing(BadRows):

@@ -41,9 +41,12 @@ _OWNER = "_stream.json"
 class CommittedFolder:
     """The batches of one stream. Use it with `with`: meanwhile no other process may write here."""
 
-    def __init__(self, folder: str | Path, stream: str):
+    def __init__(self, folder: str | Path, stream: str, *, replace: bool = False):
+        """`replace`: a batch job takes the place of the one that filled the folder before."""
         self.folder = Path(folder)
         self.stream = stream
+        self._replace = replace
+        self._notes: dict[str, str] | None = None  # of a batch job that is to replace another
         self._staging = self.folder.with_name(f".{self.folder.name}.staging")
 
     def __enter__(self) -> CommittedFolder:
@@ -77,7 +80,7 @@ class CommittedFolder:
 
     def is_committed(self, batch: int) -> bool:
         """Whether a batch is in place."""
-        return (self.folder / _name(batch)).exists()
+        return self._notes is None and (self.folder / _name(batch)).exists()
 
     def stage(self, batch: int) -> Path:
         """Return where an attempt writes a batch: a folder that isn't there yet.
@@ -88,6 +91,8 @@ class CommittedFolder:
 
     def settled(self, fact: str, value: str) -> str:
         """Return what holds for all batches: what was noted with the first, else `value`."""
+        if self._notes is not None:
+            return self._notes.setdefault(fact, value)
         owner = self.folder / _OWNER
         noted: dict[str, str] = json.loads(owner.read_bytes())
         if fact not in noted:
@@ -100,6 +105,7 @@ class CommittedFolder:
         mark = {"stream": self.stream, "batch": batch, **facts}
         write_bytes(staged / _MARK, json.dumps(mark).encode())
         sync_tree(staged)
+        self._make_room()
         try:
             staged.rename(self.folder / _name(batch))
         except OSError as error:
@@ -125,15 +131,31 @@ class CommittedFolder:
             write_whole(owner, json.dumps({"stream": self.stream}).encode())
             return
         stream = json.loads(owner.read_bytes())["stream"]
+        if self._replace and BATCH_JOB in stream and BATCH_JOB in self.stream:
+            self._notes = {"stream": self.stream}  # until the commit all stays as it is
+            return
         if stream != self.stream:
             remedy = "a new checkpoint begins a new stream: write to a new folder, or go on with "
             remedy += "the old checkpoint"
             if BATCH_JOB in stream or BATCH_JOB in self.stream:
-                remedy = "a batch job fills a folder once: delete it, or write to a new one"
+                remedy = "a batch job fills a folder once: delete it, write to a new one, or say "
+                remedy += "that it is to be replaced"
             raise UsageError(
                 f"{self.folder}: holds the batches of another stream, {stream}; this one is "
                 f"{self.stream}\n  to do: {remedy}"
             )
+
+    def _make_room(self) -> None:
+        """Take away what another job wrote and this one replaces; for a moment there is nothing."""
+        if self._notes is None:
+            return
+        gone = self._staging / f"{_name(0)}.{uuid4().hex}"
+        gone.mkdir()
+        for old in self.folder.glob("batch=*"):
+            old.rename(gone / old.name)
+        write_whole(self.folder / _OWNER, json.dumps(self._notes).encode())
+        self._notes = None
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def committed_batches(folder: str | Path) -> dict[Path, dict[str, Any]]:

@@ -35,7 +35,7 @@ from rangecast.notify.objects import Objects
 from rangecast.notify.subscriber import Lists
 
 INTERESTS, LISTS, OBJECTS = "interests", "lists", "objects"
-_STATE = "state.json"
+STATE = "state.json"
 
 
 class FilePart(NamedTuple):
@@ -84,7 +84,7 @@ class State(NamedTuple):
 
     def commit(self, folder: Path) -> None:
         """Make this what holds, by one rename; all files that it names are on the disk."""
-        write_whole(folder / _STATE, json.dumps(self._asdict()).encode())
+        write_whole(folder / STATE, json.dumps(self._asdict()).encode())
 
     def files(self) -> set[str]:
         """Return the files that the batches to come may replace."""
@@ -95,7 +95,7 @@ class State(NamedTuple):
 def committed_state(folder: Path) -> State | None:
     """Return what holds, or None if nothing has been committed yet."""
     try:
-        found = json.loads((folder / _STATE).read_bytes())
+        found = json.loads((folder / STATE).read_bytes())
     except FileNotFoundError:
         return None
     buckets = [
@@ -144,7 +144,7 @@ def write_objects(
     folder: Path,
     parts: Sequence[FilePart],
     objects_of: Callable[[list[Id] | None], pa.Table],
-    changed: pa.ChunkedArray,
+    changed: pa.Array | pa.ChunkedArray,
 ) -> list[FilePart]:
     """Write the objects with the ids that changed; return all parts.
 

@@ -42,12 +42,14 @@ from pyspark.sql.types import StringType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.model.badrows import BadRows
 from rangecast.model.durable import sync_folder, sync_tree, try_lock
 from rangecast.model.numbers import MAX
+from rangecast.model.records import table_source
 from rangecast.notify.line_board import LineBoard
 from rangecast.notify.messages import Messages
 from rangecast.notify.objects import Objects
-from rangecast.notify.tables import message_rows, message_schema
+from rangecast.notify.tables import Change, message_rows, message_schema, read_updates
 from rangecast.spark.columns import need
 from rangecast.spark.session import need_classic, parallelism
 from rangecast.spark.steps.buckets import (
@@ -183,23 +185,42 @@ class TopKLists:
 
     def apply(self, updates: DataFrame, batch: int) -> None:
         """Apply a batch of updates in the order of `seq`; one that was committed does nothing."""
+        columns = [name for name in ("id", "y", "x") if name in updates.columns]
+        if batch > self.committed:
+            rows = updates.orderBy("seq").select(*columns).toArrow()
+            self.apply_changes(self.usable(rows, BadRows()), batch, rows.schema.field("id").type)
+
+    def usable(self, rows: pa.Table, bad: BadRows) -> list[Change]:
+        """Return the updates that can be applied one after the other: id, y and perhaps x.
+
+        Those that can't go to `bad`.
+        """
+        self._hold()
+        if self._board is None:
+            self._board = self._loaded(self._state)
+        source, kind = table_source(rows, "updates"), rows.schema.field("id").type
+        parts = read_updates(source, kind, self._board.objects.__contains__, bad)
+        return [change for part in parts for change in part.changes]
+
+    def apply_changes(self, changes: Sequence[Change], batch: int, kind: pa.DataType) -> None:
+        """Apply a batch that wasn't committed, of updates of objects with ids of this type."""
         self._hold()
         state = self._state
-        if batch <= state.batch:
-            return
         board = self._board or self._loaded(state)
         self._board = None  # until the batch is committed the folder alone is right
-        columns = [name for name in ("id", "y", "x") if name in updates.columns]
-        rows = updates.orderBy("seq").select(*columns).toArrow()
-        messages = board.update_batch(rows)
-        self._send(messages, batch, rows.schema.field("id").type)
+        messages = board.update_batch(changes)
+        self._send(messages, batch, kind)
         reached = [
             number for number, one in enumerate(state.buckets) if one.may_hear(messages.tile)
         ]
         teller = _teller(messages.arrival, self._signed(messages.y), messages.tile)
         state = self._changed(state._replace(batch=batch), reached, teller)
-        self._commit(state, board, rows["id"])
+        self._commit(state, board, pa.array([change.id for change in changes], kind))
         self._board = board
+
+    def messages(self, batch: int) -> DataFrame:
+        """Return the messages of a batch that was applied."""
+        return self._session.read.parquet(f"file://{self._messages(batch)}")
 
     @property
     def committed(self) -> int:
@@ -233,7 +254,7 @@ class TopKLists:
 
     def _send(self, messages: Messages, batch: int, kind: pa.DataType) -> None:
         """Write the messages of a batch, over those of an attempt that wasn't committed."""
-        target = self.folder / "messages" / f"batch={batch:09}"
+        target = self._messages(batch)
         shutil.rmtree(target, ignore_errors=True)
         seq = np.full(len(messages), batch, np.int64)
         rows = message_rows(messages, message_schema(kind), seq)
@@ -245,7 +266,10 @@ class TopKLists:
         fresh.rename(target)
         sync_folder(target.parent)
 
-    def _changed(self, state: State, numbers: Sequence[int], change: Change) -> State:
+    def _messages(self, batch: int) -> Path:
+        return self.folder / "messages" / f"batch={batch:09}"
+
+    def _changed(self, state: State, numbers: Sequence[int], change: Effect) -> State:
         """Return the state after the lists of some buckets changed, on the workers."""
 
         def write(number: int, bucket: OpenBucket) -> pa.RecordBatch:
@@ -268,7 +292,9 @@ class TopKLists:
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
 
-    def _commit(self, state: State, board: LineBoard, changed: pa.ChunkedArray) -> None:
+    def _commit(
+        self, state: State, board: LineBoard, changed: pa.Array | pa.ChunkedArray
+    ) -> None:
         """Write the objects that changed, and make this state the one that holds."""
         parts = write_objects(self.folder, state.objects, board.table, changed)
         written = parts[-1].rows if parts != state.objects else 0
@@ -309,17 +335,17 @@ class TopKLists:
         return found.select("interest", "rank", "object", "x", "y")
 
 
-Change = Callable[[OpenBucket], I32]
+Effect = Callable[[OpenBucket], I32]
 """Changes lists of a bucket, in a worker; returns which."""
 
 
-def _looker(objects: Objects) -> Change:
+def _looker(objects: Objects) -> Effect:
     """Return what makes the first lists of a bucket."""
     _, xs, ys, arrivals = objects.columns()
     return lambda bucket: bucket.look(Objects(xs, ys, arrivals))
 
 
-def _teller(arrival: I64, y: F64, tile: F64) -> Change:
+def _teller(arrival: I64, y: F64, tile: F64) -> Effect:
     """Return what applies messages to the lists of a bucket."""
     return lambda bucket: bucket.tell(arrival, y, tile)
 

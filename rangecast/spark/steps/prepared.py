@@ -225,10 +225,10 @@ def prepare_answers(
     return Prepared(known, ship(session, known), ShardedSet(shards, empty, room), rows, width)
 
 
-def layer_shard(session: SparkSession, layer: Layer, index: str) -> Shard:
-    """Build and ship what a layer of edits added, for matching."""
+def layer_shard(session: SparkSession, layer: Layer, make: Make) -> Shard:
+    """Build and ship what a layer of edits added."""
     boxes = replace(layer.boxes, ids=as_spark_ids(layer.boxes.ids))
-    answerer = replace(MatchAnswerer.of(boxes, index), arrival=layer.arrival)
+    answerer = replace(make(boxes), arrival=layer.arrival)
     lo, hi = hull_of(boxes)
     return Shard(ship(session, answerer), boxes.rows, answerer.memory, lo, hi, answerer.choice)
 
@@ -279,6 +279,12 @@ def gathered(given: EncodedSet | Boxes, space: Space, bad_rows: BadRows | None =
         return given
     boxes = gather(given.rows, space, bad_rows)
     return replace(boxes, ids=as_spark_ids(boxes.ids))
+
+
+def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
+    """Return the subscriptions of a DataFrame on the driver, and the space with their words."""
+    with _encoded_once(subscriptions, space) as (given, known):
+        return gathered(given, known), known
 
 
 def _usable(encoded: DataFrame, bad_rows: BadRows | None) -> DataFrame:

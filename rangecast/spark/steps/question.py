@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,8 @@ from rangecast.model.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.spark.columns import id_kind, kept_fields, need_attributes
 from rangecast.spark.events import encode_batch
-from rangecast.spark.steps.prepared import WORKER_BYTES, Prepared
+from rangecast.spark.shipped import ShippedObject
+from rangecast.spark.steps.prepared import WORKER_BYTES
 from rangecast.spark.steps.results import Form, answer, result_schema
 from rangecast.spark.steps.shards import Settings, as_it_is
 
@@ -29,6 +30,18 @@ Finish = Callable[
     Iterator[pa.RecordBatch],
 ]
 """Takes the batches of a task, and what answers one; gives the batches that the task gives."""
+
+
+class Answering(Protocol):
+    """What answers the events of a question: `Prepared`, or something that has no subscriptions."""
+
+    @property
+    def shipped_space(self) -> ShippedObject:
+        """The space that events are read by."""
+
+    @property
+    def answerer(self) -> Any:
+        """What a task carries: it is `fitted` to a question, has a `schema`, and `answers`."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +90,17 @@ class Question:
 
     def answer(
         self,
-        prepared: Prepared,
+        prepared: Answering,
         settings: Settings = as_it_is,
         *,
+        sieves: Sequence[ShippedObject] = (),
         finish: Finish | None = None,
         schema: str | None = None,
     ) -> DataFrame:
         """Let every worker answer its events.
 
         settings   fits the set to this question
+        sieves     objects with `holds(points)`: only events that all of them hold are answered
         finish     what a task does with its answers instead of handing them on, and gives, with
                    the columns of `schema`
         """
@@ -99,6 +114,8 @@ class Question:
                 encoded = encode_batch(
                     known, batch, form.event_id, columns, nan=nan, raising=not form.errors
                 )
+                for sieve in sieves:
+                    encoded = encoded.only(sieve.open().holds(encoded.points))
                 yield from answer(sharded, batch, encoded, form)
 
             if finish is not None:
@@ -109,7 +126,7 @@ class Question:
 
         return self.events.mapInArrow(answer_all, schema or self.schema(prepared, settings))
 
-    def schema(self, prepared: Prepared, settings: Settings = as_it_is) -> StructType:
+    def schema(self, prepared: Answering, settings: Settings = as_it_is) -> StructType:
         """Return the columns of the answers."""
         return result_schema(self.form, prepared.answerer.fitted(settings).schema)
 

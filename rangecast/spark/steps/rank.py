@@ -42,6 +42,8 @@ from rangecast.spark.steps.question import Question, need_frame, need_one_of, re
 OUTPUTS = ("rows", "arrays")
 PLACE = "_place"
 """A column on the way: the place of an answer in its second."""
+TAKEN = ("rank", "subscription", "subscriptions", "score", WINDOW, PLACE)
+"""Columns that can't be kept of the events."""
 
 
 def rank(
@@ -118,7 +120,7 @@ def rank(
     question = Question.of(
         events,
         space,
-        taken=("rank", "subscription", "subscriptions", "score", WINDOW, PLACE),
+        taken=TAKEN,
         arrays=output == "arrays",
         keep=keep,
         event_id=event_id,
@@ -147,7 +149,7 @@ def rank(
             question.session, subscriptions, space, make, worker_bytes, width=width
         )
         found = question.answer(prepared)
-    return found if axis is None else _best_of_seconds(found, limit or 0)
+    return found if axis is None else best_of_seconds(found, limit or 0)
 
 
 def _factors(given: Any, events: DataFrame, event_id: str) -> FactorTable | None:
@@ -164,7 +166,7 @@ def _factors(given: Any, events: DataFrame, event_id: str) -> FactorTable | None
     return read_factors(source, kind, pa.string())
 
 
-def _best_of_seconds(found: DataFrame, limit: int) -> DataFrame:
+def best_of_seconds(found: DataFrame, limit: int) -> DataFrame:
     """Return the best answers of each second; events that couldn't be used stay as they are."""
     order = [F.col("score").desc(), F.col("event"), F.col("rank")]
     is_bad = F.col("rank").isNull()

@@ -12,10 +12,10 @@ A batch that is run again finds the same events (Spark's checkpoint), the same v
 and so the same answers; a sink that has them already is skipped. Bad rows are committed
 before the answers: when all sinks have the batch, so has the quarantine.
 
-For a single folder, answers, bad rows and events are counted while the answers are written, not in
-a pass of their own; Parquet is written by the workers (`written`). Otherwise the answers are kept
-and counted first: a sink that can't hold back what it writes gets nothing of a batch that a bad row
-ends. Bad rows are found once more when there are any, without matching.
+Folders of Parquet and Delta tables are written by the workers (`written`): answers, bad rows and
+events are counted in the same pass. For other sinks the answers are kept and counted first: a sink
+that can't hold back what it writes gets nothing of a batch that a bad row ends. Bad rows are found
+once more when there are any, without matching.
 """
 
 from __future__ import annotations
@@ -23,41 +23,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from rangecast.errors import BadRow, BadRowError, UsageError, near
-from rangecast.model.boxes import Boxes
+from rangecast.errors import BadRow, BadRowError
 from rangecast.model.records import REMEDY
-from rangecast.spark.steps.match import OUTPUTS, match, question
-from rangecast.spark.steps.prepared import Prepared
-from rangecast.spark.stream.sets import StaticSet, Subscriptions
-from rangecast.spark.stream.sinks import Batch, Commit, Counts, Folder, Sink, no_commit
+from rangecast.model.space import Space
+from rangecast.spark.shipped import ship
+from rangecast.spark.steps.filter import Passing
+from rangecast.spark.steps.question import Question
+from rangecast.spark.stream.sets import Subscriptions
+from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, Sink, no_commit
 from rangecast.spark.stream.sources import BROKEN
-from rangecast.spark.stream.written import REPORT
+from rangecast.spark.stream.steps import AnswerStep
+from rangecast.spark.stream.written import REPORT, AnswerWriter, collected
 
 _WHOLE = "_whole_row"
 _OWN = (BROKEN, _WHOLE)
-
-
-@dataclass(frozen=True)
-class MatchOptions:
-    """How a stream matches its events."""
-
-    output: str = "pairs"
-    """pairs: a row for each event and subscription; arrays: a row for each event."""
-    keep: Sequence[str] = ()
-    """Columns of the events to keep in the output."""
-    nan: str = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.output not in OUTPUTS:
-            raise UsageError(f"no output {self.output!r}: {near(self.output, OUTPUTS)}")
 
 
 @dataclass(frozen=True)
@@ -73,6 +59,8 @@ class Done:
     refused_edits: int
     """Since the batch before."""
     seconds: float
+    steps: dict[str, int] = field(default_factory=dict)
+    """How many answers each step gave."""
 
     def facts(self) -> dict[str, Any]:
         """Return it as plain data, with the rate."""
@@ -84,61 +72,77 @@ class Done:
 class BatchRunner:
     """Answers batches of one stream, or the one batch of a batch job."""
 
-    subscriptions: Subscriptions
-    options: MatchOptions
-    sinks: Sequence[Sink]
-    quarantine: Folder | None = None
+    steps: Sequence[AnswerStep]
+    quarantine: FileSink | None = None
+    nan: str = "refuse"
     report: Callable[[Done], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
     closing: ExitStack = field(default_factory=ExitStack, init=False)
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
     _refused: int = field(default=0, init=False)
-    _nobody: StaticSet = field(init=False)
-
-    def __post_init__(self) -> None:
-        space = self.subscriptions.space
-        none = np.zeros((0, len(space)))
-        self._nobody = StaticSet(Boxes.of(none, none), space, index="scan")
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns, sinks and sets that can't work."""
         for sink in self._all_sinks():
             sink.check(session)
-        self._refused += self.subscriptions.refresh()
-        self.subscriptions.ready(session, self.subscriptions.latest())
-        self._match(events, self._nobody.ready(session, 0), self.options.keep)
+        self._refused += self._refresh()
+        for step in self.steps:
+            step.ready(session, step.subscriptions.latest())
+            self._question(step, events)
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Answer a batch and write it to every sink that lacks it."""
         began = time.perf_counter()
         self._open(stream)
-        waiting = [sink for sink in self.sinks if not sink.has(number)]
+        waiting = [
+            (step, [one for one in step.sinks if not one.has(number)]) for step in self.steps
+        ]
+        waiting = [(step, sinks) for step, sinks in waiting if sinks]
         self.watch("begun")
         if not waiting:
             return
-        refused, self._refused = self._refused + self.subscriptions.refresh(), 0
-        version = self.subscriptions.pin(stream, number)
+        refused, self._refused = self._refused + self._refresh(), 0
+        for one in self._sets():
+            one.pin(stream, number)
         self.watch("pinned")
-        ready = self.subscriptions.ready(events.sparkSession, version)
-        batch = Batch(stream, number, version, ready.rows)
-        counts, commits, commit_bad_rows = self._write(events, ready, waiting, batch)
+        with ExitStack() as held:
+            parts = [
+                self._answered(step, sinks, events, Batch(stream, number, 0, 0), held)
+                for step, sinks in waiting
+            ]
+            counts = dict(parts[0].counts, matches=sum(part.counts["matches"] for part in parts))
+            commit_bad_rows = self._set_aside(events, parts[0].batch, counts["bad_rows"])
+            commits = [(part, commit) for part in parts for commit in part.write_rest()]
         self.watch("staged")
         if counts["bad_rows"]:
             commit_bad_rows({"rows": counts["bad_rows"]})
             self.watch("bad rows committed")
-        good = counts["events"] - counts["bad_rows"]
-        rows = counts["matches"] if self.options.output == "pairs" else good
-        for commit in commits:
-            commit({"rows": rows, **counts})
+        for part, commit in commits:
+            commit({"rows": part.rows, **part.counts})
         self.watch("committed")
-        seconds = time.perf_counter() - began
+        first = parts[0].batch
         self.report(
-            Done(number, version, ready.rows, refused_edits=refused, seconds=seconds, **counts)
+            Done(
+                number,
+                first.version,
+                first.subscriptions,
+                refused_edits=refused,
+                seconds=time.perf_counter() - began,
+                steps={part.name: part.counts["matches"] for part in parts},
+                **counts,
+            )
         )
 
     def _all_sinks(self) -> list[Sink]:
-        return [*self.sinks, *([self.quarantine] if self.quarantine is not None else [])]
+        sinks = [sink for step in self.steps for sink in step.sinks]
+        return [*sinks, *([self.quarantine] if self.quarantine is not None else [])]
+
+    def _sets(self) -> list[Subscriptions]:
+        return list({id(one): one for step in self.steps for one in step.sets}.values())
+
+    def _refresh(self) -> int:
+        return sum(one.refresh() for one in self._sets())
 
     def _open(self, stream: str) -> None:
         if self._stream is None:
@@ -146,76 +150,60 @@ class BatchRunner:
                 sink.open(stream, self.closing)
             self._stream = stream
 
-    def _match(self, events: DataFrame, ready: Prepared, keep: Sequence[str]) -> DataFrame:
-        """Return a row for each event: event, subscriptions, what is kept, what is wrong."""
+    def _question(self, step: AnswerStep, events: DataFrame) -> Question:
         broken = [BROKEN] if BROKEN in events.columns else []
-        return match(
-            _read_whole(events) if broken else events,
-            ready,
-            ready.space,
-            output="arrays",
-            keep=[*keep, *broken],
-            errors="column",
-            nan=self.options.nan,
-        )
+        whole = _read_whole(events) if broken else events
+        return step.question(whole, [*step.keep, *broken], self.nan)
 
-    def _write(
-        self, events: DataFrame, ready: Prepared, sinks: Sequence[Sink], batch: Batch
-    ) -> tuple[Counts, list[Commit], Commit]:
-        """Write answers and bad rows; return counts, what commits each sink, and the bad rows."""
-        if len(sinks) == 1 and isinstance(sinks[0], Folder) and sinks[0].by_workers:
-            commit, counts = self._written_by_workers(events, ready, sinks[0], batch)
-            return counts, [commit], self._set_aside(events, batch, counts)
-        found = self._match(events, ready, self.options.keep)
-        if len(sinks) == 1 and sinks[0].stages:
-            seen = Observation()
-            rows = self._rows(found.observe(seen, *_counts(found)))
-            commits = [sinks[0].write(rows, batch)]
-            counts = dict(seen.get)
-            return counts, commits, self._set_aside(events, batch, counts)
-        found = found.persist()  # several readers, or one that may stop early
-        try:
-            counts = found.agg(*_counts(found)).collect()[0].asDict()
-            commit_bad_rows = self._set_aside(events, batch, counts)
-            rows = self._rows(found)
-            return counts, [sink.write(rows, batch) for sink in sinks], commit_bad_rows
-        finally:
-            found.unpersist()
+    def _answered(
+        self,
+        step: AnswerStep,
+        sinks: Sequence[Sink],
+        events: DataFrame,
+        batch: Batch,
+        held: ExitStack,
+    ) -> _Part:
+        """Answer a batch; let the workers write the files of sinks that take such."""
+        session = events.sparkSession
+        version = step.subscriptions.pin(batch.stream, batch.number)
+        ready, rows = step.ready(session, version)
+        batch = batch._replace(version=version, subscriptions=rows)
+        asked = self._question(step, events)
+        sieves = step.sieves(session, batch.stream, batch.number)
+        part = _Part(step, batch)
+        files = [one for one in sinks if isinstance(one, FileSink) and step.by_workers]
+        if files:
+            left_out = ("error", BROKEN)
+            fields = [one for one in asked.schema(ready, step.settings) if one.name not in left_out]
+            targets = [sink.target(StructType(fields), batch) for sink in files]
+            finish = AnswerWriter(targets)
+            reports = asked.answer(
+                ready, step.settings, sieves=sieves, finish=finish, schema=REPORT
+            )
+            written = collected(reports, targets, f"rangecast {step.name}")
+            part.counts = written.counts
+            part.commits = [
+                sink.written(target, some, batch)
+                for sink, target, some in zip(files, targets, written.files, strict=True)
+            ]
+        part.rest = [one for one in sinks if one not in files]
+        if part.rest:
+            seen = Observation(f"rangecast {step.name} events")
+            counted = replace(
+                asked, events=asked.events.observe(seen, F.count(F.lit(1)).alias("events"))
+            )
+            found = step.finish(counted.answer(ready, step.settings, sieves=sieves)).persist()
+            held.callback(found.unpersist)  # several readers, or one that may stop early
+            part.found = found
+            part.counts = found.agg(*_counts(found, step)).collect()[0].asDict() | seen.get
+        return part
 
-    def _written_by_workers(
-        self, events: DataFrame, ready: Prepared, sink: Folder, batch: Batch
-    ) -> tuple[Commit, Counts]:
-        """Let the workers write the answers of a batch; return what commits them, and counts."""
-        broken = [BROKEN] if BROKEN in events.columns else []
-        asked = question(
-            _read_whole(events) if broken else events,
-            ready.space,
-            output=self.options.output,
-            keep=[*self.options.keep, *broken],
-            errors="column",
-            nan=self.options.nan,
-        )
-        left_out = ("error", *broken)
-        fields = [one for one in asked.schema(ready) if one.name not in left_out]
-        files, commit = sink.stage(StructType(fields), batch)
-        return commit, files.counted(asked.answer(ready, finish=files, schema=REPORT))
-
-    def _rows(self, found: DataFrame) -> DataFrame:
-        """Return the rows that sinks are given."""
-        good = found.filter(is_good(found))
-        keep = [f"`{name}`" for name in self.options.keep]
-        if self.options.output == "arrays":
-            return good.select("event", "subscriptions", *keep)
-        return good.select("event", F.explode("subscriptions").alias("subscription"), *keep)
-
-    def _set_aside(self, events: DataFrame, batch: Batch, counts: Counts) -> Commit:
+    def _set_aside(self, events: DataFrame, batch: Batch, bad_rows: int) -> Commit:
         """Write the bad rows of a batch to the quarantine; without one, raise the first."""
-        if not counts["bad_rows"] or (self.quarantine and self.quarantine.has(batch.number)):
+        if not bad_rows or (self.quarantine and self.quarantine.has(batch.number)):
             return no_commit
-        # A set that holds no event: its answers are the errors alone.
-        nobody = self._nobody.ready(events.sparkSession, 0)
-        found = self._match(_with_whole_row(events), nobody, [_WHOLE])
-        bad = _bad_rows(found)
+        space = self.steps[0].space
+        bad = _bad_rows(_with_whole_row(events), space, self.nan)
         if self.quarantine is None:
             first = bad.first()
             assert first is not None
@@ -232,18 +220,49 @@ class BatchRunner:
         return self.quarantine.write(bad, batch)
 
 
+@dataclass
+class _Part:
+    """What one step made of a batch, and what is left to write of it."""
+
+    step: AnswerStep
+    batch: Batch
+    counts: Counts = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    rest: Sequence[Sink] = ()
+    found: DataFrame | None = None
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    @property
+    def rows(self) -> int:
+        """How many rows a sink is given."""
+        if self.step.arrays:
+            return self.counts["events"] - self.counts["bad_rows"]
+        return self.counts["matches"]
+
+    def write_rest(self) -> list[Commit]:
+        """Write to the sinks that take a DataFrame; return what commits each sink."""
+        if self.found is None:
+            return self.commits
+        left_out = ("error", BROKEN)
+        names = [f"`{name}`" for name in self.found.columns if name not in left_out]
+        rows = self.found.filter(is_good(self.found)).select(names)
+        return [*self.commits, *(sink.write(rows, self.batch) for sink in self.rest)]
+
+
 def is_good(found: DataFrame) -> Column:
     """Return whether an answered event could be used: whole, with an id and fitting values."""
     good = F.col("error").isNull() & F.col("event").isNotNull()
     return good & F.col(BROKEN).isNull() if BROKEN in found.columns else good
 
 
-def _counts(found: DataFrame) -> list[Column]:
+def _counts(found: DataFrame, step: AnswerStep) -> list[Column]:
     good = is_good(found)
-    matches = F.sum(F.when(good, F.size("subscriptions")).otherwise(0))
+    answers = F.size("subscriptions") if step.arrays else F.lit(1)
     return [
-        F.count(F.lit(1)).alias("events"),
-        F.coalesce(matches, F.lit(0)).alias("matches"),
+        F.coalesce(F.sum(F.when(good, answers).otherwise(0)), F.lit(0)).alias("matches"),
         F.count_if(~good).alias("bad_rows"),
     ]
 
@@ -266,14 +285,18 @@ def _as_json(events: DataFrame) -> Column:
     return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
 
 
-def _bad_rows(found: DataFrame) -> DataFrame:
+def _bad_rows(events: DataFrame, space: Space, nan: str) -> DataFrame:
     """Return the bad rows of a batch, with what is wrong and all that was given."""
-    broken = F.col(BROKEN).isNotNull() if BROKEN in found.columns else F.lit(False)
+    broken = [BROKEN] if BROKEN in events.columns else []
+    whole = _read_whole(events) if broken else events
+    asked = Question.of(whole, space, taken=(), keep=[_WHOLE, *broken], errors="column", nan=nan)
+    found = asked.answer(Passing(ship(asked.session, space)))
+    is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)
     nameless = F.col("event").isNull()
 
     def described(of_broken: Any, of_nameless: Any, name: str) -> Column:
         error = F.col(f"error.{name}")
-        return F.when(broken, of_broken).when(nameless, of_nameless).otherwise(error).alias(name)
+        return F.when(is_broken, of_broken).when(nameless, of_nameless).otherwise(error).alias(name)
 
     return found.filter(~is_good(found)).select(
         F.col("event").cast("string").alias("event"),

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
-from rangecast.spark.stream.sinks import Batch, Commit, Sink, no_commit
+from rangecast.spark.stream.sinks import Batch, Commit, Sink, SinkTable, no_commit
 from rangecast.spark.stream.sources import (
     BROKEN,
     Options,
@@ -28,7 +28,7 @@ from rangecast.spark.stream.sources import (
     text_schema,
     with_columns,
 )
-from rangecast.spark.stream.toml_file import Table, takes
+from rangecast.spark.stream.toml_file import takes
 
 HEADERS = ("rangecast.stream", "rangecast.batch", "rangecast.version")
 """The names of a message's headers; their values are texts."""
@@ -120,7 +120,7 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
     )
 
 
-class KafkaSink(Table, tag_field="type", tag="kafka"):
+class KafkaSink(SinkTable, tag="kafka"):
     """A topic of Kafka."""
 
     servers: Annotated[str, takes("host:port, several with commas")]

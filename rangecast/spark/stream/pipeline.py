@@ -1,8 +1,8 @@
-"""A pipeline from a TOML file: a source of events, subscriptions, a step, sinks; batch or stream.
+"""A pipeline from a TOML file: sources of events, sets, steps between them, sinks; batch or stream.
 
-`settings` has all keys, docs/STREAMING.md explains them. The file is read whole and checked before
-Spark is started. Both modes do the same: a batch job is a stream of one batch, without a
-checkpoint.
+`settings` has all keys, `graph` resolves their names, docs/STREAMING.md explains them. The file is
+read whole and checked before Spark is started. Both modes do the same: a batch job is a stream of
+one batch, without a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,24 +11,57 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pyspark import StorageLevel
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from rangecast.errors import FileError
+from rangecast.errors import FileError, SpaceError, UsageError
+from rangecast.match.choose import check_index as check_match_index
+from rangecast.merge.cells import Cells
+from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
+from rangecast.rank.choose import check_index as check_rank_index
+from rangecast.rank.combine import check_combine
+from rangecast.rank.shed import limits
 from rangecast.spark.session import need_classic
+from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
-from rangecast.spark.stream.run import run_stream
-from rangecast.spark.stream.sets import StaticSet, VersionedSet
-from rangecast.spark.stream.settings import Settings
-from rangecast.spark.stream.sinks import Folder, Sink
+from rangecast.spark.stream.graph import Graph, graph_of
+from rangecast.spark.stream.lists import UPDATES, NotifyRunner
+from rangecast.spark.stream.run import Flow, Runner, run_all
+from rangecast.spark.stream.set_rows import write_covered, write_merged
+from rangecast.spark.stream.sets import (
+    CoveredSet,
+    FixedSet,
+    MergedSet,
+    Subscriptions,
+    VersionedSet,
+)
+from rangecast.spark.stream.settings import (
+    CoverStep,
+    FilterStep,
+    MatchStep,
+    MergeStep,
+    NotifyStep,
+    RankStep,
+    Settings,
+)
+from rangecast.spark.stream.settings import Subscriptions as SetTable
+from rangecast.spark.stream.sinks import Sink
+from rangecast.spark.stream.sources import read_table
+from rangecast.spark.stream.steps import AnswerStep
+from rangecast.spark.stream.steps import FilterStep as Filtering
+from rangecast.spark.stream.steps import MatchStep as Matching
+from rangecast.spark.stream.steps import RankStep as Ranking
 from rangecast.spark.stream.toml_file import read_toml
 from rangecast.store.commits import BATCH_JOB
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
+
+Report = Callable[[Done], None]
 
 
 @dataclass(frozen=True)
@@ -37,74 +70,200 @@ class Pipeline:
 
     space: Space
     settings: Settings
+    graph: Graph
 
     @classmethod
     def load(cls, path: str | Path) -> Pipeline:
         """Read a TOML file and check it, before Spark is started."""
         settings = read_toml(path, Settings)
-        problem = settings.problem()
-        if problem is not None:
-            raise FileError(f"{path}: {problem}")
-        return cls(Space.load(settings.space), settings)
+        try:
+            problem = settings.problem()
+            if problem is not None:
+                raise FileError(problem)
+            graph = graph_of(settings)
+            space = Space.load(settings.space)
+            _check_steps(settings, space)
+        except FileError as error:
+            raise FileError(f"{path}: {error}") from None
+        return cls(space, settings, graph)
 
     @cached_property
-    def sinks(self) -> list[Sink]:
-        """Where the answers go."""
-        return [one.sink for one in self.settings.sink]
+    def sinks(self) -> dict[str, list[Sink]]:
+        """Where the rows of each step go."""
+        return {name: [one.sink for one in node.sinks] for name, node in self.graph.nodes.items()}
 
-    def run(self, session: SparkSession, report: Callable[[Done], None] = lambda _: None) -> None:
+    def run(self, session: SparkSession, report: Report = lambda _: None) -> None:
         """Run the pipeline until it ends; `report` is called with each batch when it is done."""
         need_classic(session, "a pipeline")
-        given = self.settings
-        options, stream = given.step[0].options, given.stream
-        quarantine = None if given.quarantine is None else Folder(given.quarantine.path)
-        events = given.source.read(session, self.space, options.keep, stream=stream is not None)
+        build = _Build(self, session)
+        stream = self.settings.stream
+        runners = {name: self._runner(build, name, report) for name in self.graph.sources}
         if stream is not None:
-            run_stream(
-                events,
-                self._pinned(stream.checkpoint),
-                self.sinks,
-                checkpoint=stream.checkpoint,
-                options=options,
-                quarantine=quarantine,
-                trigger=stream.trigger,
-                report=report,
-            )
+            alone = len(runners) == 1
+            flows = [
+                Flow(
+                    build.events(name, stream=True),
+                    runner,
+                    stream.checkpoint if alone else f"{stream.checkpoint}/{name}",
+                )
+                for name, runner in runners.items()
+            ]
+            run_all(flows, stream.trigger)
             return
-        runner = BatchRunner(self._fixed(), options, self.sinks, quarantine, report)
-        with runner.closing:
-            if given.source.may_grow:  # bad rows are found in a second pass, over the same events
+        for name, runner in runners.items():
+            self._answer_once(build, name, runner)
+        for name, node in self.graph.nodes.items():
+            if node.sinks and isinstance(node.step, CoverStep):
+                write_covered(session, build.set_of(node.takes), self.sinks[name], name, report)
+            if node.sinks and isinstance(node.step, MergeStep):
+                write_merged(session, build.merged(name), self.sinks[name], name, report)
+
+    def _runner(self, build: _Build, source: str, report: Report) -> Runner:
+        given = self.settings.quarantine
+        alone = len(self.graph.sources) == 1
+        quarantine = None if given is None else given.sink(None if alone else source)
+        names = self.graph.steps_on(source)
+        first = self.graph.nodes[names[0]].step
+        if isinstance(first, NotifyStep):
+            return NotifyRunner(first, names[0], self.sinks[names[0]], quarantine, report)
+        steps = [build.step(name) for name in names]
+        return BatchRunner(steps, quarantine, self.graph.sources[source].nan, report)
+
+    def _answer_once(self, build: _Build, source: str, runner: Runner) -> None:
+        """Answer a source as a batch job."""
+        events = build.events(source, stream=False)
+        with runner.closing as closing:
+            if self.graph.sources[source].may_grow:
+                # bad rows are found in a second pass, over the same events
                 events = events.persist(StorageLevel.DISK_ONLY)
-                runner.closing.callback(events.unpersist)
-            runner.check(session, events)
+                closing.callback(events.unpersist)
+            runner.check(events.sparkSession, events)
             runner.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
 
-    def _pinned(self, checkpoint: str) -> VersionedSet:
-        """Return the subscriptions of a stream; a file that has changed is a new version."""
-        given, step = self.settings.subscriptions, self.settings.step[0]
-        versions = Versions(given.versions or Path(checkpoint) / "versions")
-        edits = None if given.edits is None else Edits(given.edits, versions, self.space)
-        if given.file is not None and (edits is None or not versions.all()):
-            versions.publish_file(read_subscriptions(given.file, self.space), self.space)
-        return VersionedSet(
-            versions,
-            self.space,
-            index=step.index,
-            worker_bytes=step.worker_bytes,
-            edits=edits,
-            keep_versions=given.keep_versions,
+
+class _Build:
+    """The parts of a pipeline that is run, each made once."""
+
+    def __init__(self, pipeline: Pipeline, session: SparkSession):
+        self._pipeline = pipeline
+        self._session = session
+        self._sets: dict[str, Subscriptions] = {}
+        self._merged: dict[str, MergedSet] = {}
+
+    def events(self, source: str, *, stream: bool) -> DataFrame:
+        """Return the events of a source, with the columns that steps ask for."""
+        graph = self._pipeline.graph
+        steps = [graph.nodes[name].step for name in graph.steps_on(source)]
+        keep = [getattr(step, "keep", UPDATES) for step in steps]
+        names = list(dict.fromkeys(name for some in keep for name in some))
+        given = graph.sources[source]
+        return given.read(self._session, self._pipeline.space, names, stream=stream)
+
+    def step(self, name: str) -> AnswerStep:
+        """Return a step that answers events."""
+        graph = self._pipeline.graph
+        given, of = graph.nodes[name].step, graph.nodes[name].of
+        sinks, filters = (
+            self._pipeline.sinks[name],
+            [self.merged(one) for one in graph.filters_of(name)],
+        )
+        if isinstance(given, FilterStep):
+            return Filtering(filters, sinks, keep=given.keep, name=name)
+        assert isinstance(given, MatchStep | RankStep)
+        assert of is not None
+        how: dict[str, Any] = {
+            "keep": given.keep,
+            "filters": filters,
+            "index": given.index,
+            "worker_bytes": given.worker_bytes,
+            "name": name,
+        }
+        if isinstance(given, MatchStep):
+            return Matching(self.set_of(of), sinks, output=given.output, **how)
+        return Ranking(
+            self.set_of(of),
+            sinks,
+            k=given.k,
+            relaxed=given.relaxed,
+            combine=given.combine,
+            limit=given.limit,
+            clock=given.clock,
+            **how,
         )
 
-    def _fixed(self) -> StaticSet:
-        """Return the subscriptions of a batch job."""
-        given, step = self.settings.subscriptions, self.settings.step[0]
+    def merged(self, name: str) -> MergedSet:
+        """Return the summary that a step `merge` makes."""
+        if name not in self._merged:
+            node = self._pipeline.graph.nodes[name]
+            step = node.step
+            assert isinstance(step, MergeStep)
+            of = self.set_of(node.takes)
+            self._merged[name] = MergedSet(
+                of, bits=step.bits, attributes=step.attributes, gap=step.gap
+            )
+        return self._merged[name]
+
+    def set_of(self, name: str) -> Subscriptions:
+        """Return a set, or what a step `cover` leaves of one."""
+        if name not in self._sets:
+            graph = self._pipeline.graph
+            if name in graph.nodes:
+                self._sets[name] = CoveredSet(self.set_of(graph.nodes[name].takes))
+            elif self._pipeline.settings.stream is not None:
+                self._sets[name] = self._pinned(graph.sets[name])
+            else:
+                self._sets[name] = self._fixed(graph.sets[name])
+        return self._sets[name]
+
+    def _pinned(self, given: SetTable) -> VersionedSet:
+        """Return a set of a stream; a file that has changed is a new version."""
+        stream, space = self._pipeline.settings.stream, self._pipeline.space
+        assert stream is not None
+        folder = "versions" if len(self._pipeline.graph.sets) == 1 else f"versions-{given.name}"
+        versions = Versions(given.versions or Path(stream.checkpoint) / folder)
+        edits = None if given.edits is None else Edits(given.edits, versions, space)
+        if (given.file or given.table) and (edits is None or not versions.all()):
+            versions.publish_file(*self._read(given))
+        return VersionedSet(versions, space, edits=edits, keep_versions=given.keep_versions)
+
+    def _fixed(self, given: SetTable) -> FixedSet:
+        """Return a set of a batch job."""
+        space = self._pipeline.space
+        if given.table is not None:
+            return FixedSet(self._table(given), space)
         if given.file is not None:
-            boxes, space, version = read_subscriptions(given.file, self.space), self.space, 0
-        else:
-            assert given.versions is not None
-            versions = Versions(given.versions)
-            version = versions.latest()
-            boxes, space = versions.load(version)
-        return StaticSet(
-            boxes, space, index=step.index, worker_bytes=step.worker_bytes, version=version
-        )
+            return FixedSet(*self._read(given))
+        assert given.versions is not None
+        versions = Versions(given.versions)
+        version = versions.latest()
+        return FixedSet(*versions.load(version), version=version)
+
+    def _read(self, given: SetTable) -> tuple[Boxes, Space]:
+        """Return the subscriptions of a file or a table on the driver."""
+        space = self._pipeline.space
+        if given.file is not None:
+            return read_subscriptions(given.file, space), space
+        return gathered_set(self._table(given), space)
+
+    def _table(self, given: SetTable) -> DataFrame:
+        return read_table(self._session, given.format, given.table, {})
+
+
+def _check_steps(settings: Settings, space: Space) -> None:
+    """Refuse options of steps that don't fit together or don't fit the space."""
+    for place, step in enumerate(settings.step):
+        key = "index"
+        try:
+            if isinstance(step, MatchStep):
+                check_match_index(step.index)
+            elif isinstance(step, RankStep):
+                check_rank_index(step.index)
+                key = "combine"
+                check_combine(step.combine, relaxed=step.relaxed)
+                key = "clock"
+                limits(space, step.k, step.limit, step.clock)
+            elif isinstance(step, MergeStep):
+                key = "attributes"
+                Cells.chosen(space, step.bits, step.attributes, None)
+        except (UsageError, SpaceError) as error:
+            raise FileError(f"step[{place}].{key}: {error}") from None

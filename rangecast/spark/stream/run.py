@@ -2,14 +2,13 @@
 
     run_stream(
         session.readStream.schema(...).parquet("events/"),
-        VersionedSet(Versions("subscriptions/"), space),
-        [Folder("matches/")],
+        [MatchStep(VersionedSet(Versions("subscriptions/"), space), [Folder("matches/")])],
         checkpoint="checkpoint/",
         quarantine=Folder("bad-rows/"),
     )
 
 Spark cuts the stream into batches, numbers them and repeats the last one after a crash; what we
-do with a batch is in `answering`. Stop it anywhere, any way, and start it again with the same
+do with a batch is in `batch`. Stop it anywhere, any way, and start it again with the same
 checkpoint: nothing is lost and, in sinks that promise it, nothing is there twice.
 """
 
@@ -19,15 +18,17 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import UsageError
 from rangecast.spark.session import need_classic
-from rangecast.spark.stream.batch import BatchRunner, Done, MatchOptions
-from rangecast.spark.stream.sets import VersionedSet
-from rangecast.spark.stream.sinks import Folder, Sink
+from rangecast.spark.stream.batch import BatchRunner, Done
+from rangecast.spark.stream.sinks import FileSink
+from rangecast.spark.stream.steps import AnswerStep
 
 AVAILABLE_NOW = "available-now"
 _STREAM_ID = "sql.streaming.queryId"
@@ -35,52 +36,87 @@ _STREAM_ID = "sql.streaming.queryId"
 
 def run_stream(
     events: DataFrame,
-    subscriptions: VersionedSet,
-    sinks: Sequence[Sink],
+    steps: Sequence[AnswerStep],
     *,
     checkpoint: str | os.PathLike[str],
-    options: MatchOptions | None = None,
-    quarantine: Folder | None = None,
+    quarantine: FileSink | None = None,
+    nan: str = "refuse",
     trigger: str = AVAILABLE_NOW,
     report: Callable[[Done], None] = lambda _: None,
     watch: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Answer a streaming DataFrame until it ends, or until Ctrl-C or SIGTERM.
 
-    trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
+    steps       what is done with each batch of events, and where the answers go
     quarantine  where bad rows go; without, the first one ends the stream
+    nan         "refuse" NaN in events, or read it as "missing"
+    trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     report      called with each batch when it is done
     watch       called after each step of a batch
     """
-    if not events.isStreaming:
-        raise UsageError("a stream takes a streaming DataFrame, as session.readStream gives")
-    session = events.sparkSession
-    need_classic(session, "run_stream")
+    runner = BatchRunner(steps, quarantine, nan, report, watch)
+    run_all([Flow(events, runner, str(checkpoint))], trigger)
+
+
+class Runner(Protocol):
+    """What answers the batches of a stream."""
+
+    closing: ExitStack
+    """Left when there are no more batches."""
+
+    def check(self, session: SparkSession, events: DataFrame) -> None:
+        """Refuse, before anything runs, what can't work."""
+
+    def answer(self, events: DataFrame, stream: str, number: int) -> None:
+        """Answer a batch."""
+
+
+class Flow(NamedTuple):
+    """A stream of events, and what answers its batches."""
+
+    events: DataFrame
+    runner: Runner
+    checkpoint: str
+
+
+def run_all(flows: Sequence[Flow], trigger: str) -> None:
+    """Answer several streams until all have ended, one fails, or until Ctrl-C or SIGTERM."""
     failed: list[BaseException] = []
-    runner = BatchRunner(subscriptions, options or MatchOptions(), sinks, quarantine, report, watch)
-    with runner.closing:
-        runner.check(session, events)
-
-        def each(batch: DataFrame, number: int) -> None:
-            stream = batch.sparkSession.sparkContext.getLocalProperty(_STREAM_ID)
-            try:
-                runner.answer(batch, str(stream), number)
-            except BaseException as error:
-                failed.append(error)
-                raise
-
-        when = {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
-        writer = events.writeStream.foreachBatch(each).trigger(**when)
-        query = writer.option("checkpointLocation", str(checkpoint)).start()
+    with ExitStack() as closing:
+        for flow in flows:
+            if not flow.events.isStreaming:
+                raise UsageError(
+                    "a stream takes a streaming DataFrame: session.readStream gives it"
+                )
+            need_classic(flow.events.sparkSession, "a stream with steps and sinks")
+            closing.enter_context(flow.runner.closing)
+            flow.runner.check(flow.events.sparkSession, flow.events)
+        running = queries = [_started(flow, trigger, failed) for flow in flows]
         try:
             with _stop_requested() as stop:
-                while not stop.is_set() and not query.awaitTermination(1):
-                    pass
-                query.stop()
+                while not stop.is_set() and running:
+                    running = [query for query in running if not query.awaitTermination(1)]
         except Exception:
             if failed:  # what Spark raises only wraps it
                 raise failed[0] from None
             raise
+        finally:
+            for query in queries:
+                query.stop()
+
+
+def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> StreamingQuery:
+    def each(batch: DataFrame, number: int) -> None:
+        stream = batch.sparkSession.sparkContext.getLocalProperty(_STREAM_ID)
+        try:
+            flow.runner.answer(batch, str(stream), number)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    when = {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
+    writer = flow.events.writeStream.foreachBatch(each).trigger(**when)
+    return writer.option("checkpointLocation", flow.checkpoint).start()
 
 
 @contextmanager

@@ -1,18 +1,35 @@
-"""Which subscriptions answer a batch: the version that it is pinned to, or one set for all."""
+"""Which subscriptions answer a batch: the version that it is pinned to, or one set for all.
+
+A set says what its versions are (`VersionedSet`, `FixedSet`, `CoveredSet`); `ReadySets` builds the
+structures of a step over them, and `MergedSet` the summaries that filter events.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from pyspark.sql import SparkSession
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
 
+from rangecast.cover.batch import covered_by
 from rangecast.errors import UsageError
+from rangecast.merge.summary import Summary
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
-from rangecast.spark.steps.prepared import WORKER_BYTES, Prepared, layer_shard, prepare
+from rangecast.spark.shipped import ShippedObject, ship
+from rangecast.spark.steps.build import Make
+from rangecast.spark.steps.filter import Sieve
+from rangecast.spark.steps.prepared import (
+    WORKER_BYTES,
+    Prepared,
+    gathered_set,
+    layer_shard,
+    prepare_answers,
+)
 from rangecast.spark.steps.shards import Shard
 from rangecast.store.edits import Edits
+from rangecast.store.layers import LayeredSet
 from rangecast.store.versions import Versions
 
 _READY = 2
@@ -20,9 +37,13 @@ _READY = 2
 
 
 class Subscriptions(Protocol):
-    """What `answering` asks for."""
+    """A set that may change between batches."""
 
     space: Space
+
+    @property
+    def base(self) -> Subscriptions:
+        """The set that this one is made of, in the end; itself if it is made of no other."""
 
     def refresh(self) -> int:
         """Look for news; return how many edits were refused."""
@@ -33,8 +54,11 @@ class Subscriptions(Protocol):
     def pin(self, stream: str, batch: int) -> int:
         """Return the version of a batch, always the same one."""
 
-    def ready(self, session: SparkSession, version: int) -> Prepared:
-        """Return the set of a version."""
+    def at(self, version: int) -> LayeredSet | DataFrame:
+        """Return what a version holds."""
+
+    def parts(self, version: int) -> tuple[int, list[int]]:
+        """Return the version that it is based on, and those that have its layers of edits."""
 
 
 class VersionedSet:
@@ -45,20 +69,14 @@ class VersionedSet:
         versions: Versions,
         space: Space,
         *,
-        index: str = "auto",
-        worker_bytes: int = WORKER_BYTES,
         edits: Edits | None = None,
         keep_versions: int | None = None,
     ):
         self.space = space
         self.versions = versions
-        self._index = index
-        self._worker_bytes = worker_bytes
+        self.base = self
         self._edits = edits
         self._keep = keep_versions
-        self._held: OrderedDict[int, Prepared] = OrderedDict()
-        self._bases: dict[int, Prepared] = {}
-        self._layers: dict[int, Shard] = {}
 
     def refresh(self) -> int:
         """Apply new edits, remove old versions, and return how many edits were refused."""
@@ -75,8 +93,94 @@ class VersionedSet:
         """Return the version that answers a batch: the newest, and the same if asked again."""
         return self.versions.pin(stream, batch)
 
+    def at(self, version: int) -> LayeredSet:
+        """Return a version: a whole set, and layers of edits over it."""
+        found = self.versions.layered(version)
+        if found.space.definition() != self.space.definition():
+            path = self.versions.path(version)
+            raise UsageError(f"{path}: is of the space {found.space}, expected: {self.space}")
+        return found
+
+    def parts(self, version: int) -> tuple[int, list[int]]:
+        """Return the version that it is based on, and those that have its layers of edits."""
+        return self.versions.parts(version)
+
+
+class FixedSet:
+    """One set for all batches: `Boxes`, or a DataFrame of subscriptions."""
+
+    def __init__(self, given: Boxes | DataFrame, space: Space, version: int = 0):
+        self.space = space
+        self.base = self
+        self._given = given
+        self._version = version
+
+    def refresh(self) -> int:
+        """Return that no edits were refused."""
+        return 0
+
+    def latest(self) -> int:
+        """Return the number of the only version."""
+        return self._version
+
+    def pin(self, stream: str, batch: int) -> int:
+        """Return the number of the only version."""
+        return self._version
+
+    def at(self, version: int) -> LayeredSet | DataFrame:
+        """Return the set."""
+        given = self._given
+        return LayeredSet(given, (), self.space) if isinstance(given, Boxes) else given
+
+    def parts(self, version: int) -> tuple[int, list[int]]:
+        """Return the only version."""
+        return version, []
+
+
+class CoveredSet:
+    """What of another set is kept: the subscriptions that no other one covers."""
+
+    def __init__(self, of: Subscriptions):
+        self.space = of.space
+        self.base: Subscriptions = of.base
+        self._of = of
+        self._last: tuple[int, LayeredSet] | None = None
+        self.refresh, self.latest, self.pin = of.refresh, of.latest, of.pin
+
+    def at(self, version: int) -> LayeredSet:
+        """Return what is kept of a version."""
+        if self._last is None or self._last[0] != version:
+            boxes, space = whole(self._of, version)
+            kept = boxes.take(np.flatnonzero(covered_by(boxes) < 0))
+            self._last = version, LayeredSet(kept, (), space)
+        return self._last[1]
+
+    def parts(self, version: int) -> tuple[int, list[int]]:
+        """Return the version itself: an edit may change who is covered anywhere."""
+        return version, []
+
+
+def whole(subscriptions: Subscriptions, version: int) -> tuple[Boxes, Space]:
+    """Return all subscriptions of a version on the driver, and the space with their words."""
+    found = subscriptions.at(version)
+    if isinstance(found, LayeredSet):
+        return found.whole()[0], found.space
+    return gathered_set(found, subscriptions.space)
+
+
+class ReadySets:
+    """The structures of a step over the versions of a set, built when they are asked for."""
+
+    def __init__(self, subscriptions: Subscriptions, make: Make, worker_bytes: int = WORKER_BYTES):
+        self._of = subscriptions
+        self._make = make
+        self._worker_bytes = worker_bytes
+        self._held: OrderedDict[int, Prepared] = OrderedDict()
+        self._bases: dict[int, Prepared] = {}
+        self._layers: dict[int, Shard] = {}
+
     def ready(self, session: SparkSession, version: int) -> Prepared:
-        """Return a version's subscriptions, ready for matching.
+        """Return the structure over a version.
 
         What a version has in common with the one before is shipped already: after an edit, only
         what it changed is.
@@ -89,29 +193,28 @@ class VersionedSet:
         return self._held[version]
 
     def _ready(self, session: SparkSession, version: int) -> Prepared:
-        base, layers = self.versions.parts(version)
-        found = self.versions.layered(version)
-        if found.space.definition() != self.space.definition():
-            path = self.versions.path(version)
-            raise UsageError(f"{path}: is of the space {found.space}, expected: {self.space}")
+        base, layers = self._of.parts(version)
+        found = self._of.at(version)
         if base not in self._bases:
-            self._bases[base] = prepare(
+            self._bases[base] = prepare_answers(
                 session,
-                found.base,
-                found.space,
-                index=self._index,
-                worker_bytes=self._worker_bytes,
+                found.base if isinstance(found, LayeredSet) else found,
+                found.space if isinstance(found, LayeredSet) else self._of.space,
+                self._make,
+                self._worker_bytes,
             )
+        if not isinstance(found, LayeredSet):
+            return self._bases[base]
         for number, layer in zip(layers, found.layers, strict=True):
             if number not in self._layers and layer.boxes.rows:
-                self._layers[number] = layer_shard(session, layer, self._index)
+                self._layers[number] = layer_shard(session, layer, self._make)
         return self._bases[base].with_layers(session, found, [self._layers.get(n) for n in layers])
 
     def _let_go(self, old: Prepared) -> None:
         """Release what no version needs that is held: else a long stream fills the disk."""
         if all(old.shipped_space != base.shipped_space for base in self._bases.values()):
             old.shipped_space.release()
-        needed = [self.versions.parts(version) for version in self._held]
+        needed = [self._of.parts(version) for version in self._held]
         bases = {base for base, _ in needed}
         layers = {layer for _, some in needed for layer in some}
         for number in set(self._bases) - bases:
@@ -120,41 +223,37 @@ class VersionedSet:
             self._layers.pop(number).shipped.release()
 
 
-class StaticSet:
-    """One set for all batches."""
+class Summed(NamedTuple):
+    """A summary on its way to the workers."""
 
-    def __init__(
-        self,
-        boxes: Boxes,
-        space: Space,
-        *,
-        index: str = "auto",
-        worker_bytes: int = WORKER_BYTES,
-        version: int = 0,
-    ):
-        self.space = space
-        self._boxes = boxes
-        self._index = index
-        self._worker_bytes = worker_bytes
-        self._version = version
-        self._held: Prepared | None = None
+    sieve: ShippedObject
+    """A `Sieve`."""
+    space: ShippedObject
+    """With the words of the subscriptions."""
+    rows: int
+    """How many subscriptions it is of."""
 
-    def refresh(self) -> int:
-        return 0
 
-    def latest(self) -> int:
-        return self._version
+class MergedSet:
+    """The summary of a set, version by version: what filters events that nobody asks for."""
 
-    def pin(self, stream: str, batch: int) -> int:
-        return self._version
+    def __init__(self, of: Subscriptions, **options: Any):
+        self.of = of
+        self._options = options
+        self._held: tuple[int, Summed] | None = None
 
-    def ready(self, session: SparkSession, version: int) -> Prepared:
-        if self._held is None:
-            self._held = prepare(
-                session,
-                self._boxes,
-                self.space,
-                index=self._index,
-                worker_bytes=self._worker_bytes,
-            )
-        return self._held
+    def summary(self, version: int) -> Summary:
+        """Return the summary of a version; options are those of `rangecast.merge.Summary`."""
+        boxes, space = whole(self.of, version)
+        return Summary.of(boxes, space, **self._options)
+
+    def ready(self, session: SparkSession, version: int) -> Summed:
+        """Return the summary of a version, for the workers."""
+        if self._held is None or self._held[0] != version:
+            found = self.summary(version)
+            if self._held is not None:
+                self._held[1].sieve.release()
+                self._held[1].space.release()
+            sieve = ship(session, Sieve(found.cells, found.ranges()))
+            self._held = version, Summed(sieve, ship(session, found.space), len(found))
+        return self._held[1]

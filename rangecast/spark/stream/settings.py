@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, field
 
-from rangecast.errors import UsageError
-from rangecast.match.choose import check_index
-from rangecast.model.attributes import NanMeaning
+from rangecast.rank.combine import Combine
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.prepared import WORKER_BYTES
-from rangecast.spark.stream.batch import MatchOptions
+from rangecast.spark.stream.delta import Delta
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.run import AVAILABLE_NOW
-from rangecast.spark.stream.sinks import Console, Folder, Sink
-from rangecast.spark.stream.sources import Files, Options, Rate
+from rangecast.spark.stream.sinks import Console, FileSink, Folder, JsonFolder, Sink, SinkTable
+from rangecast.spark.stream.sources import Files, Options, Rate, TableSource
 from rangecast.spark.stream.toml_file import Location, Table, takes
 
 if TYPE_CHECKING:
@@ -26,54 +25,138 @@ else:
 
 
 Count = Annotated[int, Meta(ge=1)]
-Name = Annotated[str, takes("the name of a column")]
+Column = Annotated[str, takes("the name of a column")]
+Keep = Annotated[tuple[Column, ...], takes("a list of columns")]
+Named = Annotated[str | None, takes("the name of a source, a set or a step")]
+Index = Annotated[str, takes("the name of an index, such as 'auto'")]
+Bytes = Annotated[Count, takes("a number of bytes")]
+Replace = Annotated[bool, takes("true or false")]
+"""Whether a batch job takes the place of what an earlier run wrote."""
 
 
 class Subscriptions(Table):
-    """Where the set comes from, and its changes."""
+    """Where a set comes from, and its changes."""
 
+    name: Annotated[str, takes("a name")] = "subscriptions"
     file: Annotated[Path | None, takes("a file of subscriptions")] = None
+    table: Annotated[Location | None, takes("a table of subscriptions that Spark reads")] = None
+    format: Annotated[str, takes("the format of the table, as Spark names it")] = "parquet"
     versions: Annotated[Path | None, takes("a folder of versions")] = None
     edits: Annotated[Path | None, takes("a folder of files of edits")] = None
     keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
 
 
-class MatchStep(Table):
-    """How events are matched."""
+class Step(Table, kw_only=True, tag_field="type"):
+    """What all steps have."""
 
-    type: Literal["match"]
-    output: Output = "pairs"
-    keep: Annotated[tuple[Name, ...], takes("a list of columns")] = ()
-    nan: NanMeaning = NanMeaning.REFUSE
-    index: Annotated[str, takes("the name of an index, such as 'auto'")] = "auto"
-    worker_bytes: Annotated[Count, takes("a number of bytes")] = WORKER_BYTES
+    name: Annotated[str | None, takes("a name")] = None
+    """Its type, if not given."""
 
     @property
-    def options(self) -> MatchOptions:
-        return MatchOptions(output=self.output, keep=self.keep, nan=self.nan)
+    def called(self) -> str:
+        return self.name or str(self.__struct_config__.tag)
 
 
-class ParquetSink(Table, tag_field="type", tag="parquet"):
+class MatchStep(Step, tag="match"):
+    """Which subscriptions hold each event."""
+
+    takes_from: Named = field(name="from", default=None)
+    subscriptions: Named = None
+    output: Output = "pairs"
+    keep: Keep = ()
+    index: Index = "auto"
+    worker_bytes: Bytes = WORKER_BYTES
+
+
+class RankStep(Step, tag="rank"):
+    """The k best subscriptions of each event."""
+
+    takes_from: Named = field(name="from", default=None)
+    subscriptions: Named = None
+    k: Annotated[Count, takes("a whole number")] = 10
+    relaxed: Annotated[bool, takes("true or false")] = False
+    combine: Combine = "sum"
+    limit: Annotated[Count | None, takes("a whole number")] = None
+    clock: Annotated[str | None, takes("the name of a timestamp attribute")] = None
+    keep: Keep = ()
+    index: Index = "auto"
+    worker_bytes: Bytes = WORKER_BYTES
+
+
+class FilterStep(Step, tag="filter"):
+    """The events that may match a subscription, by the summary of a step `merge`."""
+
+    takes_from: Named = field(name="from", default=None)
+    by: Named = None
+    keep: Keep = ()
+
+
+class CoverStep(Step, tag="cover"):
+    """The subscriptions of a set that no other one covers, as a set."""
+
+    takes_from: Named = field(name="from", default=None)
+
+
+class MergeStep(Step, tag="merge"):
+    """The union of a set, as ranges."""
+
+    takes_from: Named = field(name="from", default=None)
+    attributes: Annotated[tuple[str, ...] | None, takes("a list of attributes")] = None
+    bits: Annotated[Count, takes("how many bits each attribute has")] = 8
+    gap: Annotated[int, takes("a whole number", ge=0)] = 0
+
+
+class NotifyStep(Step, kw_only=True, tag="notify"):
+    """Top-k lists of interests, kept up to date by the updates of a source."""
+
+    takes_from: Named = field(name="from", default=None)
+    objects: Annotated[Path, takes("a file of objects: id, x, y")]
+    interests: Annotated[Path, takes("a file of interests: id, x_lo, x_hi")]
+    lists: Annotated[Path, takes("a folder for the lists")]
+    k: Annotated[Count, takes("a whole number")] = 10
+    descending: Annotated[bool, takes("true or false")] = False
+
+
+AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep
+
+
+class ParquetSink(SinkTable, tag="parquet"):
     """A folder of Parquet files."""
 
     path: Annotated[Path, takes("a folder")]
+    replace: Replace = False
 
     @property
     def sink(self) -> Sink:
-        return Folder(self.path, "parquet")
+        return Folder(self.path, replace=self.replace)
 
 
-class JsonSink(Table, tag_field="type", tag="json"):
+class JsonSink(SinkTable, tag="json"):
     """A folder of files of JSON Lines."""
 
     path: Annotated[Path, takes("a folder")]
+    replace: Replace = False
 
     @property
     def sink(self) -> Sink:
-        return Folder(self.path, "json")
+        return JsonFolder(self.path, replace=self.replace)
 
 
-class ConsoleSink(Table, tag_field="type", tag="console"):
+class DeltaSink(SinkTable, tag="delta"):
+    """A Delta table, in a folder or at a URL."""
+
+    path: Annotated[Location, takes("a folder, or the URL of an object store")]
+    options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
+        default_factory=dict
+    )
+    replace: Replace = False
+
+    @property
+    def sink(self) -> FileSink:
+        return Delta(self.path, self.options, replace=self.replace)
+
+
+class ConsoleSink(SinkTable, tag="console"):
     """The standard output."""
 
     rows: Annotated[Count, takes("how many rows to show")] = 20
@@ -83,10 +166,23 @@ class ConsoleSink(Table, tag_field="type", tag="console"):
         return Console(self.rows)
 
 
+AnySink = ParquetSink | JsonSink | DeltaSink | ConsoleSink | KafkaSink
+
+
 class Quarantine(Table):
     """Where bad rows go."""
 
-    path: Annotated[Path, takes("a folder for bad rows")]
+    path: Annotated[Location, takes("a folder for bad rows, or the URL of a Delta table")]
+    type: Literal["parquet", "delta"] = "parquet"
+    options: Annotated[Options, takes("a table of texts, for delta-rs")] = field(
+        default_factory=dict
+    )
+
+    def sink(self, source: str | None) -> FileSink:
+        """Return where the bad rows of a source go; `None`: there is only one."""
+        if self.type == "delta":
+            return Delta(self.path, self.options)
+        return Folder(self.path if source is None else Path(self.path) / source)
 
 
 class Stream(Table):
@@ -97,7 +193,7 @@ class Stream(Table):
         str,
         takes(
             f"{AVAILABLE_NOW!r}, or the time between batches such as '10 seconds'",
-            pattern=rf"^({AVAILABLE_NOW}|\d+ (second|minute|hour)s?)$",
+            pattern=rf"^({AVAILABLE_NOW}|\d+ (millisecond|second|minute|hour)s?)$",
         ),
     ] = AVAILABLE_NOW
 
@@ -109,52 +205,57 @@ class Spark(Table):
     conf: Annotated[Options, takes("a table of texts and numbers")] = field(default_factory=dict)
 
 
+AnySource = Files | Rate | KafkaSource | TableSource
+
+
 class Settings(Table):
     """A whole file."""
 
     mode: Literal["batch", "stream"]
     space: Annotated[Path, takes("the file of the space")]
-    source: Annotated[Files | Rate | KafkaSource, takes("a table [source]")]
-    subscriptions: Annotated[Subscriptions, takes("a table [subscriptions]")]
-    step: Annotated[
-        list[MatchStep], takes("one table [[step]], of type 'match'", min_length=1, max_length=1)
-    ]
-    sink: Annotated[
-        list[ParquetSink | JsonSink | ConsoleSink | KafkaSink],
-        takes("tables [[sink]]", min_length=1),
-    ]
+    step: Annotated[list[AnyStep], takes("tables [[step]]", min_length=1)]
+    sink: Annotated[list[AnySink], takes("tables [[sink]]")] = field(default_factory=list)
+    source: Annotated[list[AnySource], takes("tables [[source]]")] = field(default_factory=list)
+    subscriptions: Annotated[list[Subscriptions], takes("tables [[subscriptions]]")] = field(
+        default_factory=list
+    )
     quarantine: Annotated[Quarantine | None, takes("a table with a path")] = None
     stream: Annotated[Stream | None, takes("a table with a checkpoint and a trigger")] = None
     spark: Annotated[Spark, takes("a table with master and conf")] = field(default_factory=Spark)
 
     def problem(self) -> str | None:
         """Return what is wrong with keys that are of the right type, one by one or together."""
-        try:
-            check_index(self.step[0].index)
-        except UsageError as error:
-            return f"step[0].index: {error}"
-        return self._stream_problem() if self.mode == "stream" else self._batch_problem()
+        problems = self._stream_problems() if self.mode == "stream" else self._batch_problems()
+        return next(problems, None)
 
-    def _batch_problem(self) -> str | None:
-        given = self.subscriptions
-        if isinstance(self.source, Rate):
-            return "source.type: the rate source has no end; expected: mode = 'stream'"
+    def _batch_problems(self) -> Iterator[str]:
+        for place, source in enumerate(self.source):
+            if isinstance(source, Rate):
+                at = f"source[{place}].type"
+                yield f"{at}: the rate source has no end\n  expected: mode = 'stream'"
         if self.stream is not None:
-            return "stream: means nothing in a batch job\n  expected: mode = 'stream'"
-        for key in ("edits", "keep_versions"):
-            if getattr(given, key) is not None:
-                return f"subscriptions.{key}: is for streams\n  expected: mode = 'stream'"
-        if (given.file is None) == (given.versions is None):
-            return "subscriptions.file: give either a file or a folder of versions"
-        return None
+            yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
+        for place, given in enumerate(self.subscriptions):
+            at = f"subscriptions[{place}]"
+            for key in ("edits", "keep_versions"):
+                if getattr(given, key) is not None:
+                    yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
+            if sum(one is not None for one in (given.file, given.table, given.versions)) != 1:
+                yield f"{at}.file: give either a file, a table or a folder of versions"
 
-    def _stream_problem(self) -> str | None:
-        given = self.subscriptions
-        if given.file is given.versions is given.edits is None:
-            return "subscriptions.file: give a file, a folder of versions, or a folder of edits"
+    def _stream_problems(self) -> Iterator[str]:
         if self.stream is None:
-            return "stream: is missing\n  expected: a table with a checkpoint"
-        if "://" in self.stream.checkpoint and given.versions is None:
-            needed = "a folder on a file system, as the checkpoint is none"
-            return f"subscriptions.versions: is missing\n  expected: {needed}"
-        return None
+            yield "stream: is missing\n  expected: a table with a checkpoint"
+            return
+        for place, given in enumerate(self.subscriptions):
+            at = f"subscriptions[{place}]"
+            if given.file is not None and given.table is not None:
+                yield f"{at}.table: give either a file or a table"
+            if not (given.file or given.table or given.versions or given.edits):
+                yield f"{at}.file: give a file, a table, a folder of versions, or a folder of edits"
+            if "://" in self.stream.checkpoint and given.versions is None:
+                needed = "a folder on a file system, as the checkpoint is none"
+                yield f"{at}.versions: is missing\n  expected: {needed}"
+        for place, sink in enumerate(self.sink):
+            if getattr(sink, "replace", False):
+                yield f"sink[{place}].replace: is for batch jobs\n  expected: mode = 'batch'"

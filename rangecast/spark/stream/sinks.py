@@ -1,34 +1,39 @@
 """Where answers go, a batch at a time.
 
-A sink writes a batch and gives back what commits it. Folders are exactly once: nothing is seen
-before the commit, and a batch that is committed is skipped when Spark repeats it. The others
-have no memory of what they wrote: they are at least once.
+A sink writes a batch and gives back what commits it. Folders and tables (`delta`) are exactly once:
+nothing is seen before the commit, and a batch that is committed is skipped when Spark repeats it.
+The others have no memory of what they wrote: they are at least once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import pyarrow.parquet as pq
+from msgspec import field as msgspec_field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from rangecast.errors import FileError, UsageError
-from rangecast.spark.stream.written import ParquetFiles
+from rangecast.spark.stream.toml_file import Table, takes
+from rangecast.spark.stream.written import LocalFolder, Target, WrittenFile, write_rows
 from rangecast.store.commits import CommittedFolder
 
+_IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
+"""The columns with ids of subscriptions, and their types by that of an id."""
 _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
     "string": StringType(),
     "array<bigint>": ArrayType(LongType()),
     "array<string>": ArrayType(StringType()),
 }
-"""What ids of subscriptions, or lists of them, may be."""
 
 
 class Batch(NamedTuple):
@@ -51,8 +56,6 @@ class Sink(ABC):
 
     name: str
     promise = "at least once"
-    stages = False
-    """Whether a write goes through all rows and nobody sees them before the commit."""
 
     def check(self, session: SparkSession) -> None:  # noqa: B027
         """Raise an error if this sink can't work; called before anything runs."""
@@ -69,81 +72,121 @@ class Sink(ABC):
         """Write a batch; return a function that commits it."""
 
 
-class Folder(Sink):
-    """A folder of batches in Parquet or JSON that readers may read at any time: see `commits`."""
+class FileSink(Sink):
+    """A sink of Parquet files that the workers write; nobody sees them before the commit."""
 
     promise = "exactly once"
-    stages = True
 
-    def __init__(self, path: str | Path, format: str = "parquet"):  # noqa: A002
+    @abstractmethod
+    def target(self, columns: StructType, batch: Batch) -> Target:
+        """Return what the workers write, for rows of these columns."""
+
+    @abstractmethod
+    def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        """Return what commits the files that the workers wrote."""
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        target = self.target(rows.schema, batch)
+        return self.written(target, write_rows(rows, target), batch)
+
+
+class _Batches(Sink):
+    """A folder of batches that readers may read at any time: see `commits`."""
+
+    promise = "exactly once"
+
+    def __init__(self, path: str | Path, *, replace: bool = False):
         self.name = str(path)
         self.path = Path(path)
-        self.format = format
+        self._replace = replace
         self._batches: CommittedFolder
 
     def open(self, stream: str, closing: ExitStack) -> None:
-        self._batches = closing.enter_context(CommittedFolder(self.path, stream))
+        batches = CommittedFolder(self.path, stream, replace=self._replace)
+        self._batches = closing.enter_context(batches)
 
     def has(self, number: int) -> bool:
         return self._batches.is_committed(number)
 
-    @property
-    def by_workers(self) -> bool:
-        """Whether `stage` works: the workers write the answers themselves."""
-        return self.format == "parquet"
+    def _with_ids(self, columns: StructType, batch: Batch) -> StructType:
+        return with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
 
-    def stage(self, columns: StructType, batch: Batch) -> tuple[ParquetFiles, Commit]:
-        """Return what writes a batch in the workers, and what commits it."""
-        fields = []
-        for field in columns:
-            cast = self._ids_of_one_type(field.name, field.dataType.simpleString(), batch)
-            kind = field.dataType if cast is None else _TYPES[cast]
-            fields.append(StructField(field.name, kind))
+
+class Folder(_Batches, FileSink):
+    """A folder of batches in Parquet that readers may read at any time: see `commits`.
+
+    `replace`: a batch job takes the place of the one before, instead of being refused.
+    """
+
+    def target(self, columns: StructType, batch: Batch) -> Target:
         staged = self._batches.stage(batch.number)
-        return ParquetFiles(str(staged.absolute()), StructType(fields)), self._commit(staged, batch)
+        return Target(LocalFolder(str(staged.absolute())), self._with_ids(columns, batch))
 
-    def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        for name, own in rows.dtypes:
-            cast = self._ids_of_one_type(name, own, batch)
-            if cast is not None:
-                rows = rows.withColumn(name, F.col(name).cast(cast))
-        staged = self._batches.stage(batch.number)
-        writer = rows.write.format(self.format)
-        writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer.save(f"file://{staged.absolute()}")  # not the file system that is Spark's default
-        return self._commit(staged, batch)
+    def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        assert isinstance(target.place, LocalFolder)
+        staged = Path(target.place.path)
+        staged.mkdir(exist_ok=True)
+        names = {file.name for file in files}
+        for path in staged.glob("part-*"):  # of tasks that failed, or ran twice
+            if path.name not in names:
+                path.unlink()
+        if not files:  # readers learn the columns from a file without rows
+            none = to_arrow_schema(target.columns).empty_table()
+            pq.write_table(none, staged / "part-00000.parquet")
 
-    def _commit(self, staged: Path, batch: Batch) -> Commit:
         def commit(counts: Counts) -> None:
-            _need_all_rows(staged, self.format, counts["rows"])
-            facts = {"version": batch.version, **counts}
-            self._batches.commit(batch.number, staged, facts)
+            _need_all_rows(staged, _parquet_rows, counts["rows"])
+            self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
 
         return commit
 
-    def _ids_of_one_type(self, name: str, own: str, batch: Batch) -> str | None:
-        """Return the type of subscriptions' ids that all batches of the folder have.
 
-        The first batch settles whether they are integers or texts. Readers of the whole folder
-        need one type; a set without subscriptions has no ids that would tell, and fits any. `None`:
-        the column isn't one of these ids.
-        """
-        form = {"subscription": "{}", "subscriptions": "array<{}>"}.get(name)
-        if form is None:
-            return None
-        whole = own == form.format("bigint") and batch.subscriptions > 0
-        kind = self._batches.settled("ids", "bigint" if whole else "string")
-        if kind == "bigint" and not whole and batch.subscriptions:
-            raise UsageError(
-                f"{self.path}: holds subscriptions with integers as ids, and version "
-                f"{batch.version} has texts\n  to do: write to a new folder"
-            )
-        return form.format(kind)
+class JsonFolder(_Batches):
+    """A folder of batches as JSON Lines that readers may read at any time: see `commits`.
+
+    `replace`: a batch job takes the place of the one before, instead of being refused.
+    """
+
+    def write(self, rows: DataFrame, batch: Batch) -> Commit:
+        columns = self._with_ids(rows.schema, batch)
+        rows = rows.select([F.col(f"`{one.name}`").cast(one.dataType) for one in columns])
+        staged = self._batches.stage(batch.number)
+        writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer.json(f"file://{staged.absolute()}")  # not the file system that is Spark's default
+
+        def commit(counts: Counts) -> None:
+            _need_all_rows(staged, _lines, counts["rows"])
+            self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
+
+        return commit
 
 
-def _need_all_rows(staged: Path, form: str, rows: int) -> None:
+def with_ids(
+    columns: StructType, batch: Batch, sink: str, settled: Callable[[str], str]
+) -> StructType:
+    """Return columns whose ids of subscriptions have the type of the sink.
+
+    The first batch settles whether they are integers or texts. Readers of all batches need one
+    type; a set without subscriptions has no ids that would tell, and fits any.
+    """
+    fields = []
+    for field in columns:
+        kind, form = field.dataType, _IDS.get(field.name)
+        if form is not None:
+            whole = kind.simpleString() == form.format("bigint") and batch.subscriptions > 0
+            found = settled("bigint" if whole else "string")
+            if found == "bigint" and not whole and batch.subscriptions:
+                raise UsageError(
+                    f"{sink}: holds subscriptions with integers as ids, and version "
+                    f"{batch.version} has texts\n  to do: write to a new place"
+                )
+            kind = _TYPES[form.format(found)]
+        fields.append(StructField(field.name, kind))
+    return StructType(fields)
+
+
+def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> None:
     """Refuse to commit a batch whose files stayed on the disks of other hosts."""
-    rows_of = _parquet_rows if form == "parquet" else _lines
     there = sum(rows_of(path) for path in staged.glob("part-*") if path.stat().st_size)
     if there != rows:
         raise FileError(
@@ -199,3 +242,11 @@ class Callback(Sink):
 
 def no_commit(counts: Counts) -> None:
     """Do nothing: a commit for sinks that write at once."""
+
+
+class SinkTable(Table, kw_only=True, tag_field="type"):
+    """What all sinks have in the file of a pipeline."""
+
+    takes_from: Annotated[str | None, takes("the name of a step")] = msgspec_field(
+        name="from", default=None
+    )

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 from msgspec import field
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructType
 
 from rangecast.errors import FileError, UsageError
+from rangecast.model.attributes import NanMeaning
 from rangecast.model.files import format_of
 from rangecast.model.space import Space
 from rangecast.spark.stream.toml_file import Location, Table, takes
@@ -35,16 +37,24 @@ Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
 """Columns to add, each by a SQL expression that gives the same when a batch is repeated."""
 
 
-class ReadRows(Table, kw_only=True, tag_field="type"):
-    """How rows are read, be they of files or of messages."""
+class SourceTable(Table, kw_only=True, tag_field="type"):
+    """What all sources have."""
 
     may_grow: ClassVar[bool] = False
     """Whether a batch that is read a second time may have more events."""
+    name: Annotated[str, takes("a name")] = "events"
+    nan: NanMeaning = NanMeaning.REFUSE
+    """What NaN in an event means."""
+    columns: Columns = field(default_factory=dict)
+
+
+class ReadRows(SourceTable, kw_only=True):
+    """How rows are read, be they of files or of messages."""
+
     schema: Annotated[str | None, takes("columns, as 'id string, price double'")] = None
     """If they are not to be found out."""
     ids: Literal["text", "integer"] = "text"
     """What ids are that are read as texts."""
-    columns: Columns = field(default_factory=dict)
     options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
         default_factory=dict
     )
@@ -92,12 +102,11 @@ class Files(ReadRows, tag="files"):
         return header
 
 
-class Rate(Table, tag_field="type", tag="rate"):
+class Rate(SourceTable, tag="rate"):
     """Numbered rows at a steady rate, for trying things out: `value` is the event's id."""
 
     may_grow: ClassVar[bool] = True
     rows_per_second: Annotated[int, takes("a whole number", ge=1)] = 10
-    columns: Columns = field(default_factory=dict)
 
     def read(
         self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
@@ -107,6 +116,44 @@ class Rate(Table, tag_field="type", tag="rate"):
             raise UsageError("the rate source has no end: it can't be read as a batch")
         frame = session.readStream.format("rate").option("rowsPerSecond", self.rows_per_second)
         return with_columns(frame.load(), {"id": "value", **self.columns})
+
+
+class TableSource(SourceTable, tag="table"):
+    """A table that Spark has a reader for: Delta, Iceberg, JDBC and so on."""
+
+    format: Annotated[str, takes("a format that Spark reads, such as 'delta' or 'iceberg'")]
+    path: Annotated[Location | None, takes("where the table is")] = None
+    options: Annotated[Options, takes("a table of texts and numbers, for Spark's reader")] = field(
+        default_factory=dict
+    )
+
+    def read(
+        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
+    ) -> DataFrame:
+        """Return the events."""
+        frame = read_table(session, self.format, self.path, self.options, stream=stream)
+        return with_columns(frame, self.columns)
+
+
+def read_table(
+    session: SparkSession,
+    form: str,
+    path: str | None,
+    options: Mapping[str, Any],
+    *,
+    stream: bool = False,
+) -> DataFrame:
+    """Return a table by Spark's reader of its format, or say what is missing to read it."""
+    reader = session.readStream if stream else session.read
+    try:
+        return reader.format(form).options(**options).load(path)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+            raise UsageError(f"{path or form}: can't be read by Spark: {error}") from None
+        raise UsageError(
+            f"Spark has no reader for {form!r} on its class path\n"
+            "  to do: add the format's runtime for your Spark by spark.jars.packages or spark.jars"
+        ) from None
 
 
 def first_file(path: str | Path) -> Path:

@@ -54,6 +54,11 @@ def read_toml(path: str | Path, kind: type[T]) -> T:
         raise FileError(f"{file}: {_explained(str(error), kind, values)}") from None
 
 
+def json_schema(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of a file; paths in it are texts."""
+    return msgspec.json.schema(kind, schema_hook=lambda _: {"type": "string"})
+
+
 def _explained(message: str, kind: type, given: Any) -> str:
     """Return msgspec's message in the words of the file."""
     problem, at, path = message.rpartition(" - at `$")

@@ -1,0 +1,91 @@
+"""The step `filter`: the events of a DataFrame that may match a subscription, by a merged summary.
+
+    wanted = filter_events(events, summary, space)      # the same columns, fewer rows
+
+An event that the summary (`rangecast.merge`) doesn't hold matches nobody. A few of those that it
+holds match nobody either: the cells of the summary are coarser than the subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, Bool
+from rangecast.merge.cells import Cells
+from rangecast.merge.ranges import Ranges
+from rangecast.merge.summary import Summary
+from rangecast.model.answers import Answers
+from rangecast.model.space import Space
+from rangecast.spark.shipped import ShippedObject, ship
+from rangecast.spark.steps.question import Question
+from rangecast.spark.steps.shards import Settings
+
+
+class Sieve(NamedTuple):
+    """A summary without its subscriptions: all that is needed to filter events."""
+
+    cells: Cells
+    ranges: Ranges
+
+    def holds(self, points: F64) -> Bool:
+        """Return whether each event (n, d) may match a subscription."""
+        return self.ranges.hold(self.cells.places(points))
+
+
+class AsTheyAre:
+    """Answers every event with one row that has no columns of its own."""
+
+    schema = pa.schema([])
+
+    def fitted(self, settings: Settings) -> AsTheyAre:
+        """Return it: there is nothing to set."""
+        return self
+
+    def answers(self, points: F64) -> Iterator[Answers]:
+        """Yield a row for each event."""
+        yield Answers(0, np.arange(len(points) + 1), {})
+
+
+@dataclass(frozen=True)
+class Passing:
+    """What a question about no subscriptions takes: the space of the events alone."""
+
+    shipped_space: ShippedObject
+    answerer: AsTheyAre = field(default_factory=AsTheyAre)
+
+
+def filter_events(
+    events: DataFrame,
+    summary: Summary,
+    space: Space,
+    *,
+    event_id: str = "id",
+    allow_missing: bool = False,
+    nan: str = "refuse",
+) -> DataFrame:
+    """Return the events that may match a subscription, with all their columns.
+
+    summary         what `rangecast.merge.Summary` made of the subscriptions
+    event_id        the column that names an event
+    allow_missing   whether events may lack the column of an attribute: all lack a value then
+    nan             "refuse" NaN in events, or read it as "missing"
+    """
+    if summary.space.definition() != space.definition():
+        raise UsageError(f"the summary is of {summary.space}; expected: {space}")
+    keep = [name for name in events.columns if name != event_id]
+    asked = Question.of(
+        events, space, taken=(), keep=keep, event_id=event_id, allow_missing=allow_missing, nan=nan
+    )
+    sieve = ship(asked.session, Sieve(summary.cells, summary.ranges()))
+    passing = Passing(ship(asked.session, summary.space))
+    found = asked.answer(passing, sieves=[sieve])
+    return found.withColumnRenamed("event", event_id).select(
+        [f"`{name}`" for name in events.columns]
+    )

@@ -1,0 +1,173 @@
+"""A Delta table as a sink: the workers write Parquet files, one commit of delta-rs adds them.
+
+The commit carries the stream and the number of the batch as Delta's application transaction, so
+that a batch that Spark repeats is known and skipped. It needs no connector in the JVM, and works on
+a file system and on the object stores that delta-rs knows. Files of tasks that failed are never
+part of the table; `vacuum` removes them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.durable import sync_file, sync_folder
+from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, with_ids
+from rangecast.spark.stream.written import LocalFolder, Target, WrittenFile
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+class StoredTable(NamedTuple):
+    """The root of a table in an object store."""
+
+    uri: str
+    options: dict[str, str]
+
+    def create(self, name: str) -> pa.NativeFile:
+        from deltalake.fs import DeltaStorageHandler
+
+        store = DeltaStorageHandler(self.uri, self.options)
+        return fs.PyFileSystem(store).open_output_stream(name)
+
+
+class Delta(FileSink):
+    """A Delta table, in a folder or at the URL of an object store.
+
+    path      a folder that the driver and all workers mount, or a URL: s3://..., gs://..., abfss://...
+    options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
+    replace   a batch job takes the place of all that the table holds
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        options: Mapping[str, Any] | None = None,
+        *,
+        replace: bool = False,
+    ):
+        self.name = str(path)
+        self._is_local = "://" not in self.name
+        self._options = {key: str(value) for key, value in (options or {}).items()}
+        self._replace = replace
+        self._stream = ""
+
+    def check(self, session: SparkSession) -> None:
+        try:
+            import deltalake  # noqa: F401
+        except ModuleNotFoundError:
+            raise UsageError(
+                "a Delta table needs delta-rs, which isn't installed\n"
+                "  to do: pip install 'rangecast[delta]'"
+            ) from None
+        with self._errors():
+            self._table()
+
+    def open(self, stream: str, closing: ExitStack) -> None:
+        self._stream = stream
+
+    def has(self, number: int) -> bool:
+        with self._errors():
+            table = self._table()
+            last = None if table is None else table.transaction_version(self._stream)
+        return last is not None and last >= number
+
+    def target(self, columns: StructType, batch: Batch) -> Target:
+        from deltalake import DeltaTable
+
+        with self._errors():
+            table = self._table()
+            wanted = with_ids(columns, batch, self.name, lambda kind: _ids(table) or kind)
+            if table is None:
+                DeltaTable.create(
+                    self.name,
+                    pa.schema(to_arrow_schema(wanted)),
+                    mode="ignore",
+                    storage_options=self._options,
+                )
+        place = LocalFolder(self.name) if self._is_local else StoredTable(self.name, self._options)
+        return Target(place, wanted)
+
+    def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        def commit(counts: Counts) -> None:
+            from deltalake import CommitProperties, Transaction
+            from deltalake.transaction import AddAction
+
+            if self._is_local:
+                self._flush(files)
+            now = int(time.time() * 1000)
+            added: list[Any] = [
+                AddAction(
+                    file.name or "", file.size, {}, now, True, json.dumps({"numRecords": file.rows})
+                )
+                for file in files
+            ]
+            facts = {"stream": self._stream, "batch": batch.number, "version": batch.version}
+            about = CommitProperties(
+                custom_metadata={key: str(value) for key, value in (facts | counts).items()},
+                app_transactions=[Transaction(self._stream, batch.number)],
+            )
+            with self._errors():
+                table = self._table()
+                assert table is not None
+                table.create_write_transaction(
+                    added,
+                    "overwrite" if self._replace else "append",
+                    pa.schema(to_arrow_schema(target.columns)),
+                    commit_properties=about,
+                )
+
+        return commit
+
+    def _flush(self, files: Sequence[WrittenFile]) -> None:
+        """Bring what the workers wrote to the disk; a file on another host isn't there."""
+        for file in files:
+            path = Path(self.name) / str(file.name)
+            if not path.exists():
+                raise FileError(
+                    f"{self.name}: a worker wrote {file.name}, and it isn't there\n"
+                    "  to do: give a folder that the driver and all workers mount, or a URL"
+                )
+            sync_file(path)
+        sync_folder(Path(self.name))
+
+    def _table(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self.name, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise what delta-rs says as an error of ours."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            raise FileError(f"{self.name}: Delta table: {error}") from None
+
+
+def _ids(table: DeltaTable | None) -> str | None:
+    """Return what ids of subscriptions are in a table; `None`: it doesn't tell."""
+    if table is None:
+        return None
+    for field in table.schema().fields:
+        if field.name in ("subscription", "subscriptions"):
+            return "bigint" if '"long"' in field.to_json() else "string"
+    return None

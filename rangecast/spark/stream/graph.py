@@ -1,0 +1,200 @@
+"""How the tables of a pipeline hang together: who takes what from whom, by name.
+
+Sources give events, subscriptions are sets. A step takes events (match, rank, filter, notify) or a
+set (cover, merge), and names what stands above it in the file; so there are no circles. `from`,
+`subscriptions` and `by` may be left out where only one thing fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rangecast.errors import FileError, near
+from rangecast.spark.stream.settings import (
+    AnySink,
+    AnySource,
+    AnyStep,
+    CoverStep,
+    FilterStep,
+    MatchStep,
+    MergeStep,
+    NotifyStep,
+    RankStep,
+    Settings,
+    Subscriptions,
+)
+
+EventStep = MatchStep | RankStep | FilterStep | NotifyStep
+
+
+class Node(NamedTuple):
+    """A step, with what it takes and who takes its rows."""
+
+    step: AnyStep
+    takes: str
+    """A source, a set, or a step."""
+    of: str | None
+    """match, rank: a set or a step `cover`; filter: a step `merge`."""
+    sinks: list[AnySink]
+
+
+class Graph(NamedTuple):
+    """A pipeline with all names resolved."""
+
+    sources: dict[str, AnySource]
+    sets: dict[str, Subscriptions]
+    nodes: dict[str, Node]
+    """The steps, in the order of the file."""
+
+    def source_of(self, name: str) -> str:
+        """Return the source whose events a step takes, through filters."""
+        takes = self.nodes[name].takes
+        return takes if takes in self.sources else self.source_of(takes)
+
+    def filters_of(self, name: str) -> list[str]:
+        """Return the steps `merge` that filter the events of a step."""
+        node = self.nodes[name]
+        own = [node.of] if isinstance(node.step, FilterStep) and node.of else []
+        return own + (self.filters_of(node.takes) if node.takes in self.nodes else [])
+
+    def steps_on(self, source: str) -> list[str]:
+        """Return the steps that answer events of a source and have sinks or lists of their own."""
+        return [
+            name
+            for name, node in self.nodes.items()
+            if isinstance(node.step, EventStep)
+            and self.source_of(name) == source
+            and (node.sinks or isinstance(node.step, NotifyStep))
+        ]
+
+
+def graph_of(settings: Settings) -> Graph:
+    """Resolve all names; raise an error that names the key where that can't be done."""
+    sources = {one.name: one for one in settings.source}
+    sets = {one.name: one for one in settings.subscriptions}
+    names = [
+        *((f"source[{i}]", one.name) for i, one in enumerate(settings.source)),
+        *((f"subscriptions[{i}]", one.name) for i, one in enumerate(settings.subscriptions)),
+        *((f"step[{i}]", one.called) for i, one in enumerate(settings.step)),
+    ]
+    seen: dict[str, str] = {}
+    for at, name in names:
+        if name in seen:
+            raise FileError(
+                f"{at}.name: {seen[name]} has the name {name!r} already\n  to do: give it another"
+            )
+        seen[name] = at
+    graph = Graph(sources, sets, {})
+    for place, step in enumerate(settings.step):
+        graph.nodes[step.called] = _node(graph, f"step[{place}]", step)
+    for place, sink in enumerate(settings.sink):
+        graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].sinks.append(sink)
+    problem = next(_problems(graph, settings), None)
+    if problem is not None:
+        raise FileError(problem)
+    return graph
+
+
+def _node(graph: Graph, at: str, step: AnyStep) -> Node:
+    def above(*kinds: type) -> list[str]:
+        return [name for name, node in graph.nodes.items() if isinstance(node.step, kinds)]
+
+    of: str | None = None
+    if isinstance(step, CoverStep | MergeStep):
+        some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
+        takes = _chosen(f"{at}.from", step.takes_from, some, list(graph.sets), "a set")
+    else:
+        events = list(graph.sources)
+        some = events if isinstance(step, NotifyStep) else events + above(FilterStep)
+        takes = _chosen(f"{at}.from", step.takes_from, some, events, "a source")
+    if isinstance(step, MatchStep | RankStep):
+        sets = list(graph.sets)
+        some = sets + above(CoverStep)
+        of = _chosen(f"{at}.subscriptions", step.subscriptions, some, sets, "a set")
+    elif isinstance(step, FilterStep):
+        some = above(MergeStep)
+        of = _chosen(f"{at}.by", step.by, some, some, "a step of type 'merge' above it")
+    return Node(step, takes, of, [])
+
+
+def _chosen(
+    at: str, given: str | None, some: Sequence[str], usual: Sequence[str], what: str
+) -> str:
+    """Return the name that is given, or the only one that fits."""
+    if given is None:
+        if len(usual) == 1:
+            return usual[0]
+        if not usual:
+            raise FileError(f"{at}: there is nothing to take\n  expected: {what}")
+        raise FileError(f"{at}: is missing\n  expected: one of {', '.join(map(repr, some))}")
+    if given not in some:
+        raise FileError(f"{at}: there is no {given!r}: {near(given, some)}\n  expected: {what}")
+    return given
+
+
+def _sink_of(graph: Graph, at: str, sink: AnySink) -> str:
+    used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
+    ends = [name for name in graph.nodes if name not in used]
+    return _chosen(f"{at}.from", sink.takes_from, list(graph.nodes), ends, "a step")
+
+
+def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
+    used = {name for node in graph.nodes.values() for name in (node.takes, node.of)}
+    for place, (name, node) in enumerate(graph.nodes.items()):
+        of_set = isinstance(node.step, CoverStep | MergeStep)
+        if node.sinks and of_set and settings.mode == "stream":
+            yield (
+                f"step[{place}]: the rows of a step {node.step.called!r} are written by batch jobs "
+                "alone\n  to do: let other steps take it, or set mode = 'batch'"
+            )
+        if not node.sinks and name not in used and not isinstance(node.step, NotifyStep):
+            yield (
+                f"step[{place}]: nothing takes what it gives\n"
+                f"  to do: add a table [[sink]] with from = {name!r}"
+            )
+    for place, name in enumerate(graph.sources):
+        steps = [graph.nodes[one].step for one in graph.steps_on(name)]
+        if not steps:
+            yield f"source[{place}]: no step takes its events"
+        if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
+            yield f"source[{place}]: a source of updates is for one step 'notify' alone"
+    for place, name in enumerate(graph.sets):
+        if name not in used:
+            yield f"subscriptions[{place}]: no step takes them"
+
+
+def described(graph: Graph) -> list[str]:
+    """Return a line for each step: what it takes, and where its rows go."""
+    lines = []
+    for name, node in graph.nodes.items():
+        takes = node.takes if node.of is None else f"{node.takes}, {node.of}"
+        users = [one for one, other in graph.nodes.items() if name in (other.takes, other.of)]
+        to = [*users, *(one.sink.name for one in node.sinks)]
+        if isinstance(node.step, NotifyStep):
+            to.append(f"lists in {node.step.lists}")
+        lines.append(f"{takes} -> {name} -> {', '.join(to)}")
+    return lines
+
+
+def missing_files(graph: Graph) -> list[str]:
+    """Return which files on this machine are named and aren't there, with their keys."""
+    named: list[tuple[str, str | Path | None]] = [
+        (f"source[{place}].path", getattr(one, "path", None))
+        for place, one in enumerate(graph.sources.values())
+    ]
+    for place, given in enumerate(graph.sets.values()):
+        named += [(f"subscriptions[{place}].{key}", getattr(given, key)) for key in _SET_FILES]
+    for place, node in enumerate(graph.nodes.values()):
+        if isinstance(node.step, NotifyStep):
+            named += [(f"step[{place}].{key}", getattr(node.step, key)) for key in _NOTIFY_FILES]
+    return [
+        f"{key}: no such file or folder: {path}"
+        for key, path in named
+        if path is not None and "://" not in str(path) and not Path(path).exists()
+    ]
+
+
+_SET_FILES = ("file", "table", "edits")
+_NOTIFY_FILES = ("objects", "interests")

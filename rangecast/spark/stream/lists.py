@@ -1,0 +1,190 @@
+"""The step `notify` of a pipeline: updates of objects in, top-k lists kept, messages out.
+
+The lists are those of `TopKLists`, in a folder of their own. A batch of updates is applied there
+once, whatever crashes; its messages are kept with it, and so a sink that lacks them gets them when
+the batch is run again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from rangecast.errors import BadRow, BadRowError, UsageError
+from rangecast.model.badrows import KeptRows
+from rangecast.model.durable import write_whole
+from rangecast.model.records import REMEDY
+from rangecast.notify.tables import file_rows, read_interests, read_objects
+from rangecast.spark.columns import need
+from rangecast.spark.steps.buckets import STATE
+from rangecast.spark.steps.notify import TopKLists
+from rangecast.spark.stream.batch import Done
+from rangecast.spark.stream.settings import NotifyStep
+from rangecast.spark.stream.sinks import Batch, FileSink, Sink
+from rangecast.spark.stream.sources import BROKEN
+from rangecast.store.commits import BATCH_JOB
+
+UPDATES = ("seq", "y", "x")
+"""Columns of updates beside the id; without `x` no object can be new."""
+_OWNER = "stream.json"
+
+
+class NotifyRunner:
+    """Applies batches of updates to the lists of a step `notify`, and writes their messages."""
+
+    def __init__(
+        self,
+        step: NotifyStep,
+        name: str,
+        sinks: Sequence[Sink],
+        quarantine: FileSink | None,
+        report: Callable[[Done], None],
+    ):
+        self.closing = ExitStack()
+        self._step, self._name = step, name
+        self._sinks, self._quarantine = sinks, quarantine
+        self._report = report
+        self._lists: TopKLists | None = None
+        self._stream: str | None = None
+
+    def check(self, session: SparkSession, events: DataFrame) -> None:
+        """Refuse, before anything runs, columns, sinks and lists that can't work."""
+        need(events, ("id", "seq", "y"), "updates")
+        for sink in self._all_sinks():
+            sink.check(session)
+        kind = pa.string() if dict(events.dtypes)["id"] == "string" else pa.int64()
+        self._lists = self.closing.enter_context(self._opened(session, kind))
+
+    def answer(self, events: DataFrame, stream: str, number: int) -> None:
+        """Apply a batch of updates, and write its messages to every sink that lacks them."""
+        began = time.perf_counter()
+        self._open(stream)
+        lists = self._lists
+        assert lists is not None
+        batch = lists.committed + 1 if stream.startswith(BATCH_JOB) else number
+        waiting = [sink for sink in self._sinks if not sink.has(number)]
+        if batch <= lists.committed and not waiting:
+            return
+        updates, bad = 0, KeptRows()
+        facts = Batch(stream, number, 0, 0)
+        if batch > lists.committed:
+            rows = _in_order(events)
+            changes = lists.usable(_whole(rows, bad), bad)
+            self._set_aside(events.sparkSession, bad, facts)
+            lists.apply_changes(changes, batch, rows.schema.field("id").type)
+            updates = len(changes)
+        messages = lists.messages(batch)
+        sent = messages.count()
+        for commit in [sink.write(messages, facts) for sink in waiting]:
+            commit({"rows": sent})
+        self._report(
+            Done(
+                number,
+                0,
+                0,
+                events=updates + bad.count,
+                matches=sent,
+                bad_rows=bad.count,
+                refused_edits=0,
+                seconds=time.perf_counter() - began,
+                steps={self._name: sent},
+            )
+        )
+
+    def _all_sinks(self) -> list[Sink]:
+        return [*self._sinks, *([self._quarantine] if self._quarantine is not None else [])]
+
+    def _open(self, stream: str) -> None:
+        if self._stream is not None:
+            return
+        for sink in self._all_sinks():
+            sink.open(stream, self.closing)
+        owner = self._step.lists / _OWNER
+        if not stream.startswith(BATCH_JOB):
+            known = json.loads(owner.read_bytes())["stream"] if owner.exists() else stream
+            if known != stream:
+                raise UsageError(
+                    f"{self._step.lists}: holds the lists of another stream, {known}; this one is "
+                    f"{stream}\n  to do: a new checkpoint begins a new stream: give a new folder, "
+                    "or go on with the old checkpoint"
+                )
+            write_whole(owner, json.dumps({"stream": stream}).encode())
+        self._stream = stream
+
+    def _opened(self, session: SparkSession, kind: pa.DataType) -> TopKLists:
+        """Return the lists; those that aren't there yet begin with the files of the step."""
+        step = self._step
+        if (step.lists / STATE).exists():
+            return TopKLists(session, step.lists, k=step.k, descending=step.descending)
+        objects = read_objects(file_rows(step.objects), kind=kind)
+        interests = read_interests(file_rows(step.interests))
+        given = pa.table({"id": objects.ids, "x": objects.x, "y": objects.y})
+        wanted = pa.table({"id": interests.ids, "x_lo": interests.lo, "x_hi": interests.hi})
+        return TopKLists(
+            session,
+            step.lists,
+            session.createDataFrame(given),
+            session.createDataFrame(wanted),
+            k=step.k,
+            descending=step.descending,
+        )
+
+    def _set_aside(self, session: SparkSession, bad: KeptRows, batch: Batch) -> None:
+        """Write bad rows to the quarantine, for good; without one, raise the first."""
+        if not bad.kept or (self._quarantine and self._quarantine.has(batch.number)):
+            return
+        if self._quarantine is None:
+            first = bad.kept[0][0]
+            remedy = f"{REMEDY}, or give a folder for bad rows"
+            raise BadRowError(
+                BadRow(
+                    f"batch {batch.number}, updates",
+                    first.row,
+                    first.column,
+                    first.value,
+                    first.reason,
+                    remedy,
+                )
+            )
+        columns = {
+            "row": pa.array([one.row for one, _ in bad.kept], pa.int64()),
+            "column": pa.array([one.column for one, _ in bad.kept], pa.string()),
+            "value": pa.array([one.value for one, _ in bad.kept], pa.string()),
+            "reason": pa.array([one.reason for one, _ in bad.kept], pa.string()),
+            "data": pa.array([data for _, data in bad.kept], pa.string()),
+        }
+        rows = session.createDataFrame(pa.table(columns))
+        self._quarantine.write(rows, batch)({"rows": len(bad.kept)})
+
+
+def _in_order(events: DataFrame) -> pa.Table:
+    """Return updates in the order of `seq`, those without one first."""
+    seq = F.expr("try_cast(seq as bigint)")
+    names = [name for name in ("id", "y", "x", BROKEN) if name in events.columns]
+    ordered = events.withColumn("_seq", seq).orderBy(F.col("_seq").asc_nulls_first())
+    return ordered.select("_seq", F.col("seq").cast("string").alias("seq"), *names).toArrow()
+
+
+def _whole(rows: pa.Table, bad: KeptRows) -> pa.Table:
+    """Return the updates that were read whole and have a number; the others are bad."""
+    broken = rows[BROKEN] if BROKEN in rows.column_names else pa.nulls(len(rows), pa.string())
+    good = pc.and_(pc.is_null(broken), pc.is_valid(rows["_seq"]))
+    for place in np.flatnonzero(~good.to_numpy()).tolist():
+        one = rows.slice(place, 1).to_pylist()[0]
+        whole = one.pop(BROKEN, None)
+        del one["_seq"]
+        if whole is not None:
+            why = ("(all)", whole, "the row can't be split into its columns")
+        else:
+            why = ("seq", str(one["seq"]), "an update needs a whole number here")
+        bad.add(BadRow("updates", None, *why, REMEDY), whole or one)
+    left_out = [name for name in ("_seq", "seq", BROKEN) if name in rows.column_names]
+    return rows.filter(good).drop_columns(left_out)

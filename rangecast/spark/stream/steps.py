@@ -1,0 +1,186 @@
+"""What a stream does with its events: the steps between its source and its sinks.
+
+    MatchStep(subscriptions, [Folder("matches/")], output="arrays")
+    RankStep(subscriptions, [Folder("best/")], k=3)
+    FilterStep([MergedSet(subscriptions)], [Folder("wanted/")])
+
+Every step takes the events of the source; `filters` are summaries that let only some of them
+through. A step names its sinks, and is answered by the version of its set that a batch is pinned
+to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rangecast.errors import UsageError, near
+from rangecast.match.answerer import MatchAnswerer
+from rangecast.match.choose import check_index as check_match_index
+from rangecast.model.space import Space
+from rangecast.rank.answerer import Asked, RankAnswerer
+from rangecast.rank.choose import check_index as check_rank_index
+from rangecast.rank.combine import check_combine
+from rangecast.rank.result import check_k
+from rangecast.rank.shed import limits
+from rangecast.spark.shipped import ShippedObject
+from rangecast.spark.steps.filter import Passing
+from rangecast.spark.steps.match import OUTPUTS
+from rangecast.spark.steps.match import question as match_question
+from rangecast.spark.steps.prepared import WORKER_BYTES
+from rangecast.spark.steps.question import Answering, Question
+from rangecast.spark.steps.rank import TAKEN, best_of_seconds
+from rangecast.spark.steps.shards import Settings, as_it_is
+from rangecast.spark.stream.sets import MergedSet, ReadySets, Subscriptions
+from rangecast.spark.stream.sinks import Sink
+
+
+@dataclass
+class AnswerStep(ABC):
+    """A step that answers events; the base of all steps."""
+
+    subscriptions: Subscriptions
+    sinks: Sequence[Sink]
+    _: KW_ONLY
+    keep: Sequence[str] = ()
+    """Columns of the events to keep in the output."""
+    filters: Sequence[MergedSet] = ()
+    """Only events that all of these summaries hold are answered."""
+    index: str = "auto"
+    worker_bytes: int = WORKER_BYTES
+    name: str = ""
+    _ready: ReadySets = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or type(self).__name__.removesuffix("Step").lower()
+        if self.space.vocabularies and any(
+            one.of.base is not self.subscriptions.base for one in self.filters
+        ):
+            raise UsageError(
+                f"step {self.name!r}: in a space with texts its filter must be of the same "
+                "subscriptions: other ones number the texts otherwise"
+            )
+
+    @property
+    def space(self) -> Space:
+        """The space of the events."""
+        return self.subscriptions.space
+
+    @property
+    def sets(self) -> list[Subscriptions]:
+        """All sets that it needs."""
+        return [self.subscriptions, *(one.of for one in self.filters)]
+
+    def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
+        """Return what answers with a version of the subscriptions, and how many there are."""
+        prepared = self._ready.ready(session, version)
+        return prepared, prepared.rows
+
+    def sieves(self, session: SparkSession, stream: str, batch: int) -> list[ShippedObject]:
+        """Return what filters the events of a batch."""
+        return [one.ready(session, one.of.pin(stream, batch)).sieve for one in self.filters]
+
+    @abstractmethod
+    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
+        """Check the columns of events, and return what is asked about them, with errors."""
+
+    @property
+    def settings(self) -> Settings:
+        """What fits a set to the question."""
+        return as_it_is
+
+    @property
+    def arrays(self) -> bool:
+        """Whether there is a row for each event, with lists, instead of one for each answer."""
+        return False
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether a worker's answers are final, so that it may write them itself."""
+        return True
+
+    def finish(self, found: DataFrame) -> DataFrame:
+        """Return the final answers of those that the workers gave."""
+        return found
+
+
+@dataclass
+class MatchStep(AnswerStep):
+    """Which subscriptions hold each event."""
+
+    output: str = "pairs"
+    """pairs: a row for each event and subscription; arrays: a row for each event."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.output not in OUTPUTS:
+            raise UsageError(f"no output {self.output!r}: {near(self.output, OUTPUTS)}")
+        check_match_index(self.index)
+        make = partial(MatchAnswerer.of, index=self.index)
+        self._ready = ReadySets(self.subscriptions, make, self.worker_bytes)
+
+    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
+        return match_question(
+            events, self.space, output=self.output, keep=keep, errors="column", nan=nan
+        )
+
+    @property
+    def arrays(self) -> bool:
+        return self.output == "arrays"
+
+
+@dataclass
+class RankStep(AnswerStep):
+    """The k best subscriptions of each event: event, rank, subscription, score."""
+
+    k: int = 10
+    relaxed: bool = False
+    combine: str = "sum"
+    limit: int | None = None
+    clock: str | None = None
+    """A timestamp attribute: the limit is one per second of it, within a batch."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_k(self.k)
+        check_rank_index(self.index)
+        check_combine(self.combine, relaxed=self.relaxed)
+        k, axis = limits(self.space, self.k, self.limit, self.clock)
+        self._asked = Asked(k, axis)
+        make = partial(
+            RankAnswerer.of, index=self.index, relaxed=self.relaxed, combine=self.combine
+        )
+        self._ready = ReadySets(self.subscriptions, make, self.worker_bytes)
+
+    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
+        return Question.of(events, self.space, taken=TAKEN, keep=keep, errors="column", nan=nan)
+
+    @property
+    def settings(self) -> Settings:
+        return partial(replace, asked=self._asked)
+
+    @property
+    def by_workers(self) -> bool:
+        return self.clock is None
+
+    def finish(self, found: DataFrame) -> DataFrame:
+        return found if self.clock is None else best_of_seconds(found, self.limit or 0)
+
+
+class FilterStep(AnswerStep):
+    """The events that may match a subscription: event, and the columns to keep."""
+
+    def __init__(self, filters: Sequence[MergedSet], sinks: Sequence[Sink], **options: Any):
+        super().__init__(filters[0].of, sinks, filters=filters, **options)
+
+    def ready(self, session: SparkSession, version: int) -> tuple[Answering, int]:
+        summed = self.filters[0].ready(session, version)
+        return Passing(summed.space), summed.rows
+
+    def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
+        return Question.of(events, self.space, taken=(), keep=keep, errors="column", nan=nan)

@@ -1,0 +1,299 @@
+"""Pipelines of several steps: how names are resolved, and what every step answers."""
+
+import json
+
+import pytest
+
+from rangecast.errors import BadRowError, FileError, UsageError
+from rangecast.merge import Summary
+from rangecast.model.space import Space
+from rangecast.spark import TopKLists
+from rangecast.spark.stream.graph import described
+from rangecast.spark.stream.pipeline import Pipeline
+from rangecast.store.commits import commits, read_committed
+
+SPACE = """
+[[attribute]]
+name = "price"
+type = "number"
+min = 0
+max = 100
+[[attribute]]
+name = "name"
+type = "string"
+"""
+HEAD = """
+mode = "batch"
+space = "space.toml"
+[[source]]
+type = "files"
+format = "csv"
+path = "events"
+[[subscriptions]]
+file = "subs.csv"
+"""
+STREAM = HEAD.replace('"batch"', '"stream"') + '[stream]\ncheckpoint = "checkpoint"\n'
+SUBS = """id,filter,score
+wide,price < 60,3
+narrow,price < 40,5
+bob,name = 'bob' and price < 50,9
+none,price > 99,1
+"""
+EVENTS = [("a", 10, "bob"), ("b", 45, "ann"), ("c", 80, "bob"), ("d", 59, "")]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "subs.csv").write_text(SUBS)
+    add(tmp_path, "0.csv", EVENTS)
+    return tmp_path
+
+
+def add(folder, name, events):
+    (folder / "events").mkdir(exist_ok=True)
+    lines = "".join(f"{one},{price},{who}\n" for one, price, who in events)
+    (folder / "events" / name).write_text("id,price,name\n" + lines)
+
+
+def load(folder, text):
+    (folder / "p.toml").write_text(text)
+    return Pipeline.load(folder / "p.toml")
+
+
+def step(kind, more="", name=None):
+    named = f'name = "{name}"\n' if name else ""
+    return f'[[step]]\ntype = "{kind}"\n{named}{more}\n'
+
+
+def sink(path, more=""):
+    return f'[[sink]]\ntype = "parquet"\npath = "{path}"\n{more}\n'
+
+
+def rows(folder, name, *columns):
+    table = read_committed(folder / name).to_table()
+    return sorted(zip(*(table[column].to_pylist() for column in columns), strict=True))
+
+
+MANY = (
+    step("cover", name="kept")
+    + step("merge", 'attributes = ["price"]\nbits = 4', name="union")
+    + step("filter", 'keep = ["price"]', name="wanted")
+    + step("match", 'from = "wanted"\nsubscriptions = "kept"', name="matches")
+    + step("match", 'output = "arrays"\nsubscriptions = "subscriptions"', name="all")
+    + step("rank", 'k = 2\nkeep = ["name"]\nsubscriptions = "subscriptions"', name="best")
+    + "".join(sink(one, f'from = "{one}"') for one in ("wanted", "matches", "all", "best"))
+)
+
+
+def test_all_steps_of_a_batch_job_answer_the_same_events(spark, folder):
+    done = []
+    pipeline = load(folder, HEAD + MANY)
+    assert described(pipeline.graph)[:4] == [
+        "subscriptions -> kept -> matches",
+        "subscriptions -> union -> wanted",
+        f"events, union -> wanted -> matches, {folder / 'wanted'}",
+        f"wanted, kept -> matches -> {folder / 'matches'}",
+    ]
+    pipeline.run(spark, done.append)
+    assert rows(folder, "wanted", "event", "price") == [("a", "10"), ("b", "45"), ("d", "59")]
+    kept = [("a", "wide"), ("b", "wide"), ("d", "wide")]  # what covers the others
+    assert rows(folder, "matches", "event", "subscription") == kept
+    assert rows(folder, "all", "event", "subscriptions") == [
+        ("a", ["wide", "narrow", "bob"]), ("b", ["wide"]), ("c", []), ("d", ["wide"]),
+    ]  # fmt: skip
+    assert rows(folder, "best", "event", "rank", "subscription", "score")[:3] == [
+        ("a", 1, "bob", 9.0), ("a", 2, "narrow", 5.0), ("b", 1, "wide", 3.0),
+    ]  # fmt: skip
+    (one,) = done
+    assert (one.events, one.bad_rows, one.subscriptions) == (4, 0, 4)
+    assert one.steps == {"wanted": 3, "matches": 3, "all": 5, "best": 4}
+    (mark,) = commits(folder / "best")
+    assert (mark["rows"], mark["events"], mark["matches"]) == (4, 4, 4)
+
+
+def test_all_steps_of_a_stream_follow_the_edits(spark, folder):
+    (folder / "edits").mkdir()
+    text = STREAM.replace('"subs.csv"', '"subs.csv"\nedits = "edits"') + MANY
+    load(folder, text).run(spark)
+    (folder / "edits" / "0.csv").write_text(
+        "id,op,filter,score\nwide,unsubscribe,,\nhigh,subscribe,price > 70,7\n"
+    )
+    add(folder, "1.csv", [("x", 30, "bob"), ("y", 75, "bob"), ("z", 65, "eve")])
+    load(folder, text).run(spark)
+    second = [row for row in rows(folder, "matches", "batch", "event", "subscription") if row[0]]
+    assert second == [(1, "x", "bob"), (1, "x", "narrow"), (1, "y", "high")]
+    wanted = [row for row in rows(folder, "wanted", "batch", "event") if row[0]]
+    assert wanted == [(1, "x"), (1, "y")]
+    best = [row for row in rows(folder, "best", "batch", "event", "rank", "subscription") if row[0]]
+    assert best == [(1, "x", 1, "bob"), (1, "x", 2, "narrow"), (1, "y", 1, "high")]
+    assert [mark["version"] for mark in commits(folder / "all")] == [1, 2]
+
+
+def test_rows_of_sets_are_written_by_batch_jobs(spark, folder):
+    head = HEAD[: HEAD.index("[[source]]")] + HEAD[HEAD.index("[[subscriptions]]") :]
+    steps = step("cover") + step("merge", 'attributes = ["price"]\nbits = 4')
+    sinks = sink("kept", 'from = "cover"') + sink("ranges", 'from = "merge"')
+    load(folder, head + steps + sinks).run(spark)
+    assert rows(folder, "kept", "subscription", "covered_by")[0] == ("bob", "wide")
+    assert len(rows(folder, "kept", "subscription")) == 4
+    space = Space.load(folder / "space.toml")
+    summary = Summary.of(folder / "subs.csv", space, attributes=["price"], bits=4)
+    starts, ends = (some.tolist() for some in summary.ranges())
+    assert rows(folder, "ranges", "start", "end") == list(zip(starts, ends, strict=True))
+
+
+def test_a_limit_per_second_holds_in_a_batch(spark, folder):
+    clock = '[[attribute]]\nname = "time"\ntype = "timestamp"\n'
+    (folder / "space.toml").write_text(SPACE + clock)
+    times = ["2026-01-01T10:00:00Z"] * 2 + ["2026-01-01T10:00:01Z"] * 2
+    lines = [f"{i},{p},{n},{t}" for (i, p, n), t in zip(EVENTS, times, strict=True)]
+    (folder / "events" / "0.csv").write_text("\n".join(["id,price,name,time", *lines]) + "\n")
+    load(folder, HEAD + step("rank", 'limit = 1\nclock = "time"') + sink("best")).run(spark)
+    assert rows(folder, "best", "event", "subscription") == [("a", "bob"), ("d", "wide")]
+
+
+def test_a_batch_job_may_replace_what_an_earlier_one_wrote(spark, folder):
+    text = HEAD + step("match") + sink("out", "replace = true")
+    load(folder, text).run(spark)
+    before = rows(folder, "out", "event", "subscription")
+    add(folder, "0.csv", [("z", 5, "bob")])
+    load(folder, text).run(spark)
+    assert rows(folder, "out", "event", "subscription") == [
+        ("z", "bob"), ("z", "narrow"), ("z", "wide"),
+    ]  # fmt: skip
+    assert before
+    assert not list((folder / ".out.staging").glob("batch=*"))
+    with pytest.raises(UsageError, match="a batch job fills a folder once"):
+        load(folder, text.replace("replace = true", "")).run(spark)
+
+
+# ---- several sources, and notify
+
+
+UPDATES = """
+[[source]]
+name = "updates"
+type = "files"
+format = "csv"
+path = "updates"
+"""
+NOTIFY = step(
+    "notify", 'from = "updates"\nobjects = "o.csv"\ninterests = "i.csv"\nlists = "l"\nk = 2'
+)
+
+
+def moved(folder, name, lines):
+    (folder / "updates").mkdir(exist_ok=True)
+    (folder / "updates" / name).write_text("seq,id,y,x\n" + lines)
+
+
+@pytest.fixture
+def board(folder):
+    (folder / "o.csv").write_text("id,x,y\np,1,10\nq,2,20\nr,3,30\n")
+    (folder / "i.csv").write_text("id,x_lo,x_hi\n7,0,2\n8,2,9\n")
+    moved(folder, "0.csv", "2,r,5,\n1,r,40,\nx,p,1,\n3,nobody,1,\n4,s,1,8\n5,q,dear,\n")
+    return folder
+
+
+def test_a_stream_of_updates_beside_a_stream_of_events(spark, board):
+    text = (
+        STREAM + UPDATES + step("match", 'from = "events"') + NOTIFY
+        + sink("out", 'from = "match"') + sink("messages", 'from = "notify"')
+        + '[quarantine]\npath = "bad"\n'
+    )  # fmt: skip
+    done = []
+    load(board, text).run(spark, done.append)
+    by_step = {name: one for one in done for name in one.steps}
+    assert (by_step["notify"].events, by_step["notify"].bad_rows) == (6, 3)
+    assert by_step["match"].steps == {"match": 5}
+    bad = rows(board, "bad/updates", "column", "value", "reason")
+    assert [row[:2] for row in bad] == [("id", "nobody"), ("seq", "x"), ("y", "dear")]
+
+    def shown():
+        with TopKLists(spark, board / "l", k=2) as kept:
+            return sorted(
+                map(tuple, kept.read().select("interest", "rank", "object", "y").collect())
+            )
+
+    assert shown() == [(7, 1, "p", 10), (7, 2, "q", 20), (8, 1, "s", 1), (8, 2, "r", 5)]
+    before = len(rows(board, "messages", "object"))
+    assert before
+    moved(board, "1.csv", "9,s,,\n")
+    load(board, text).run(spark)
+    assert shown() == [(7, 1, "p", 10), (7, 2, "q", 20), (8, 1, "r", 5), (8, 2, "q", 20)]
+    (board / "checkpoint").rename(board / "elsewhere")
+    with pytest.raises(UsageError, match=r"(lists|batches) of another stream"):
+        load(board, text).run(spark)
+
+
+def test_a_batch_of_updates_without_a_quarantine_is_refused_whole(spark, board):
+    text = HEAD[: HEAD.index("[[source]]")] + UPDATES + NOTIFY
+    with pytest.raises(BadRowError, match=r"column 'seq'"):
+        load(board, text).run(spark)
+    moved(board, "0.csv", "1,r,5,\n")
+    done = []
+    load(board, text).run(spark, done.append)
+    assert done[0].steps == {"notify": done[0].matches}
+    assert done[0].matches > 0
+
+
+# ---- names
+
+
+MISTAKES = [
+    (step("match", 'from = "event"') + sink("o"), r"step\[0\].from: there is no 'event': did you"),
+    (step("match", 'subscriptions = "x"') + sink("o"), r"step\[0\].subscriptions: there is no 'x'"),
+    (step("filter") + sink("o"), r"step\[0\].by: there is nothing to take\n  expected: a step of"),
+    (step("match"), r"step\[0\]: nothing takes what it gives\n  to do: add a table \[\[sink\]\]"),
+    (
+        step("match") + step("rank") + sink("o"),
+        r"sink\[0\].from: is missing",
+    ),
+    (
+        step("match", name="events") + sink("o"),
+        r"step\[0\].name: source\[0\] has the name",
+    ),
+    (step("cover") + sink("o"), r"source\[0\]: no step takes its events"),
+    (
+        step("match", 'from = "f"') + step("filter", name="f") + sink("o"),
+        r"step\[0\].from: there is",
+    ),
+    (step("rank", 'combine = "max"') + sink("o"), r"step\[0\].combine: weights are combined in"),
+    (step("rank", 'limit = 1\nclock = "time"') + sink("o"), r"step\[0\].clock: .*'time'"),
+    (step("rank", "k = 0") + sink("o"), r"step\[0\].k: can't be used\n  given: 0"),
+    (
+        UPDATES + step("match") + sink("o"),
+        r"step\[0\].from: is missing\n  expected: one",
+    ),
+    (
+        step("match") + sink("o") + '[[subscriptions]]\nname = "more"\nfile = "subs.csv"\n',
+        r"step\[0\].subscriptions: is missing\n  expected: one of 'subscriptions', 'more'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_a_name_that_means_nothing_is_told_before_spark_starts(folder, text, message):
+    with pytest.raises(FileError, match=rf"(?s)p\.toml: {message}"):
+        load(folder, HEAD + text)
+
+
+def test_a_stream_refuses_what_only_batch_jobs_do(folder):
+    with pytest.raises(FileError, match="the rows of a step 'cover' are written by batch jobs"):
+        load(folder, STREAM + step("cover") + step("match") + sink("o", 'from = "cover"'))
+    with pytest.raises(FileError, match=r"sink\[0\].replace: is for batch jobs"):
+        load(folder, STREAM + step("match") + sink("o", "replace = true"))
+    load(folder, STREAM + 'trigger = "250 milliseconds"\n' + step("match") + sink("o"))
+
+
+def test_the_shell_checks_a_pipeline_and_prints_its_schema(cli, folder):
+    (folder / "p.toml").write_text(HEAD + step("match") + sink("o"))
+    done = cli("pipeline", "check", "p.toml")
+    assert "events, subscriptions -> match -> " in done.stderr
+    assert "1 step, nothing wrong" in done.stderr
+    (folder / "subs.csv").unlink()
+    done = cli("pipeline", "check", "p.toml", code=2)
+    assert "subscriptions[0].file: no such file or folder" in done.stderr
+    schema = json.loads(cli("pipeline", "schema").stdout)
+    assert "from" in schema["$defs"]["MatchStep"]["properties"]
