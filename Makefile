@@ -9,9 +9,11 @@ SHORT := $(addprefix tests/test_,package.py space.py filters.py snapshot.py colu
 # make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
+# how often make kills kills
+KILLS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format api bench results lock lower-bounds clean
+.PHONY: help setup run test check format api kills bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -47,6 +49,9 @@ format: setup  ## let ruff format the code
 api: setup  ## write docs/API.md from the docstrings
 	$(BIN)/python docs/make_api.py
 
+kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
+	KILLS=$(KILLS) $(BIN)/python -m pytest tests/test_spark_crashes.py
+
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks
 
@@ -54,7 +59,7 @@ results: setup  ## the papers' tables and figures again, at their sizes: hours
 	$(BIN)/rangecast experiment run all -o docs
 
 lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
-	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,java,report,bench,dev]'
+	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,bench,dev]'
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
 
 lower-bounds:  ## a short part of the suite with the oldest dependencies that pyproject.toml allows

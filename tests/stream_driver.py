@@ -12,6 +12,7 @@ from pathlib import Path
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.spark import start
+from rangecast.spark.stream.delta import Delta
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import VersionedSet
 from rangecast.spark.stream.sinks import Folder
@@ -42,10 +43,11 @@ def main() -> None:
     )
     versions = Versions(folder / "versions")
     subscriptions = VersionedSet(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE))
+    sinks = [Folder(folder / "matches"), Delta(folder / "table")]
     files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
     run_stream(
         files.read(session, SPACE, (), stream=True),
-        [MatchStep(subscriptions, [Folder(folder / "matches")], output="arrays")],
+        [MatchStep(subscriptions, sinks, output="arrays")],
         checkpoint=folder / "checkpoint",
         quarantine=Folder(folder / "bad"),
         watch=watch,

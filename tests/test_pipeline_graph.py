@@ -297,3 +297,31 @@ def test_the_shell_checks_a_pipeline_and_prints_its_schema(cli, folder):
     assert "subscriptions[0].file: no such file or folder" in done.stderr
     schema = json.loads(cli("pipeline", "schema").stdout)
     assert "from" in schema["$defs"]["MatchStep"]["properties"]
+
+
+def test_edits_may_come_by_a_source_of_their_own(spark, folder):
+    text = STREAM.replace('file = "subs.csv"', 'file = "subs.csv"\nedits_from = "changes"')
+    text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
+    text += step("match") + sink("out") + '[quarantine]\npath = "bad"\n'
+    (folder / "changes").mkdir()
+    (folder / "changes" / "0.json").write_text(
+        '{"id": "wide", "op": "unsubscribe"}\nnonsense\n'
+        '{"id": "high", "op": "subscribe", "filter": "price > 70", "score": 2}\n'
+        '{"id": "nobody", "op": "unsubscribe"}\n'
+    )
+    done = []
+    load(folder, text).run(spark, done.append)
+    (edits,) = [one for one in done if "edits" in one.steps]
+    assert (edits.events, edits.bad_rows, edits.steps) == (4, 1, {"edits": 3})
+    assert rows(folder, "bad/changes", "value") == [("nonsense",)]
+    add(folder, "1.csv", [("x", 30, "bob"), ("y", 75, "eve")])
+    done.clear()
+    load(folder, text).run(spark, done.append)
+    last = max(batch for (batch,) in rows(folder, "out", "batch"))
+    found = [row for row in rows(folder, "out", "batch", "event", "subscription") if row[0] == last]
+    assert found == [(last, "x", "bob"), (last, "x", "narrow"), (last, "y", "high")]
+    assert len(list((folder / "checkpoint" / "edits-subscriptions").iterdir())) == 1
+    with pytest.raises(
+        FileError, match=r"edits_from: there is no 'change': did you"
+    ):
+        load(folder, text.replace('edits_from = "changes"', 'edits_from = "change"'))

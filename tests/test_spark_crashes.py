@@ -1,6 +1,7 @@
 """kill -9 at each step of the protocol and at random moments: nothing lost, nothing twice.
 
-Between a kill and the restart the subscriptions change: what was pinned keeps its version.
+Between a kill and the restart the subscriptions change: what was pinned keeps its version. The
+answers go to a folder and to a Delta table. `make kills KILLS=50` kills more often.
 """
 
 import json
@@ -12,13 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from rangecast.store.commits import commits, read_committed
 from rangecast.store.versions import Versions
 
 ROOT = Path(__file__).parents[1]
-FILES, ROWS = 9, 6
 STEPS = ["begun", "pinned", "staged", "bad rows committed", "committed"]
-RANDOM_KILLS = 2
+RANDOM_KILLS = int(os.environ.get("KILLS", "2"))
+FILES, ROWS = 7 + RANDOM_KILLS, 6
 
 
 def price(file, row):
@@ -122,6 +125,11 @@ def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp
         assert {event: found[event] for event in wanted} == {
             event: (batch, subscriptions) for event, subscriptions in wanted.items()
         }
+    table = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
+    assert len(table) == len(answers)
+    assert {row["event"]: row["subscriptions"] for row in table} == {
+        event: subscriptions for event, (_, subscriptions) in found.items()
+    }
     bad = read_committed(tmp_path / "bad").to_table().to_pylist()
     assert {row["event"]: row["batch"] for row in bad} == {
         f"bad{file}": found[f"e{file}-0"][0] for file in range(FILES)

@@ -114,7 +114,7 @@ class Delta(FileSink):
                 )
                 for file in files
             ]
-            facts = {"stream": self._stream, "batch": batch.number, "version": batch.version}
+            facts = {"stream": self._stream, "batch": batch.number, "set_version": batch.version}
             about = CommitProperties(
                 custom_metadata={key: str(value) for key, value in (facts | counts).items()},
                 app_transactions=[Transaction(self._stream, batch.number)],

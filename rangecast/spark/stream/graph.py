@@ -106,7 +106,8 @@ def _node(graph: Graph, at: str, step: AnyStep) -> Node:
         some = list(graph.sets) + (above(CoverStep) if isinstance(step, MergeStep) else [])
         takes = _chosen(f"{at}.from", step.takes_from, some, list(graph.sets), "a set")
     else:
-        events = list(graph.sources)
+        feeding = {given.edits_from for given in graph.sets.values()}
+        events = [name for name in graph.sources if name not in feeding]
         some = events if isinstance(step, NotifyStep) else events + above(FilterStep)
         takes = _chosen(f"{at}.from", step.takes_from, some, events, "a source")
     if isinstance(step, MatchStep | RankStep):
@@ -154,10 +155,17 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
                 f"step[{place}]: nothing takes what it gives\n"
                 f"  to do: add a table [[sink]] with from = {name!r}"
             )
+    feeding = {given.edits_from for given in graph.sets.values()}
+    for place, given in enumerate(graph.sets.values()):
+        if given.edits_from is not None and given.edits_from not in graph.sources:
+            known = near(given.edits_from, list(graph.sources))
+            yield f"subscriptions[{place}].edits_from: there is no {given.edits_from!r}: {known}"
     for place, name in enumerate(graph.sources):
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
-        if not steps:
+        if not steps and name not in feeding:
             yield f"source[{place}]: no step takes its events"
+        if steps and name in feeding:
+            yield f"source[{place}]: gives edits of a set; no step can take it as events"
         if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
             yield f"source[{place}]: a source of updates is for one step 'notify' alone"
     for place, name in enumerate(graph.sets):

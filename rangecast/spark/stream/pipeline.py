@@ -29,6 +29,7 @@ from rangecast.rank.shed import limits
 from rangecast.spark.session import need_classic
 from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
+from rangecast.spark.stream.edits import EDITS, EditsRunner
 from rangecast.spark.stream.graph import Graph, graph_of
 from rangecast.spark.stream.lists import UPDATES, NotifyRunner
 from rangecast.spark.stream.run import Flow, Runner, run_all
@@ -122,6 +123,9 @@ class Pipeline:
         given = self.settings.quarantine
         alone = len(self.graph.sources) == 1
         quarantine = None if given is None else given.sink(None if alone else source)
+        fed = [given for given in self.graph.sets.values() if given.edits_from == source]
+        if fed:
+            return EditsRunner([build.edits_folder(given) for given in fed], quarantine, report)
         names = self.graph.steps_on(source)
         first = self.graph.nodes[names[0]].step
         if isinstance(first, NotifyStep):
@@ -154,7 +158,7 @@ class _Build:
         """Return the events of a source, with the columns that steps ask for."""
         graph = self._pipeline.graph
         steps = [graph.nodes[name].step for name in graph.steps_on(source)]
-        keep = [getattr(step, "keep", UPDATES) for step in steps]
+        keep = [getattr(step, "keep", UPDATES) for step in steps] or [EDITS]
         names = list(dict.fromkeys(name for some in keep for name in some))
         given = graph.sources[source]
         return given.read(self._session, self._pipeline.space, names, stream=stream)
@@ -219,12 +223,21 @@ class _Build:
         """Return a set of a stream; a file that has changed is a new version."""
         stream, space = self._pipeline.settings.stream, self._pipeline.space
         assert stream is not None
-        folder = "versions" if len(self._pipeline.graph.sets) == 1 else f"versions-{given.name}"
-        versions = Versions(given.versions or Path(stream.checkpoint) / folder)
-        edits = None if given.edits is None else Edits(given.edits, versions, space)
+        name = "versions" if len(self._pipeline.graph.sets) == 1 else f"versions-{given.name}"
+        versions = Versions(given.versions or Path(stream.checkpoint) / name)
+        folder = self.edits_folder(given)
+        edits = None if folder is None else Edits(folder, versions, space)
         if (given.file or given.table) and (edits is None or not versions.all()):
             versions.publish_file(*self._read(given))
         return VersionedSet(versions, space, edits=edits, keep_versions=given.keep_versions)
+
+    def edits_folder(self, given: SetTable) -> Path | None:
+        """Return the folder of a set's edits; those of a source are put there."""
+        if given.edits_from is None or given.edits is not None:
+            return given.edits
+        stream = self._pipeline.settings.stream
+        assert stream is not None
+        return Path(stream.checkpoint) / f"edits-{given.name}"
 
     def _fixed(self, given: SetTable) -> FixedSet:
         """Return a set of a batch job."""
