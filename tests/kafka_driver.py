@@ -16,7 +16,7 @@ import pyarrow as pa
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.spark import VersionedSet, run_stream, start
+from rangecast.spark import MatchStep, VersionedSet, run_stream, start
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.store.versions import Versions
 from tests.servers import LIGHT
@@ -71,10 +71,10 @@ def main() -> None:
         table = pa.table({"id": [*FILTERS], "filter": [*FILTERS.values()]})
         versions.publish(encode_subscriptions(table, SPACE), SPACE)
     source = KafkaSource(servers, "events", options={"maxOffsetsPerTrigger": 100})
+    sink = KafkaSink(servers, "answers", key="subscription").sink
     run_stream(
         source.read(session, SPACE, (), stream=True),
-        VersionedSet(versions, SPACE),
-        [KafkaSink(servers, "answers", key="subscription").sink],
+        [MatchStep(VersionedSet(versions, SPACE), [sink])],
         checkpoint=folder / "checkpoint",
         watch=watch,
     )

@@ -83,6 +83,15 @@ def server(
 
 
 @contextmanager
+def s3_server(folder: Path) -> Iterator[str]:
+    """Run an S3-like server; give its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
+    with server(command, folder / "log.txt", partial(answers, port)):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     """Run a Spark Connect server with two cores; give its URL."""
     port = free_port()

@@ -321,7 +321,5 @@ def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     found = [row for row in rows(folder, "out", "batch", "event", "subscription") if row[0] == last]
     assert found == [(last, "x", "bob"), (last, "x", "narrow"), (last, "y", "high")]
     assert len(list((folder / "checkpoint" / "edits-subscriptions").iterdir())) == 1
-    with pytest.raises(
-        FileError, match=r"edits_from: there is no 'change': did you"
-    ):
+    with pytest.raises(FileError, match=r"edits_from: there is no 'change': did you"):
         load(folder, text.replace('edits_from = "changes"', 'edits_from = "change"'))

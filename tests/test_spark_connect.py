@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 import pytest
 from rangecast.errors import UsageError
-from rangecast.spark import TopKLists, VersionedSet, match, prepare, run_stream, running, start
-from rangecast.store import Versions
+from rangecast.spark import TopKLists, match, prepare, run_stream, running, start
 from tests.everywhere import CHECKS, arrays, expected, frames, run, space
 
 session = start(sys.argv[1])
@@ -33,8 +32,8 @@ writer = answers.writeStream.option("checkpointLocation", str(folder / "checkpoi
 writer.trigger(availableNow=True).format("parquet").start(str(folder / "found")).awaitTermination()
 assert arrays(session.read.parquet(str(folder / "found"))) == expected()
 
-with pytest.raises(UsageError, match="run_stream runs in part on the driver"):
-    run_stream(stream, VersionedSet(Versions(folder), space()), [], checkpoint=folder)
+with pytest.raises(UsageError, match="a stream with steps and sinks runs in part"):
+    run_stream(stream, [], checkpoint=folder)
 with pytest.raises(UsageError, match="TopKLists runs in part on the driver"):
     TopKLists(session, folder / "lists")
 

@@ -20,8 +20,8 @@ from rangecast.store.versions import Versions
 
 ROOT = Path(__file__).parents[1]
 STEPS = ["begun", "pinned", "staged", "bad rows committed", "committed"]
-RANDOM_KILLS = int(os.environ.get("KILLS", "2"))
-FILES, ROWS = 7 + RANDOM_KILLS, 6
+RANDOM_KILLS = int(os.environ.get("KILLS", "1"))
+FILES, ROWS = 8 + RANDOM_KILLS, 6
 
 
 def price(file, row):

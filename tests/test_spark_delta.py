@@ -1,41 +1,39 @@
 """Delta tables as sinks: what is in them, and that a batch is there once; in folders and on S3."""
 
 from contextlib import ExitStack
+from typing import Any
 
 import boto3
 import pytest
 from deltalake import DeltaTable
-from moto.server import ThreadedMotoServer
 
 from rangecast.errors import FileError, UsageError
 from rangecast.spark.stream.delta import Delta
 from rangecast.spark.stream.sinks import Batch
+from tests.servers import s3_server
 from tests.test_spark_stream import THREE, csv_events, go, publish
 
 
 @pytest.fixture(scope="module")
-def store():
+def store(tmp_path_factory):
     """An S3-like server on this machine, with a bucket; what delta-rs needs to reach it."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        aws_access_key_id="a",
-        aws_secret_access_key="b",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket="answers")
-    yield options
-    server.stop()
+    with s3_server(tmp_path_factory.mktemp("store")) as url:
+        options = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        client: Any = boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+            region_name="us-east-1",
+        )
+        client.create_bucket(Bucket="answers")
+        yield options
 
 
 def pairs(table):

@@ -292,9 +292,7 @@ class TopKLists:
         total = Work(*(sum(counts) for counts in zip(*works, strict=True)))
         return state._replace(buckets=buckets, work=total)
 
-    def _commit(
-        self, state: State, board: LineBoard, changed: pa.Array | pa.ChunkedArray
-    ) -> None:
+    def _commit(self, state: State, board: LineBoard, changed: pa.Array | pa.ChunkedArray) -> None:
         """Write the objects that changed, and make this state the one that holds."""
         parts = write_objects(self.folder, state.objects, board.table, changed)
         written = parts[-1].rows if parts != state.objects else 0

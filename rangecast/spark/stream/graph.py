@@ -86,6 +86,10 @@ def graph_of(settings: Settings) -> Graph:
                 f"{at}.name: {seen[name]} has the name {name!r} already\n  to do: give it another"
             )
         seen[name] = at
+    for place, given in enumerate(settings.subscriptions):
+        if given.edits_from is not None:
+            at = f"subscriptions[{place}].edits_from"
+            _chosen(at, given.edits_from, list(sources), (), "a source")
     graph = Graph(sources, sets, {})
     for place, step in enumerate(settings.step):
         graph.nodes[step.called] = _node(graph, f"step[{place}]", step)
@@ -156,10 +160,6 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
                 f"  to do: add a table [[sink]] with from = {name!r}"
             )
     feeding = {given.edits_from for given in graph.sets.values()}
-    for place, given in enumerate(graph.sets.values()):
-        if given.edits_from is not None and given.edits_from not in graph.sources:
-            known = near(given.edits_from, list(graph.sources))
-            yield f"subscriptions[{place}].edits_from: there is no {given.edits_from!r}: {known}"
     for place, name in enumerate(graph.sources):
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
         if not steps and name not in feeding:
