@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.report.markdown import Table
+from rangecast.store.commits import BATCH_JOB
 
 MATCHES = 20
 """Subscriptions that hold an event, about."""
@@ -155,6 +157,10 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
         _timed(session, "DuckDB, binned", lambda: _duckdb_binned(data), runs=2),
         _duckdb_inequality(session, data, count),
     ]
+    ours += _written(session, data, events)
+    theirs.append(
+        _timed(session, "DuckDB, binned, written", partial(_duckdb_written, data), runs=2)
+    )
     right = ours[0].answer
     assert right is not None
     for one in [*ours, *theirs]:
@@ -162,6 +168,47 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
             raise DisagreementError(f"{one.name}: {one.answer}, expected {right}")
     report.table(_beside(data, ours, theirs))
     report.table(_parts(session, data, events, ours))
+
+
+def _written(session: Any, data: Data, events: Any) -> list[Run]:
+    """Write the answers, as a pipeline does: to a folder and to a Delta table."""
+    from rangecast.spark import Delta, FixedSet, Folder, MatchStep
+    from rangecast.spark.stream.batch import BatchRunner, Done
+
+    folder = Path(data.events).parent
+
+    def write(step: MatchStep) -> Answer:
+        done: list[Done] = []
+        runner = BatchRunner([step], report=done.append)
+        with runner.closing:
+            runner.check(session, events)
+            runner.answer(events, f"{BATCH_JOB} {uuid4()}", 0)
+        return done[0].matches, None
+
+    subscriptions = FixedSet(data.boxes, data.space)
+    ways: list[tuple[str, type[Folder] | type[Delta], str]] = [
+        ("pairs written as Parquet", Folder, "pairs"),
+        ("arrays written as Parquet", Folder, "arrays"),
+        ("pairs written to a Delta table", Delta, "pairs"),
+    ]
+    runs = []
+    for place, (name, make, output) in enumerate(ways):
+        sink = make(folder / f"out{place}", replace=True)
+        step = MatchStep(subscriptions, [sink], output=output)
+        runs.append(_timed(session, f"rangecast, {name}", partial(write, step), runs=3))
+    return runs
+
+
+def _duckdb_written(data: Data) -> Answer:
+    """Let DuckDB write the pairs as Parquet, by its best query."""
+    import duckdb
+
+    wanted = "p.id as event, c.id as subscription"
+    files = f"'{data.events}'", f"'{data.subscriptions}'"
+    query = _binned_query(data, *files, "unnest(range({}, {} + 1))", wanted)
+    out = Path(data.events).with_name("duckdb.parquet")
+    duckdb.sql(f"copy ({query}) to '{out}' (format parquet)")
+    return pq.read_metadata(out).num_rows, None
 
 
 def _summed(pairs: Any) -> Answer:
@@ -192,7 +239,13 @@ def _bins(data: Data) -> int:
     return max(2, int(1 / lengths))
 
 
-def _binned_query(data: Data, events: str, subscriptions: str, numbers: str) -> str:
+def _binned_query(
+    data: Data,
+    events: str,
+    subscriptions: str,
+    numbers: str,
+    wanted: str = "count(*), sum(31 * p.id + c.id)",
+) -> str:
     """Cut two attributes into cells, give each box all its cells, join on them and check.
 
     `numbers` is how the engine makes a row of each number from `lo` to `hi`.
@@ -207,7 +260,7 @@ def _binned_query(data: Data, events: str, subscriptions: str, numbers: str) -> 
         with boxes as (select *, {x} x from {subscriptions}),
         cells as (select *, {y} y from boxes),
         points as (select *, {cell[0]} x, {cell[1]} y from {events})
-        select count(*), sum(31 * p.id + c.id)
+        select {wanted}
         from points p join cells c on p.x = c.x and p.y = c.y and {_inside(data, "p", "c")}
         """
 
