@@ -501,12 +501,17 @@ def test_what_the_package_offers():
 
     assert notify.__all__ == [
         "Board",
+        "BoxEntry",
+        "BoxInterest",
+        "BoxMessage",
+        "BoxMessages",
         "Change",
         "Entry",
         "Interest",
         "Message",
         "Messages",
         "Object",
+        "PlacedObject",
     ]
     assert notify.Board is Board
     assert all(hasattr(notify, name) for name in dir(notify))

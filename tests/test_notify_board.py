@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -123,6 +124,29 @@ def test_memory_counts_what_batches_and_sketches_keep():
     plain = Board(2, objects=OBJECTS, interests=INTERESTS)
     sketched = Board(2, objects=OBJECTS, interests=INTERESTS, sketch=1)
     before = plain.memory
-    assert sketched.memory > before
+    assert sketched.memory == plain.line.memory + 16 * 3 + sketched.index.memory
     plain.update_batch([("a", 1.0)])
     assert plain.memory == before + plain.line.memory
+
+
+def test_a_sketch_saves_the_memory_of_the_interests():
+    rng = np.random.default_rng(3)
+    m = 20_000
+    ends = np.sort(rng.random((m, 2)), axis=1)
+    interests = {"id": np.arange(m), "x_lo": ends[:, 0], "x_hi": ends[:, 1]}
+    objects = {"id": np.arange(300), "x": rng.random(300), "y": rng.random(300)}
+    boards = {
+        size: Board(3, objects=objects, interests=interests, sketch=size)
+        for size in (None, 10, 1000, 10_000)
+    }
+    kept = {size: board.memory - board.line.memory for size, board in boards.items()}
+    assert kept[None] > 36 * m
+    assert kept[10] < 16 * m + 3000
+    assert kept[1000] < 16 * m + 100 * 1000
+    sent = dict.fromkeys(boards, 0)
+    for one, y in zip(rng.integers(0, 300, 100).tolist(), rng.random(100).tolist(), strict=True):
+        for size, board in boards.items():
+            sent[size] += len(board.update(one, y))
+    assert sent[None] <= sent[10_000] <= sent[1000] <= sent[10]
+    assert sent[None] < sent[10]
+    assert all(boards[10][one].best == boards[None][one].best for one in range(0, m, 997))

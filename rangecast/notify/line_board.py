@@ -23,6 +23,7 @@ from rangecast.notify.messages import Messages, Outbox, Work
 from rangecast.notify.objects import BoardObjects, Objects
 from rangecast.notify.painter import Painter, groups_of
 from rangecast.notify.plan import Places
+from rangecast.notify.ranges import Ranges
 from rangecast.notify.subscriber import Entry, Interest, Lists
 from rangecast.notify.tables import LARGEST_K, as_changes, as_interests, as_objects
 
@@ -70,12 +71,15 @@ class LineBoard(Board):
         )
 
     def _watch(self, tree: Interests) -> None:
-        """Take these interests in place of all others."""
-        self.tree = tree
-        self._sketch()
-
-    def _sketch(self) -> None:
-        self._known = self.tree if self.sketch is None else self.tree.sketch(self.sketch)
+        """Take these interests in place of all others; with a sketch, their ends alone are kept."""
+        self.tree: Interests | Ranges = tree
+        """All interests."""
+        self.index = tree
+        """What is looked at: all of them, or a sketch."""
+        if self.sketch is not None:
+            row, lo, hi = tree.columns()
+            order = np.argsort(row)
+            self.tree, self.index = Ranges(lo[order], hi[order]), tree.sketch(self.sketch)
 
     def _region(self, interest: Id, where: tuple[Any, ...]) -> tuple[float, float]:
         lo, hi = _range(where)
@@ -91,9 +95,9 @@ class LineBoard(Board):
     def _add_region(self, region: tuple[float, float]) -> int:
         row = self.tree.add(*region)
         if self.sketch is not None:
-            self._known.add(*region)
-            if self._known.count > 2 * self.sketch:
-                self._known = self._known.sketch(self.sketch)
+            self.index.add(*region)
+            if self.index.count > 2 * self.sketch:
+                self.index = self.index.sketch(self.sketch)
         return row
 
     def _add_regions(self, regions: _Ranges) -> range | list[int]:
@@ -101,7 +105,8 @@ class LineBoard(Board):
             self._watch(Interests(regions.lo, regions.hi))
             return range(self.tree.count)
         rows: list[int] = self.tree.add_many(regions.lo, regions.hi).tolist()
-        self._sketch()
+        if self.sketch is not None:
+            self.index = self.tree.sketch(self.sketch)
         return rows
 
     def _remove_region(self, row: int) -> None:
@@ -121,7 +126,8 @@ class LineBoard(Board):
 
     def lists(self) -> Lists:
         """Return the lists of all interests as they are now, to check or to measure."""
-        return Lists.now(self.line, self.tree, self.k)
+        index = self.tree.index() if isinstance(self.tree, Ranges) else self.tree
+        return Lists.now(self.line, index, self.k)
 
     def wrong(self, lists: Lists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""
@@ -184,7 +190,7 @@ class LineBoard(Board):
     # ---- messages
 
     def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> Messages:
-        messages = self._messages(self._painter.paint(self.line, self._known, slots, ys))
+        messages = self._messages(self._painter.paint(self.line, self.index, slots, ys))
         if self._before is not None:
             self._before.change_many(slots, ys)
         return messages
@@ -198,7 +204,7 @@ class LineBoard(Board):
         slots = np.array(list(new), np.int32)
         ys = np.array(list(new.values()), np.float64)
         olds = np.array([old[slot] for slot in new], np.float64)
-        painted = self._painter.paint_batch(self.line, self._before, self._known, slots, olds, ys)
+        painted = self._painter.paint_batch(self.line, self._before, self.index, slots, olds, ys)
         messages = self._messages(painted)
         self._before.change_many(slots, ys)
         return messages
@@ -229,7 +235,7 @@ class LineBoard(Board):
     @property
     def memory(self) -> int:
         """Bytes of the objects and of the interests; ids are not counted."""
-        sketch = 0 if self._known is self.tree else self._known.memory
+        sketch = 0 if self.index is self.tree else self.index.memory
         before = 0 if self._before is None else self._before.memory
         return self.line.memory + before + self.tree.memory + sketch
 

@@ -43,7 +43,7 @@ def measure(
         some = changes[first : first + step]
         messages = board.update_batch(some) if way == "Paint-Batch" else board.update_many(some)
         sent += len(messages)
-        received += int(board.tree.reached(messages.tile).sum())
+        received += int(board.index.reached(messages.tile).sum())
     return {"sent": sent, "received": received, "min_y": board.work.min_y}
 
 

@@ -89,7 +89,7 @@ def painted(data: Data, k: int, algorithm: str, epsilon: float | None = None) ->
         messages = board.update_many(changes[first : first + _CHUNK])
         sent += np.bincount(messages.seq, minlength=n)
         own = messages.slot == data.ids[messages.seq]
-        reached = board.tree.reached(messages.tile[own])
+        reached = board.index.reached(messages.tile[own])
         received += np.bincount(messages.seq[own], reached, n).astype(np.int64)
     return {
         "sent": sent.sum() / n,
@@ -105,12 +105,12 @@ def relax(data: Data) -> dict[str, Any]:
     """Return how many interests CN-Relax reaches per update."""
     board = data.board(1)
     slots = data.ids.astype(np.int32)
-    return {"received": relaxed(board.line, board.tree, slots).received / len(slots)}
+    return {"received": relaxed(board.line, board.index, slots).received / len(slots)}
 
 
 def asked(data: Data, k: int) -> dict[str, Any]:
     """Return how often Unicast calls min_y per update, over the first few."""
     board = data.board(k)
     slots = data.ids[:UNICAST_UPDATES].astype(np.int32)
-    done, _ = unicast(board.line, board.tree, slots, data.ys[:UNICAST_UPDATES], k)
+    done, _ = unicast(board.line, board.index, slots, data.ys[:UNICAST_UPDATES], k)
     return {"min_y": done.min_y / len(slots)}
