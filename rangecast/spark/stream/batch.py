@@ -95,10 +95,8 @@ class BatchRunner:
         """Answer a batch and write it to every sink that lacks it."""
         began = time.perf_counter()
         self._open(stream)
-        waiting = [
-            (step, [one for one in step.sinks if not one.has(number)]) for step in self.steps
-        ]
-        waiting = [(step, sinks) for step, sinks in waiting if sinks]
+        lacking = [[one for one in step.sinks if not one.has(number)] for step in self.steps]
+        waiting = [(step, sinks) for step, sinks in zip(self.steps, lacking, strict=True) if sinks]
         self.watch("begun")
         if not waiting:
             return

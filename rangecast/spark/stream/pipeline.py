@@ -152,7 +152,7 @@ class _Build:
         self._pipeline = pipeline
         self._session = session
         self._sets: dict[str, Subscriptions] = {}
-        self._merged: dict[str, MergedSet] = {}
+        self._merged: dict[tuple[str, str], MergedSet] = {}
 
     def events(self, source: str, *, stream: bool) -> DataFrame:
         """Return the events of a source, with the columns that steps ask for."""
@@ -169,7 +169,7 @@ class _Build:
         given, of = graph.nodes[name].step, graph.nodes[name].of
         sinks, filters = (
             self._pipeline.sinks[name],
-            [self.merged(one) for one in graph.filters_of(name)],
+            [self.merged(one, graph.source_of(name)) for one in graph.filters_of(name)],
         )
         if isinstance(given, FilterStep):
             return Filtering(filters, sinks, keep=given.keep, name=name)
@@ -195,17 +195,17 @@ class _Build:
             **how,
         )
 
-    def merged(self, name: str) -> MergedSet:
-        """Return the summary that a step `merge` makes."""
-        if name not in self._merged:
+    def merged(self, name: str, source: str = "") -> MergedSet:
+        """Return the summary that a step `merge` makes; each source is at a version of its own."""
+        if (source, name) not in self._merged:
             node = self._pipeline.graph.nodes[name]
             step = node.step
             assert isinstance(step, MergeStep)
             of = self.set_of(node.takes)
-            self._merged[name] = MergedSet(
+            self._merged[source, name] = MergedSet(
                 of, bits=step.bits, attributes=step.attributes, gap=step.gap
             )
-        return self._merged[name]
+        return self._merged[source, name]
 
     def set_of(self, name: str) -> Subscriptions:
         """Return a set, or what a step `cover` leaves of one."""

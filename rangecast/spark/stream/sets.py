@@ -7,6 +7,7 @@ structures of a step over them, and `MergedSet` the summaries that filter events
 from __future__ import annotations
 
 from collections import OrderedDict
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -77,13 +78,15 @@ class VersionedSet:
         self.base = self
         self._edits = edits
         self._keep = keep_versions
+        self._refreshing = Lock()  # several streams of one process may share a set
 
     def refresh(self) -> int:
         """Apply new edits, remove old versions, and return how many edits were refused."""
-        version = self._edits.apply() if self._edits is not None else None
-        if self._keep is not None:
-            self.versions.prune(keep=self._keep)
-        return 0 if version is None else len(self.versions.refused(version))
+        with self._refreshing:
+            version = self._edits.apply() if self._edits is not None else None
+            if self._keep is not None:
+                self.versions.prune(keep=self._keep)
+            return 0 if version is None else len(self.versions.refused(version))
 
     def latest(self) -> int:
         """Return the number of the newest version."""
