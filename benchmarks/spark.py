@@ -116,7 +116,7 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
 
     events = session.read.parquet(data.events)
     subscriptions = session.read.parquet(data.subscriptions)
-    count = len(data.points)
+    count, often = len(data.points), 1 if quick else 3
     prepared = prepare(session, subscriptions, data.space)
 
     def pairs(ready: Prepared = prepared) -> Answer:
@@ -134,15 +134,15 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
     few.count()
     more = count if data.dimensions == 2 else count // 20
     ours = [
-        _timed(session, "rangecast, pairs", pairs, runs=3),
-        _timed(session, "rangecast, arrays", arrays, runs=3),
-        _timed(session, "rangecast, with building the index", with_build, runs=2),
+        _timed(session, "rangecast, pairs", pairs, runs=often),
+        _timed(session, "rangecast, arrays", arrays, runs=often),
+        _timed(session, "rangecast, with building the index", with_build, runs=often),
     ]
     structure = 20 * int(data.boxes.mentions.sum())
     for wanted in (4, 16):
         cut = prepare(session, subscriptions, data.space, worker_bytes=8 * structure // wanted)
         name = f"rangecast, pairs, in {len(cut.shards)} shards"
-        ours.append(_timed(session, name, partial(pairs, cut), runs=3))
+        ours.append(_timed(session, name, partial(pairs, cut), runs=often))
     theirs = [
         _scaled(
             _timed(session, "Spark, bins and explode", lambda: _binned(session, data, more)),
@@ -154,12 +154,12 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
             count / some,
             f"timed on {some:,} events",
         ),
-        _timed(session, "DuckDB, binned", lambda: _duckdb_binned(data), runs=2),
+        _timed(session, "DuckDB, binned", lambda: _duckdb_binned(data), runs=often),
         _duckdb_inequality(session, data, count),
     ]
-    ours += _written(session, data, events)
+    ours += _written(session, data, events, often)
     theirs.append(
-        _timed(session, "DuckDB, binned, written", partial(_duckdb_written, data), runs=2)
+        _timed(session, "DuckDB, binned, written", partial(_duckdb_written, data), runs=often)
     )
     right = ours[0].answer
     assert right is not None
@@ -170,7 +170,7 @@ def _contest(report: Report, session: Any, data: Data, quick: bool) -> None:
     report.table(_parts(session, data, events, ours))
 
 
-def _written(session: Any, data: Data, events: Any) -> list[Run]:
+def _written(session: Any, data: Data, events: Any, often: int) -> list[Run]:
     """Write the answers, as a pipeline does: to a folder and to a Delta table."""
     from rangecast.spark import Delta, FixedSet, Folder, MatchStep
     from rangecast.spark.stream.batch import BatchRunner, Done
@@ -195,7 +195,7 @@ def _written(session: Any, data: Data, events: Any) -> list[Run]:
     for place, (name, make, output) in enumerate(ways):
         sink = make(folder / f"out{place}", replace=True)
         step = MatchStep(subscriptions, [sink], output=output)
-        runs.append(_timed(session, f"rangecast, {name}", partial(write, step), runs=3))
+        runs.append(_timed(session, f"rangecast, {name}", partial(write, step), runs=often))
     return runs
 
 

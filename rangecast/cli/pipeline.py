@@ -81,7 +81,7 @@ def check(
         for line in lines:
             run.say(line)
         steps = counted(len(pipeline.graph.nodes), "step")
-        run.done(f"{file}: {steps}, nothing wrong", 0, {"pipeline": file, "steps": lines})
+        run.done(f"{file}: {steps}, nothing wrong", None, {"pipeline": file, "steps": lines})
 
 
 @app.command("schema")
