@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,27 +16,33 @@ from rangecast.spark.steps.buckets import (
     OBJECTS,
     Bucket,
     FilePart,
-    OpenBucket,
     State,
     Work,
-    buckets_of,
     committed_state,
+    read_members,
     read_objects,
     sweep,
     write_objects,
 )
+from rangecast.spark.steps.open_bucket import Entries, OpenBucket, cut, make_bucket
 
 K = 3
+NOWHERE = np.array([[0.0, 0.0, 0.0, 0.0]])
 
 
-def bucket_of(folder, rows):
-    (folder / INTERESTS).mkdir()
-    x = np.arange(rows, dtype=float)
-    table = pa.table({"id": np.arange(rows), "x_lo": x, "x_hi": x + 1, "k": np.full(rows, K)})
-    pq.write_table(table, folder / INTERESTS / "a.parquet")
-    (bucket,) = buckets_of(folder)
-    assert bucket == Bucket("a.parquet", rows, [0, rows - 1, 1, rows], [])
-    return bucket
+def interests(ids, x):
+    x = np.asarray(x, float)
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "x_lo": x, "x_hi": x + 1, "k": np.full(len(x), K, "i4")}
+    )
+
+
+def entries_of(rng, rows):
+    return Entries(rng.integers(0, 99, (rows, K)), rng.random((rows, K)))
+
+
+def names(folder):
+    return {path.name for path in folder.glob("*")}
 
 
 @pytest.mark.parametrize("most", [1, 30, 1000])
@@ -45,30 +50,37 @@ def test_lists_are_read_as_they_were_written_last(tmp_path, most):
     """Many small batches, or large ones, each after a restart: few parts, few lists twice."""
     rng = np.random.default_rng(most)
     rows = 1000
-    bucket = bucket_of(tmp_path, rows)
-    arrivals, ys = np.full((rows, K), -1), np.full((rows, K), np.inf)
+    now = entries_of(rng, rows)
+    bucket = make_bucket(tmp_path, interests(range(rows), range(rows)), now)
+    everywhere = np.arange(rows, dtype=np.int32)
     changed, written = 0, []
-    for batch in range(150):
+    for _ in range(150):
+        first = int(rng.integers(0, rows))
+        last = min(rows - 1, first + int(rng.integers(0, most + 1)))
+        # interests [x, x + 1] with first < x <= last hear of an object, which becomes the best
+        tile = np.array([[first, last, -1.0, rows + 9.0]])
+        reached = np.arange(first + 1, last + 1, dtype=np.int32)
+        best = -1.0 - changed
+        now.arrivals[reached] = np.roll(now.arrivals[reached], 1, axis=1)
+        now.ys[reached] = np.roll(now.ys[reached], 1, axis=1)
+        now.arrivals[reached, 0], now.ys[reached, 0] = 100 + changed, best
+        before = names(tmp_path / LISTS)
         opened = OpenBucket(tmp_path, bucket, K)
-        assert (opened.lists.arrivals == arrivals).all()
-        assert (opened.lists.ys == ys).all()
-        assert opened.read == sum(part.rows for part in bucket.parts) < 2 * rows
-        size = int(rng.integers(0, most + 1)) if batch else rows
-        places = np.sort(rng.choice(rows, size, replace=False)).astype(np.int32)
-        arrivals[places], ys[places] = rng.integers(0, 99, (size, K)), rng.random((size, K))
-        opened.lists.arrivals[places], opened.lists.ys[places] = arrivals[places], ys[places]
-        before = {path.name for path in (tmp_path / LISTS).glob("*")}
-        parts, count = opened.write(places)
-        fresh = {path.name for path in (tmp_path / LISTS).glob("*")} - before
-        in_files = sum(pq.read_metadata(tmp_path / LISTS / name).num_rows for name in fresh)
-        assert in_files == count >= size
-        assert len(fresh) == (size > 0)
-        bucket = bucket._replace(parts=parts)
-        sizes = [part.rows for part in parts]
+        bucket, work = opened.tell(np.array([100 + changed]), np.array([best]), tile)
+        again = OpenBucket(tmp_path, bucket, K).entries(everywhere)
+        assert (again.arrivals == now.arrivals).all()
+        assert (again.ys == now.ys).all()
+        some = rng.choice(everywhere, 20)
+        assert (OpenBucket(tmp_path, bucket, K).entries(some).ys == now.ys[some]).all()
+        fresh = names(tmp_path / LISTS) - before
+        assert len(fresh) == (len(reached) > 0)
+        assert sum(part.rows for part in bucket.lists if part.file in fresh) == work.written
+        assert work.changed == len(reached) <= work.written
+        assert work.read == work.written, "nothing is read but what was reached or taken in"
+        sizes = [part.rows for part in bucket.lists]
         assert all(more > 2 * fewer for more, fewer in pairwise(sizes))
-        if batch:
-            changed += size
-            written.append(count)
+        changed += len(reached)
+        written.append(work.written)
     assert sum(written) <= math.log2(rows) * changed
     if most == 1:
         assert max(written) < rows / 2, "one list that changes never makes all be written"
@@ -76,9 +88,79 @@ def test_lists_are_read_as_they_were_written_last(tmp_path, most):
 
 
 def test_a_bucket_that_no_message_changes_writes_nothing(tmp_path):
-    opened = OpenBucket(tmp_path, bucket_of(tmp_path, 5), K)
-    assert opened.write(np.zeros(0, np.int32)) == ([], 0)
-    assert not (tmp_path / LISTS).exists()
+    bucket = make_bucket(
+        tmp_path, interests(range(5), range(5)), entries_of(np.random.default_rng(1), 5)
+    )
+    before = names(tmp_path / LISTS)
+    told = OpenBucket(tmp_path, bucket, K).tell(np.array([1]), np.array([0.0]), NOWHERE)
+    assert told == (bucket, Work())
+    assert names(tmp_path / LISTS) == before
+
+
+@pytest.mark.parametrize("most", [1, 40])
+def test_interests_come_and_go_with_their_lists_and_little_is_written(tmp_path, most):
+    """Many edits, small or large, against a dict; a bucket is cut in two, and made again."""
+    rng = np.random.default_rng(most)
+    size = 200
+    buckets = cut(tmp_path, interests(range(150), rng.random(150)), entries_of(rng, 150), size)
+    there = {}
+
+    def contents(bucket):
+        opened = OpenBucket(tmp_path, bucket, K)
+        lists = opened.entries(opened.places).ys.tolist()
+        table = opened.table
+        assert bucket.interests == len(table)
+        bounds = [table[name].to_numpy() for name in ("x_lo", "x_hi")]
+        if len(table):
+            around = [end for one in bounds for end in (one.min(), one.max())]
+            least_lo, most_lo, least_hi, most_hi = np.array(bucket.bounds) - around
+            assert max(least_lo, least_hi) <= 0 <= min(most_lo, most_hi)
+        return dict(zip(table["id"].to_pylist(), zip(bounds[0], lists, strict=True), strict=True))
+
+    there = contents(buckets[0])
+    following, edits, rows = 150, 0, 0
+    for step in range(200):
+        number = int(rng.integers(0, len(buckets)))
+        bucket = buckets[number]
+        mine = contents(bucket)
+        leave = int(rng.integers(0, most + 1)) if step < 100 else most + 3
+        gone = [int(one) for one in rng.permutation(list(mine))[:leave]]
+        ids = list(range(following, following + int(rng.integers(0, most + 1))))
+        following += len(ids)
+        x, entries = rng.random(len(ids)), entries_of(rng, len(ids))
+        if not gone and not ids:
+            continue
+        opened = OpenBucket(tmp_path, bucket, K)
+        places = opened.places[np.isin(opened.table["id"].to_numpy(), gone)]
+        before = names(tmp_path / INTERESTS)
+        made, work = opened.edit(places, interests(ids, x), entries, size)
+        for one in gone:
+            del there[one]
+        there.update(zip(ids, zip(x, entries.ys.tolist(), strict=True), strict=True))
+        buckets[number : number + 1] = made
+        found = {}
+        for one in buckets:
+            found |= contents(one)
+        assert found == there
+        assert all(one.places <= 2 * size and 2 * one.interests >= one.places for one in made)
+        fresh = names(tmp_path / INTERESTS) - before
+        edits += len(gone) + len(ids)
+        rows += sum(part.rows for one in made for part in one.members if part.file in fresh)
+        assert work.changed == len(ids)
+        if not buckets:
+            break
+    assert rows <= 12 * edits, "an edit writes little beside itself"
+    assert following > 150 + 50
+
+
+def test_a_bucket_whose_interests_all_left_is_no_more(tmp_path):
+    (bucket,) = cut(tmp_path, interests([1, 2], [0, 1]), entries_of(np.random.default_rng(1), 2), 9)
+    assert read_members(tmp_path, bucket)["id"].to_pylist() == [1, 2]
+    opened = OpenBucket(tmp_path, bucket, K)
+    assert (
+        opened.edit(opened.places, interests([], []), entries_of(np.random.default_rng(1), 0), 9)[0]
+        == []
+    )
 
 
 ENDS = st.integers(0, 6).map(float)
@@ -91,13 +173,13 @@ ENDS = st.integers(0, 6).map(float)
 def test_a_bucket_that_is_passed_over_is_reached_by_no_message(ranges, tiles):
     ends = np.array(ranges)
     bounds = [ends[:, 0].min(), ends[:, 0].max(), ends[:, 1].min(), ends[:, 1].max()]
-    bucket = Bucket("a", len(ends), bounds, [])
+    bucket = Bucket([0.0, 0.0], bounds, len(ends), len(ends), [], [])
     messages = [
         Message(0, 0, "o", 0.0, 0.0, inner_l, inner_r, outer_l, outer_r, 0)
         for outer_l, inner_l, inner_r, outer_r in tiles
     ]
     reached = any(one.reaches(lo, hi) for one in messages for lo, hi in ranges)
-    hears = bucket.may_hear(np.array(tiles).reshape(-1, 4))
+    hears = bucket.may_hear(np.array(tiles).reshape(-1, 4)).any()
     assert hears or not reached
     if len(ranges) == 1:
         assert hears == reached
@@ -106,19 +188,23 @@ def test_a_bucket_that_is_passed_over_is_reached_by_no_message(ranges, tiles):
 def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_path):
     assert committed_state(tmp_path) is None
     ends = [-np.finfo(float).max, 0.1, 1 / 3, np.finfo(float).max]
-    buckets = [Bucket("a", 2, ends, [FilePart("p", 2), FilePart("q", 1)]), Bucket("b", 1, ends, [])]
+    lists = [FilePart("p", 2), FilePart("q", 1)]
+    buckets = [
+        Bucket([0.1, 0.2], ends, 3, 2, [FilePart("a", 2)], lists),
+        Bucket([0.3, 0.3], ends, 1, 1, [FilePart("b", 1)], []),
+    ]
     parts = [FilePart("o", 9), FilePart("n", 4)]
-    state = State(7, {"k": 3, "epsilon": None}, "bigint", parts, buckets, Work(3, 2, 1, 4))
+    state = State(7, 2, {"k": 3, "epsilon": None}, "bigint", parts, buckets, Work(3, 2, 1, 4))
     state.commit(tmp_path)
     assert committed_state(tmp_path) == state
-    for kind in (LISTS, OBJECTS):
+    for kind in (INTERESTS, LISTS, OBJECTS):
         (tmp_path / kind).mkdir()
         for name in ("p", "crashed"):
-            (tmp_path / kind / f"{name}.parquet").touch()
-    sweep(tmp_path, {"p.parquet"})
+            (tmp_path / kind / f"{name}.arrow").touch()
+    sweep(tmp_path, {"p.arrow"})
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*")}
-    assert left == {"lists/p.parquet", "objects/p.parquet"}
-    assert state.files() == {"p", "q", "o", "n"}
+    assert left == {"interests/p.arrow", "lists/p.arrow", "objects/p.arrow"}
+    assert state.files() == {"a", "b", "p", "q", "o", "n"}
 
 
 @pytest.mark.parametrize("most", [1, 20])

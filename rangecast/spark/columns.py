@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, near
 from rangecast.model.attributes import Attribute
 from rangecast.model.event_columns import EventColumns
 from rangecast.model.space import Space
@@ -49,6 +49,16 @@ def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
             f"  present: {', '.join(map(repr, present)) or 'none'}\n"
             "  to do: add or rename them"
         )
+
+
+def refuse_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
+    """Refuse a DataFrame with columns that mean nothing here."""
+    for name in data.columns:
+        if name not in known:
+            raise UsageError(
+                f"{what}: unknown column {name!r}: {near(name, known)}\n"
+                f"  expected: {', '.join(known)}\n  to do: rename it or drop it"
+            )
 
 
 def refuse_dots(names: Iterable[str]) -> None:
