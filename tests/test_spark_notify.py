@@ -318,8 +318,11 @@ WRONG_EDITS = [
     ([(1, "unsubscribe"), (7, "replace", 0, 1), (9, "unsubscribe")], "not subscribed: 7, 9\n"),
     ([(1, "subscribe", 0.0, 1.0)], "already subscribed: 1; use replace"),
     ([(3, "subscribe", 0.0, 1.0), (3, "unsubscribe")], "duplicate id: 3; an interest is edited"),
-    ([(1, "unsubscribe"), (3, "subscribe", 2.0, 1.0)], "3, column 'x_hi': .* 2.0 and 1.0"),
-    ([(1, "unsubscribe"), (3, "subscribe", 0.0, 1.0, 2)], "3, column 'k': "),
+    (
+        [(1, "unsubscribe"), (3, "subscribe", 2.0, 1.0)],
+        r"column 'x_hi': .* 2.0 and 1.0; given: .*3,",
+    ),
+    ([(1, "unsubscribe"), (3, "subscribe", 0.0, 1.0, 2)], r"column 'k': .*; given: .*3,"),
     ([(1, "drop")], "an op is subscribe, replace, unsubscribe; given: 'drop' for 1"),
     ([(None, "unsubscribe")], "1 of them have no id"),
 ]

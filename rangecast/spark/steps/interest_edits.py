@@ -65,7 +65,7 @@ def checked_edits(rows: pa.Table, board: LineBoard) -> InterestEdits:
     source = table_source(new, "edits of interests", nan_is_null=True)
     ranges = read_interests(source, bad, most=board.k)
     for wrong, data in bad.kept:
-        raise _refused(f"{data['id']!r}, column {wrong.column!r}: {wrong.reason}")
+        raise _refused(f"column {wrong.column!r}: {wrong.reason}; given: {data}")
     return InterestEdits(gone, ranges)
 
 
