@@ -32,7 +32,9 @@ path = "events"
 [[subscriptions]]
 file = "subs.csv"
 """
-STREAM = HEAD.replace('"batch"', '"stream"') + '[stream]\ncheckpoint = "checkpoint"\n'
+CHECKPOINT = '[stream]\ncheckpoint = "checkpoint"\n'
+STREAM = HEAD.replace('"batch"', '"stream"') + CHECKPOINT
+KAFKA = '[[sink]]\ntype = "kafka"\nservers = "a:1"\ntopic = "t"\n'
 SUBS = """id,filter,score
 wide,price < 60,3
 narrow,price < 40,5
@@ -81,8 +83,9 @@ MANY = (
     + step("filter", 'keep = ["price"]', name="wanted")
     + step("match", 'from = "wanted"\nsubscriptions = "kept"', name="matches")
     + step("match", 'output = "arrays"\nsubscriptions = "subscriptions"', name="all")
+    + step("match", 'output = "arrays"\nfrom = "wanted"\nsubscriptions = "kept"', name="some")
     + step("rank", 'k = 2\nkeep = ["name"]\nsubscriptions = "subscriptions"', name="best")
-    + "".join(sink(one, f'from = "{one}"') for one in ("wanted", "matches", "all", "best"))
+    + "".join(sink(one, f'from = "{one}"') for one in ("wanted", "matches", "all", "some", "best"))
 )
 
 
@@ -90,9 +93,9 @@ def test_all_steps_of_a_batch_job_answer_the_same_events(spark, folder):
     done = []
     pipeline = load(folder, HEAD + MANY)
     assert described(pipeline.graph)[:4] == [
-        "subscriptions -> kept -> matches",
+        "subscriptions -> kept -> matches, some",
         "subscriptions -> union -> wanted",
-        f"events, union -> wanted -> matches, {folder / 'wanted'}",
+        f"events, union -> wanted -> matches, some, {folder / 'wanted'}",
         f"wanted, kept -> matches -> {folder / 'matches'}",
     ]
     pipeline.run(spark, done.append)
@@ -107,7 +110,9 @@ def test_all_steps_of_a_batch_job_answer_the_same_events(spark, folder):
     ]  # fmt: skip
     (one,) = done
     assert (one.events, one.bad_rows, one.subscriptions) == (4, 0, 4)
-    assert one.steps == {"wanted": 3, "matches": 3, "all": 5, "best": 4}
+    assert one.steps == {"wanted": 3, "matches": 3, "all": 5, "some": 3, "best": 4}
+    some = rows(folder, "some", "event", "subscriptions")
+    assert some == [("a", ["wide"]), ("b", ["wide"]), ("d", ["wide"])]
     (mark,) = commits(folder / "best")
     assert (mark["rows"], mark["events"], mark["matches"]) == (4, 4, 4)
 
@@ -236,6 +241,8 @@ def test_a_batch_of_updates_without_a_quarantine_is_refused_whole(spark, board):
     load(board, text).run(spark, done.append)
     assert done[0].steps == {"notify": done[0].matches}
     assert done[0].matches > 0
+    with pytest.raises(UsageError, match="batch jobs and streams don't share lists"):
+        load(board, text.replace('"batch"', '"stream"') + CHECKPOINT).run(spark)
 
 
 # ---- names
@@ -261,6 +268,16 @@ MISTAKES = [
     ),
     (step("rank", 'combine = "max"') + sink("o"), r"step\[0\].combine: weights are combined in"),
     (step("rank", 'limit = 1\nclock = "time"') + sink("o"), r"step\[0\].clock: .*'time'"),
+    (step("match") + sink("o") + sink("o"), r"sink\[0\].path: .*o is given twice"),
+    (step("merge") + KAFKA, r"sink\[0\]: Kafka takes answers about events"),
+    (
+        step("match", 'output = "arrays"') + KAFKA + 'key = "subscription"\n',
+        r"sink\[0\].key: the rows have no column 'subscription'\n  expected: 'event'",
+    ),
+    (
+        step("match") + sink("o") + '[quarantine]\npath = "s3://b/t"\n',
+        r"quarantine.type: a URL takes a table\n  expected: type = 'delta'",
+    ),
     (step("rank", "k = 0") + sink("o"), r"step\[0\].k: can't be used\n  given: 0"),
     (
         UPDATES + step("match") + sink("o"),
@@ -300,12 +317,12 @@ def test_the_shell_checks_a_pipeline_and_prints_its_schema(cli, folder):
 
 
 def test_edits_may_come_by_a_source_of_their_own(spark, folder):
-    text = STREAM.replace('file = "subs.csv"', 'file = "subs.csv"\nedits_from = "changes"')
+    text = STREAM.replace('file = "subs.csv"', 'edits_from = "changes"')
     text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
     text += step("match") + sink("out") + '[quarantine]\npath = "bad"\n'
     (folder / "changes").mkdir()
     (folder / "changes" / "0.json").write_text(
-        '{"id": "wide", "op": "unsubscribe"}\nnonsense\n'
+        '{"id": "bob", "op": "subscribe", "filter": "name = \'bob\'"}\nnonsense\n'
         '{"id": "high", "op": "subscribe", "filter": "price > 70", "score": 2}\n'
         '{"id": "nobody", "op": "unsubscribe"}\n'
     )
@@ -319,7 +336,7 @@ def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     load(folder, text).run(spark, done.append)
     last = max(batch for (batch,) in rows(folder, "out", "batch"))
     found = [row for row in rows(folder, "out", "batch", "event", "subscription") if row[0] == last]
-    assert found == [(last, "x", "bob"), (last, "x", "narrow"), (last, "y", "high")]
-    assert len(list((folder / "checkpoint" / "edits-subscriptions").iterdir())) == 1
+    assert found == [(last, "x", "bob"), (last, "y", "high")]
+    assert len(list((folder / "checkpoint" / "sets" / "subscriptions" / "edits").iterdir())) == 1
     with pytest.raises(FileError, match=r"edits_from: there is no 'change': did you"):
         load(folder, text.replace('edits_from = "changes"', 'edits_from = "change"'))

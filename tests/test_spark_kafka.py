@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from rangecast.errors import UsageError
+from rangecast.spark.events import BROKEN
 from rangecast.spark.stream.kafka import (
     HEADERS,
     Topic,
@@ -16,7 +17,7 @@ from rangecast.spark.stream.kafka import (
     need_kafka,
 )
 from rangecast.spark.stream.sinks import Batch
-from rangecast.spark.stream.sources import BROKEN, text_schema
+from rangecast.spark.stream.sources import text_schema
 from tests.kafka_driver import EVENTS
 from tests.servers import CONNECTOR, ROOT, environment, jars, kafka_broker
 

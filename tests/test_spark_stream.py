@@ -129,9 +129,11 @@ def test_the_subscriptions_change_between_batches(spark, tmp_path):
 def test_bad_rows_are_set_aside_and_the_stream_goes_on(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="b1,dear,x\nb2,1,x,2\n,7,x\n")
-    (done,) = go(spark, tmp_path, quarantine=Folder(tmp_path / "bad"))
+    sinks = [Folder(tmp_path / "matches"), JsonFolder(tmp_path / "json")]
+    (done,) = go(spark, tmp_path, sinks, quarantine=Folder(tmp_path / "bad"))
     assert (done.events, done.matches, done.bad_rows) == (7, 7, 3)
     assert len(pairs(tmp_path)) == 7
+    assert [mark["rows"] for mark in commits(tmp_path / "json")] == [7]
     rows = read_committed(tmp_path / "bad").to_table().to_pylist()
     found = {row["event"]: row for row in rows}
     assert len(rows) == 3

@@ -51,7 +51,8 @@ class StreamProgress:
         for name, count in done.steps.items():
             self.totals["steps"][name] = self.totals["steps"].get(name, 0) + count
         self.totals["batches"] += 1
-        self.totals["version"] = done.version
+        if done.subscriptions or self.totals["version"] is None:
+            self.totals["version"] = done.version
         if self._run.as_json:
             self._run.print_json(done.facts())
         elif self._live:

@@ -16,6 +16,8 @@ from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR_TYPE
 
+BROKEN = "_corrupt_record"
+"""The column in which a reader keeps a row whole that it couldn't split."""
 TO_DO = "\n  to do: "
 """Stands in a reason before a remedy, where that is more than to correct the value."""
 
@@ -77,12 +79,21 @@ def encode_batch(
     rows = Rows("events", Batch.of(batch), bad)
     if ids is not None and event_id is not None:
         rows.take_ids(ids, pa.int64() if pa.types.is_integer(ids.type) else pa.string(), event_id)
+    _refuse_broken(rows, batch)
     points = columns.points_of(space, rows, nan)
     places = np.arange(len(rows))
     if rows.good.all():
         return Encoded(points, places, places[:0], pa.nulls(0, ERROR_TYPE))
     assert isinstance(bad, KeptRows)
     return Encoded(points[rows.good], places[rows.good], places[~rows.good], error_array(bad))
+
+
+def _refuse_broken(rows: Rows, batch: pa.RecordBatch) -> None:
+    """Refuse rows that a reader couldn't split into their columns."""
+    if BROKEN in batch.schema.names:
+        broken = batch.column(BROKEN).is_valid().to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(broken & rows.good).tolist():
+            rows.refuse(place, "(all)", "the row can't be split into its columns")
 
 
 def error_array(bad: KeptRows) -> pa.Array:

@@ -1,9 +1,8 @@
 """The one place that starts Spark.
 
 Local by default (`local[*]`), any cluster by its master URL, a Spark Connect server by its `sc://`
-URL. Settings come from, each over the one
-before: the defaults below, those for a local master, and what the caller gives. A session that
-is running already is taken as it is.
+URL. Settings come from, each over the one before: the defaults below, those for a local master, and
+what the caller gives. A session that is running already is taken as it is.
 """
 
 from __future__ import annotations

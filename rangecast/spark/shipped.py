@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import IO, Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -48,6 +49,8 @@ ROOM = 512 << 20
 """Bytes of objects that a worker keeps open, by default: it lets go of the others."""
 _UNUSED_SECONDS = 3600
 _uses: Counter[str] = Counter()
+_shipping = RLock()
+"""Held while folders come and go: several streams of a process may ship what is equal."""
 _artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 """What each session of Spark Connect was sent."""
 _open: OrderedDict[str, tuple[Any, int]] = OrderedDict()
@@ -100,14 +103,15 @@ class ShippedObject:
 
         Workers that map it go on; no new ones may be given it.
         """
-        _uses[self.digest] -= 1
-        if _uses[self.digest] > 0:
-            return
-        del _uses[self.digest]
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
         if self.archive is not None:
             self.archive.destroy()
+        with _shipping:
+            _uses[self.digest] -= 1
+            if _uses[self.digest] > 0:
+                return
+            del _uses[self.digest]
+            if self.folder is not None:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def _place(self) -> Path:
         if self.archive is None:
@@ -118,19 +122,22 @@ class ShippedObject:
 
 def ship(session: SparkSession, thing: Any) -> ShippedObject:
     """Write an object where the workers of a session can map it."""
-    return ship_folder(session, save(drivers_folder(), thing))
+    with _shipping:
+        return ship_folder(session, save(drivers_folder(), thing))
 
 
 def ship_folder(session: SparkSession, folder: Path) -> ShippedObject:
     """Make an object that was saved in the driver's folder available to the workers."""
-    _uses[folder.name] += 1
+    with _shipping:
+        _uses[folder.name] += 1
     archive = None if is_local(session) else _sent(session, folder.name, packed(folder))
     return ShippedObject(folder.name, str(folder), archive, _size(folder))
 
 
 def ship_archive(session: SparkSession, digest: str, archive: bytes) -> ShippedObject:
     """Make an object that a worker saved and packed available to all workers."""
-    _uses[digest] += 1
+    with _shipping:
+        _uses[digest] += 1
     return ShippedObject(digest, None, _sent(session, digest, archive), len(archive))
 
 

@@ -30,15 +30,15 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from rangecast.errors import BadRow, BadRowError
+from rangecast.errors import BadRow, BadRowError, UsageError
 from rangecast.model.records import REMEDY
 from rangecast.model.space import Space
+from rangecast.spark.events import BROKEN
 from rangecast.spark.shipped import ship
 from rangecast.spark.steps.filter import Passing
 from rangecast.spark.steps.question import Question
 from rangecast.spark.stream.sets import Subscriptions
 from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, Sink, no_commit
-from rangecast.spark.stream.sources import BROKEN
 from rangecast.spark.stream.steps import AnswerStep
 from rangecast.spark.stream.written import REPORT, AnswerWriter, collected
 
@@ -81,9 +81,14 @@ class BatchRunner:
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
     _refused: int = field(default=0, init=False)
+    _passing: Passing | None = field(default=None, init=False)
 
     def check(self, session: SparkSession, events: DataFrame) -> None:
         """Refuse, before anything runs, columns, sinks and sets that can't work."""
+        names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(f"{twice[0]}: is given twice\n  to do: let each sink write elsewhere")
         for sink in self._all_sinks():
             sink.check(session)
         self._refused += self._refresh()
@@ -109,7 +114,7 @@ class BatchRunner:
                 self._answered(step, sinks, events, Batch(stream, number, 0, 0), held)
                 for step, sinks in waiting
             ]
-            counts = dict(parts[0].counts, matches=sum(part.counts["matches"] for part in parts))
+            counts = {name: parts[0].counts[name] for name in ("events", "bad_rows")}
             commit_bad_rows = self._set_aside(events, parts[0].batch, counts["bad_rows"])
             commits = [(part, commit) for part in parts for commit in part.write_rest()]
         self.watch("staged")
@@ -117,7 +122,7 @@ class BatchRunner:
             commit_bad_rows({"rows": counts["bad_rows"]})
             self.watch("bad rows committed")
         for part, commit in commits:
-            commit({"rows": part.rows, **part.counts})
+            commit(part.counts)
         self.watch("committed")
         first = parts[0].batch
         self.report(
@@ -127,6 +132,7 @@ class BatchRunner:
                 first.subscriptions,
                 refused_edits=refused,
                 seconds=time.perf_counter() - began,
+                matches=sum(part.counts["matches"] for part in parts),
                 steps={part.name: part.counts["matches"] for part in parts},
                 **counts,
             )
@@ -193,7 +199,7 @@ class BatchRunner:
             found = step.finish(counted.answer(ready, step.settings, sieves=sieves)).persist()
             held.callback(found.unpersist)  # several readers, or one that may stop early
             part.found = found
-            part.counts = found.agg(*_counts(found, step)).collect()[0].asDict() | seen.get
+            part.counts = found.agg(*_counts(step)).collect()[0].asDict() | seen.get
         return part
 
     def _set_aside(self, events: DataFrame, batch: Batch, bad_rows: int) -> Commit:
@@ -201,7 +207,9 @@ class BatchRunner:
         if not bad_rows or (self.quarantine and self.quarantine.has(batch.number)):
             return no_commit
         space = self.steps[0].space
-        bad = _bad_rows(_with_whole_row(events), space, self.nan)
+        if self._passing is None:
+            self._passing = Passing(ship(events.sparkSession, space))
+        bad = _bad_rows(_with_whole_row(events), space, self.nan, self._passing)
         if self.quarantine is None:
             first = bad.first()
             assert first is not None
@@ -233,34 +241,27 @@ class _Part:
     def name(self) -> str:
         return self.step.name
 
-    @property
-    def rows(self) -> int:
-        """How many rows a sink is given."""
-        if self.step.arrays:
-            return self.counts["events"] - self.counts["bad_rows"]
-        return self.counts["matches"]
-
     def write_rest(self) -> list[Commit]:
         """Write to the sinks that take a DataFrame; return what commits each sink."""
         if self.found is None:
             return self.commits
         left_out = ("error", BROKEN)
         names = [f"`{name}`" for name in self.found.columns if name not in left_out]
-        rows = self.found.filter(is_good(self.found)).select(names)
+        rows = self.found.filter(is_good()).select(names)
         return [*self.commits, *(sink.write(rows, self.batch) for sink in self.rest)]
 
 
-def is_good(found: DataFrame) -> Column:
+def is_good() -> Column:
     """Return whether an answered event could be used: whole, with an id and fitting values."""
-    good = F.col("error").isNull() & F.col("event").isNotNull()
-    return good & F.col(BROKEN).isNull() if BROKEN in found.columns else good
+    return F.col("error").isNull() & F.col("event").isNotNull()
 
 
-def _counts(found: DataFrame, step: AnswerStep) -> list[Column]:
-    good = is_good(found)
+def _counts(step: AnswerStep) -> list[Column]:
+    good = is_good()
     answers = F.size("subscriptions") if step.arrays else F.lit(1)
     return [
         F.coalesce(F.sum(F.when(good, answers).otherwise(0)), F.lit(0)).alias("matches"),
+        F.count_if(good).alias("rows"),
         F.count_if(~good).alias("bad_rows"),
     ]
 
@@ -283,12 +284,12 @@ def _as_json(events: DataFrame) -> Column:
     return F.to_json(F.struct(*(f"`{name}`" for name in events.columns if name not in _OWN)))
 
 
-def _bad_rows(events: DataFrame, space: Space, nan: str) -> DataFrame:
+def _bad_rows(events: DataFrame, space: Space, nan: str, passing: Passing) -> DataFrame:
     """Return the bad rows of a batch, with what is wrong and all that was given."""
     broken = [BROKEN] if BROKEN in events.columns else []
     whole = _read_whole(events) if broken else events
     asked = Question.of(whole, space, taken=(), keep=[_WHOLE, *broken], errors="column", nan=nan)
-    found = asked.answer(Passing(ship(asked.session, space)))
+    found = asked.answer(passing)
     is_broken = F.col(BROKEN).isNotNull() if broken else F.lit(False)
     nameless = F.col("event").isNull()
 
@@ -296,7 +297,7 @@ def _bad_rows(events: DataFrame, space: Space, nan: str) -> DataFrame:
         error = F.col(f"error.{name}")
         return F.when(is_broken, of_broken).when(nameless, of_nameless).otherwise(error).alias(name)
 
-    return found.filter(~is_good(found)).select(
+    return found.filter(~is_good()).select(
         F.col("event").cast("string").alias("event"),
         described("(all)", "id", "column"),
         described(F.col(_WHOLE), None, "value"),

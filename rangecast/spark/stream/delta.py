@@ -90,6 +90,12 @@ class Delta(FileSink):
         with self._errors():
             table = self._table()
             wanted = with_ids(columns, batch, self.name, lambda kind: _ids(table) or kind)
+            held = wanted.names if table is None else [one.name for one in table.schema().fields]
+            if held != wanted.names:
+                raise UsageError(
+                    f"{self.name}: the table has the columns {', '.join(held)}; given: "
+                    f"{', '.join(wanted.names)}\n  to do: write to another table"
+                )
             if table is None:
                 DeltaTable.create(
                     self.name,

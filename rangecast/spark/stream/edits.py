@@ -20,9 +20,9 @@ from rangecast.errors import BadRow, BadRowError
 from rangecast.model.durable import sync_file, sync_folder
 from rangecast.model.records import REMEDY
 from rangecast.spark.columns import need
+from rangecast.spark.events import BROKEN
 from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.sinks import Batch, FileSink
-from rangecast.spark.stream.sources import BROKEN
 
 EDITS = ("op", "filter", "score")
 """Columns of an edit beside the id; a score may be left out."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rangecast.errors import FileError, near
+from rangecast.spark.stream.kafka import KafkaSink
 from rangecast.spark.stream.settings import (
     AnySink,
     AnySource,
@@ -159,6 +160,7 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
                 f"step[{place}]: nothing takes what it gives\n"
                 f"  to do: add a table [[sink]] with from = {name!r}"
             )
+    yield from _sink_problems(graph, settings)
     feeding = {given.edits_from for given in graph.sets.values()}
     for place, name in enumerate(graph.sources):
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
@@ -171,6 +173,28 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
     for place, name in enumerate(graph.sets):
         if name not in used:
             yield f"subscriptions[{place}]: no step takes them"
+
+
+def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
+    paths = [str(getattr(sink, "path", None)) for sink in settings.sink]
+    if settings.quarantine is not None:
+        paths.append(str(settings.quarantine.path))
+    for place, sink in enumerate(settings.sink):
+        if hasattr(sink, "path") and paths.count(paths[place]) > 1:
+            yield f"sink[{place}].path: {paths[place]} is given twice\n  to do: give each its own"
+        if isinstance(sink, KafkaSink):
+            step = graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].step
+            if not isinstance(step, MatchStep | RankStep | FilterStep):
+                yield (
+                    f"sink[{place}]: Kafka takes answers about events\n"
+                    "  expected: from = a step of type match, rank or filter"
+                )
+            pairs = isinstance(step, RankStep) or (
+                isinstance(step, MatchStep) and step.output == "pairs"
+            )
+            if sink.key == "subscription" and not pairs:
+                at = f"sink[{place}].key"
+                yield f"{at}: the rows have no column 'subscription'\n  expected: 'event'"
 
 
 def described(graph: Graph) -> list[str]:
@@ -193,7 +217,8 @@ def missing_files(graph: Graph) -> list[str]:
         for place, one in enumerate(graph.sources.values())
     ]
     for place, given in enumerate(graph.sets.values()):
-        named += [(f"subscriptions[{place}].{key}", getattr(given, key)) for key in _SET_FILES]
+        keys = [key for key in _SET_FILES if key != "edits" or given.edits_from is None]
+        named += [(f"subscriptions[{place}].{key}", getattr(given, key)) for key in keys]
     for place, node in enumerate(graph.nodes.values()):
         if isinstance(node.step, NotifyStep):
             named += [(f"step[{place}].{key}", getattr(node.step, key)) for key in _NOTIFY_FILES]

@@ -18,9 +18,9 @@ from rangecast.errors import UsageError, near, shown
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.space import Space
+from rangecast.spark.events import BROKEN
 from rangecast.spark.steps.match import match
 from rangecast.spark.stream.batch import is_good
-from rangecast.spark.stream.sources import BROKEN
 
 _DAY_SECONDS = 86_400
 
@@ -61,7 +61,7 @@ def backfill(
     found = match(
         events, boxes, space, output="arrays", keep=keep, event_id="_name", errors="column"
     )
-    good = is_good(found)
+    good = is_good()
     held = good & (F.size("subscriptions") > 0)
     order = F.when(held, F.struct("_moment", "event"))
     heaps = found.groupBy(

@@ -18,9 +18,9 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
+from rangecast.spark.events import BROKEN
 from rangecast.spark.stream.sinks import Batch, Commit, Sink, SinkTable, no_commit
 from rangecast.spark.stream.sources import (
-    BROKEN,
     Options,
     ReadRows,
     event_names,
@@ -47,9 +47,15 @@ class KafkaSource(ReadRows, tag="kafka"):
     still has, or with what comes from now on. A batch job reads all."""
 
     def read(
-        self, session: SparkSession, space: Space, keep: Sequence[str], *, stream: bool
+        self,
+        session: SparkSession,
+        space: Space,
+        keep: Sequence[str],
+        *,
+        stream: bool,
+        named: bool = True,
     ) -> DataFrame:
-        """Return the events."""
+        """Return the events; `named`: one without an id is named after its place in the topic."""
         need_kafka(session)
         if not stream and self.starting == "latest":
             raise UsageError(
@@ -70,7 +76,7 @@ class KafkaSource(ReadRows, tag="kafka"):
             if self.schema is None
             else given_schema(self.schema)
         )
-        return with_columns(events_of_messages(messages, schema), self.columns)
+        return with_columns(events_of_messages(messages, schema, named=named), self.columns)
 
 
 class Topic(Sink):
@@ -135,8 +141,11 @@ class KafkaSink(SinkTable, tag="kafka"):
         return Topic(self.servers, self.topic, self.options, key=self.key)
 
 
-def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
-    """Return Kafka messages as events; one without an id is named topic/partition/offset."""
+def events_of_messages(messages: DataFrame, schema: StructType, *, named: bool = True) -> DataFrame:
+    """Return Kafka messages as events.
+
+    `named`: one without an id is named topic/partition/offset.
+    """
     kinds: dict[str, DataType] = {"id": StringType()}
     kinds |= {field.name: field.dataType for field in schema} | {BROKEN: StringType()}
     whole = StructType([StructField(name, kind) for name, kind in kinds.items()])
@@ -146,7 +155,7 @@ def events_of_messages(messages: DataFrame, schema: StructType) -> DataFrame:
     rows = messages.select("topic", "partition", "offset", text.alias("_text"), event.alias("_e"))
     columns = {name: F.col(f"_e.`{name}`") for name in whole.names}
     columns[BROKEN] = F.when(F.col("_text").isNull(), "(no value)").otherwise(columns[BROKEN])
-    if whole["id"].dataType == StringType():
+    if named and whole["id"].dataType == StringType():
         place = F.concat_ws("/", "topic", "partition", "offset")
         columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
     return rows.select([column.alias(name) for name, column in columns.items()])

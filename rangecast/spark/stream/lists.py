@@ -24,12 +24,12 @@ from rangecast.model.durable import write_whole
 from rangecast.model.records import REMEDY
 from rangecast.notify.tables import file_rows, read_interests, read_objects
 from rangecast.spark.columns import need
+from rangecast.spark.events import BROKEN
 from rangecast.spark.steps.buckets import STATE
 from rangecast.spark.steps.notify import TopKLists
 from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.settings import NotifyStep
 from rangecast.spark.stream.sinks import Batch, FileSink, Sink
-from rangecast.spark.stream.sources import BROKEN
 from rangecast.store.commits import BATCH_JOB
 
 UPDATES = ("seq", "y", "x")
@@ -107,17 +107,20 @@ class NotifyRunner:
             return
         for sink in self._all_sinks():
             sink.open(stream, self.closing)
-        owner = self._step.lists / _OWNER
-        if not stream.startswith(BATCH_JOB):
-            known = json.loads(owner.read_bytes())["stream"] if owner.exists() else stream
-            if known != stream:
-                raise UsageError(
-                    f"{self._step.lists}: holds the lists of another stream, {known}; this one is "
-                    f"{stream}\n  to do: a new checkpoint begins a new stream: give a new folder, "
-                    "or go on with the old checkpoint"
-                )
-            write_whole(owner, json.dumps({"stream": stream}).encode())
+        self._take(BATCH_JOB if stream.startswith(BATCH_JOB) else stream)
         self._stream = stream
+
+    def _take(self, stream: str) -> None:
+        """Refuse the lists of another stream: the numbers of its batches mean other updates."""
+        owner = self._step.lists / _OWNER
+        known = json.loads(owner.read_bytes())["stream"] if owner.exists() else stream
+        if known != stream:
+            raise UsageError(
+                f"{self._step.lists}: holds the lists of another stream, {known}; this one is "
+                f"{stream}\n  to do: give a new folder, or go on with the old checkpoint; batch "
+                "jobs and streams don't share lists"
+            )
+        write_whole(owner, json.dumps({"stream": stream}).encode())
 
     def _opened(self, session: SparkSession, kind: pa.DataType) -> TopKLists:
         """Return the lists; those that aren't there yet begin with the files of the step."""
@@ -126,8 +129,13 @@ class NotifyRunner:
             return TopKLists(session, step.lists, k=step.k, descending=step.descending)
         objects = read_objects(file_rows(step.objects), kind=kind)
         interests = read_interests(file_rows(step.interests))
-        given = pa.table({"id": objects.ids, "x": objects.x, "y": objects.y})
-        wanted = pa.table({"id": interests.ids, "x_lo": interests.lo, "x_hi": interests.hi})
+        arrival = np.arange(len(objects.ids)) if objects.arrival is None else objects.arrival
+        given = pa.table({"id": objects.ids, "x": objects.x, "y": objects.y, "seq": arrival})
+        most = np.full(len(interests.ids), step.k, np.int32)
+        for place, k in interests.wanted.items():
+            most[place] = k
+        bounds = {"x_lo": interests.lo, "x_hi": interests.hi}
+        wanted = pa.table({"id": interests.ids, **bounds, "k": most})
         return TopKLists(
             session,
             step.lists,

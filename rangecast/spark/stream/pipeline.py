@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,6 +32,7 @@ from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
 from rangecast.spark.stream.edits import EDITS, EditsRunner
 from rangecast.spark.stream.graph import Graph, graph_of
+from rangecast.spark.stream.kafka import KafkaSource
 from rangecast.spark.stream.lists import UPDATES, NotifyRunner
 from rangecast.spark.stream.run import Flow, Runner, run_all
 from rangecast.spark.stream.set_rows import write_covered, write_merged
@@ -63,6 +65,8 @@ from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
 Report = Callable[[Done], None]
+_OF_IDS = (UPDATES, EDITS)
+"""Columns of rows whose id says what they are about: it can't be made up."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,11 @@ class Pipeline:
         stream = self.settings.stream
         runners = {name: self._runner(build, name, report) for name in self.graph.sources}
         if stream is not None:
-            alone = len(runners) == 1
             flows = [
                 Flow(
                     build.events(name, stream=True),
                     runner,
-                    stream.checkpoint if alone else f"{stream.checkpoint}/{name}",
+                    f"{stream.checkpoint}/sources/{name}",
                 )
                 for name, runner in runners.items()
             ]
@@ -161,7 +164,8 @@ class _Build:
         keep = [getattr(step, "keep", UPDATES) for step in steps] or [EDITS]
         names = list(dict.fromkeys(name for some in keep for name in some))
         given = graph.sources[source]
-        return given.read(self._session, self._pipeline.space, names, stream=stream)
+        more = {"named": False} if isinstance(given, KafkaSource) and keep[0] in _OF_IDS else {}
+        return given.read(self._session, self._pipeline.space, names, stream=stream, **more)
 
     def step(self, name: str) -> AnswerStep:
         """Return a step that answers events."""
@@ -223,12 +227,15 @@ class _Build:
         """Return a set of a stream; a file that has changed is a new version."""
         stream, space = self._pipeline.settings.stream, self._pipeline.space
         assert stream is not None
-        name = "versions" if len(self._pipeline.graph.sets) == 1 else f"versions-{given.name}"
-        versions = Versions(given.versions or Path(stream.checkpoint) / name)
+        own = Path(stream.checkpoint) / "sets" / given.name
+        versions = Versions(given.versions or own / "versions")
         folder = self.edits_folder(given)
         edits = None if folder is None else Edits(folder, versions, space)
         if (given.file or given.table) and (edits is None or not versions.all()):
             versions.publish_file(*self._read(given))
+        elif given.edits_from is not None and not versions.all():
+            none = np.zeros((0, len(space)))  # the first edits come by a stream that isn't started
+            versions.publish(Boxes.of(none, none), space)
         return VersionedSet(versions, space, edits=edits, keep_versions=given.keep_versions)
 
     def edits_folder(self, given: SetTable) -> Path | None:
@@ -237,7 +244,7 @@ class _Build:
             return given.edits
         stream = self._pipeline.settings.stream
         assert stream is not None
-        return Path(stream.checkpoint) / f"edits-{given.name}"
+        return Path(stream.checkpoint) / "sets" / given.name / "edits"
 
     def _fixed(self, given: SetTable) -> FixedSet:
         """Return a set of a batch job."""

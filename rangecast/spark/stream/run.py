@@ -91,8 +91,11 @@ def run_all(flows: Sequence[Flow], trigger: str) -> None:
             need_classic(flow.events.sparkSession, "a stream with steps and sinks")
             closing.enter_context(flow.runner.closing)
             flow.runner.check(flow.events.sparkSession, flow.events)
-        running = queries = [_started(flow, trigger, failed) for flow in flows]
+        queries: list[StreamingQuery] = []
         try:
+            for flow in flows:
+                queries.append(_started(flow, trigger, failed))
+            running = queries
             with _stop_requested() as stop:
                 while not stop.is_set() and running:
                     running = [query for query in running if not query.awaitTermination(1)]

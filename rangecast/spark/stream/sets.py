@@ -152,11 +152,12 @@ class CoveredSet:
 
     def at(self, version: int) -> LayeredSet:
         """Return what is kept of a version."""
-        if self._last is None or self._last[0] != version:
+        last = self._last  # another stream of this process may ask for another version
+        if last is None or last[0] != version:
             boxes, space = whole(self._of, version)
             kept = boxes.take(np.flatnonzero(covered_by(boxes) < 0))
-            self._last = version, LayeredSet(kept, (), space)
-        return self._last[1]
+            self._last = last = version, LayeredSet(kept, (), space)
+        return last[1]
 
     def parts(self, version: int) -> tuple[int, list[int]]:
         """Return the version itself: an edit may change who is covered anywhere."""

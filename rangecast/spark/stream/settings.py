@@ -181,9 +181,8 @@ class Quarantine(Table):
 
     def sink(self, source: str | None) -> FileSink:
         """Return where the bad rows of a source go; `None`: there is only one."""
-        if self.type == "delta":
-            return Delta(self.path, self.options)
-        return Folder(self.path if source is None else Path(self.path) / source)
+        path = self.path if source is None else f"{self.path}/{source}"
+        return Delta(path, self.options) if self.type == "delta" else Folder(path)
 
 
 class Stream(Table):
@@ -226,6 +225,8 @@ class Settings(Table):
 
     def problem(self) -> str | None:
         """Return what is wrong with keys that are of the right type, one by one or together."""
+        if self.quarantine and self.quarantine.type != "delta" and "://" in self.quarantine.path:
+            return "quarantine.type: a URL takes a table\n  expected: type = 'delta'"
         problems = self._stream_problems() if self.mode == "stream" else self._batch_problems()
         return next(problems, None)
 

@@ -28,6 +28,7 @@ from rangecast.store.commits import CommittedFolder
 
 _IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
 """The columns with ids of subscriptions, and their types by that of an id."""
+_NO_ROWS = "part-00000.parquet"
 _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
     "string": StringType(),
@@ -127,14 +128,15 @@ class Folder(_Batches, FileSink):
         staged = Path(target.place.path)
         staged.mkdir(exist_ok=True)
         names = {file.name for file in files}
-        for path in staged.glob("part-*"):  # of tasks that failed, or ran twice
-            if path.name not in names:
-                path.unlink()
         if not files:  # readers learn the columns from a file without rows
             none = to_arrow_schema(target.columns).empty_table()
-            pq.write_table(none, staged / "part-00000.parquet")
+            pq.write_table(none, staged / _NO_ROWS)
+            names = {_NO_ROWS}
 
         def commit(counts: Counts) -> None:
+            for path in staged.glob("part-*"):  # of tasks that failed, or ran twice
+                if path.name not in names:
+                    path.unlink()
             _need_all_rows(staged, _parquet_rows, counts["rows"])
             self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
 
@@ -166,8 +168,8 @@ def with_ids(
 ) -> StructType:
     """Return columns whose ids of subscriptions have the type of the sink.
 
-    The first batch settles whether they are integers or texts. Readers of all batches need one
-    type; a set without subscriptions has no ids that would tell, and fits any.
+    The first batch settles whether they are integers or texts, as readers of all batches need one
+    type. A set without subscriptions counts as texts there, and fits any type later.
     """
     fields = []
     for field in columns:

@@ -25,9 +25,9 @@ from rangecast.errors import FileError, UsageError
 from rangecast.model.attributes import NanMeaning
 from rangecast.model.files import format_of
 from rangecast.model.space import Space
+from rangecast.spark.events import BROKEN
 from rangecast.spark.stream.toml_file import Location, Table, takes
 
-BROKEN = "_corrupt_record"
 _CSV = {"header": "true", "enforceSchema": "false", "escape": '"', "multiLine": "true"}
 
 

@@ -21,9 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from rangecast.spark.columns import arrow_ids
-from rangecast.spark.stream.sources import BROKEN
 
-COUNTS = ("events", "matches", "bad_rows")
+COUNTS = ("events", "matches", "rows", "bad_rows")
 REPORT = "files array<struct<name: string, rows: long, size: long>>, " + ", ".join(
     f"{name} long" for name in COUNTS
 )
@@ -88,11 +87,11 @@ class AnswerWriter:
         with _Files(self.targets) as files:
             for batch in batches:
                 counts["events"] += batch.num_rows
-                counts["bad_rows"] += _valid(batch, BROKEN)
                 for found in answer(batch):
-                    good, bad = _told_apart(found)
-                    counts["bad_rows"] += bad
+                    good = found.filter(pc.is_null(found.column("error")))
+                    counts["bad_rows"] += found.num_rows - good.num_rows
                     counts["matches"] += _matches(good)
+                    counts["rows"] += good.num_rows
                     files.write(good)
         yield _report(files, counts)
 
@@ -194,24 +193,6 @@ def _as_written(rows: pa.RecordBatch, field: StructField) -> pa.Array:
     if isinstance(field.dataType, ArrayType) and field.name == "subscriptions":
         return column.cast(pa.list_(arrow_ids(field.dataType.elementType)))
     return column
-
-
-def _told_apart(found: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Return the rows of good events, and how many events can't be used that were read whole."""
-    good = pc.is_null(found.column("error"))
-    bad = found.num_rows - (pc.sum(good).as_py() or 0)
-    if BROKEN in found.schema.names:
-        whole = pc.is_null(found.column(BROKEN))
-        bad = pc.sum(pc.and_(whole, pc.invert(good))).as_py() or 0
-        good = pc.and_(good, whole)
-    return found.filter(good), bad
-
-
-def _valid(batch: pa.RecordBatch, name: str) -> int:
-    if name not in batch.schema.names:
-        return 0
-    column = batch.column(name)
-    return len(column) - int(column.null_count)
 
 
 def _matches(good: pa.RecordBatch) -> int:
