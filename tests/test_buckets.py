@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rangecast.notify import Board
 from rangecast.notify.messages import Message
 from rangecast.spark.steps.buckets import (
     INTERESTS,
@@ -24,6 +25,7 @@ from rangecast.spark.steps.buckets import (
     sweep,
     write_objects,
 )
+from rangecast.spark.steps.interest_edits import EDIT_COLUMNS, apply_edits, checked_edits
 from rangecast.spark.steps.open_bucket import Entries, OpenBucket, cut, make_bucket
 
 K = 3
@@ -119,11 +121,11 @@ def test_interests_come_and_go_with_their_lists_and_little_is_written(tmp_path, 
 
     there = contents(buckets[0])
     following, edits, rows = 150, 0, 0
-    for step in range(200):
+    for step in range(120):
         number = int(rng.integers(0, len(buckets)))
         bucket = buckets[number]
         mine = contents(bucket)
-        leave = int(rng.integers(0, most + 1)) if step < 100 else most + 3
+        leave = int(rng.integers(0, most + 1)) if step < 70 else most + 3
         gone = [int(one) for one in rng.permutation(list(mine))[:leave]]
         ids = list(range(following, following + int(rng.integers(0, most + 1))))
         following += len(ids)
@@ -248,3 +250,52 @@ def test_objects_are_read_as_they_were_written_last(tmp_path, most):
         changed += len(set(ids))
         written += sizes[-1] if ids else 0
     assert written <= 8 * changed
+
+
+def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
+    """Few distinct ranges, so that equal ones fill several buckets; lists as a board has them."""
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(0, 6, (2, 15)).astype(float)
+    board = Board(K, objects={"id": np.arange(15), "x": x, "y": y})
+    state = State(-1, -1, {}, "bigint", [], [], Work())
+    following, most = 0, 5
+    shown = {}
+    for step in range(35):
+        there = list(board)
+        gone = rng.permutation(there)[: int(rng.integers(0, 8))].tolist()
+        rows = [(one, "unsubscribe", None, None, None) for one in gone[::2]]
+        for one in (*gone[1::2], *range(following, following + int(rng.integers(0, 9)))):
+            lo, hi = sorted(rng.integers(1, 4, 2).astype(float).tolist())
+            k = int(rng.integers(1, K + 1)) if rng.random() < 0.5 else None
+            rows.append((one, "replace" if one in board else "subscribe", lo, hi, k))
+            shown[one] = k or shown.get(one, K)
+            following = max(following, one + 1)
+        if step == 28:
+            rows = [(one, "unsubscribe", None, None, None) for one in there]
+        if not rows:
+            continue
+        columns = [pa.array(column) for column in zip(*rows, strict=True)]
+        types = (pa.int64(), pa.string(), pa.float64(), pa.float64(), pa.int64())
+        table = pa.table(
+            [column.cast(kind) for column, kind in zip(columns, types, strict=True)],
+            names=EDIT_COLUMNS,
+        )
+        edits = checked_edits(table, board)
+        state = apply_edits(tmp_path, state, edits, board, most)
+        board.unsubscribe_many(edits.gone)
+        board.subscribe_many(edits.new)
+        found = {}
+        for bucket in state.buckets:
+            opened = OpenBucket(tmp_path, bucket, K)
+            lists = opened.entries(opened.places).arrivals.tolist()
+            for row, entries in zip(opened.table.to_pylist(), lists, strict=True):
+                ends = row["x_lo"], row["x_hi"]
+                found[row["id"]] = (*ends, row["k"], [one for one in entries if one >= 0])
+        wanted = {}
+        for one in board:
+            mine = board[one]
+            arrivals = [entry.object for entry in board.best(mine.lo, mine.hi)]
+            wanted[one] = (mine.lo, mine.hi, shown[one], arrivals)
+        assert found == wanted
+        assert step != 28 or not state.buckets
+        sweep(tmp_path, state.files())

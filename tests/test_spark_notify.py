@@ -252,7 +252,7 @@ def test_interests_come_and_go_between_batches_restarts_and_crashes(spark, tmp_p
         return edits_of(spark, edits)
 
     crashes = {1: "commit", 3: "sweep", 4: "commit"}
-    for number, count in enumerate([1, 2, 30, 5, 90, 3]):
+    for number, count in enumerate([1, 2, 30, 5, 90]):
         edits = random_edits(count)
         if number % 2:
             kept.close()
@@ -274,7 +274,6 @@ def test_interests_come_and_go_between_batches_restarts_and_crashes(spark, tmp_p
             model.change(*change)
         write(tmp_path / "updates", number, some, 0)
         kept.apply(spark.read.parquet(str(tmp_path / "updates" / f"{number}.parquet")), number)
-        check(kept, model, wishes)
         kept.edit(edits, number)  # again: nothing happens
         assert (kept.edited, kept.committed) == (number, number)
     state = committed_state(tmp_path)
@@ -283,9 +282,9 @@ def test_interests_come_and_go_between_batches_restarts_and_crashes(spark, tmp_p
     files = {path.name for path in tmp_path.glob("*/*.arrow")}
     assert len(files) < 2 * len(state.files()), "what no longer counts has been swept away"
     check(kept, model, wishes)
-    kept.edit(edits_of(spark, [(one, "unsubscribe") for one in wishes]), 6)
+    kept.edit(edits_of(spark, [(one, "unsubscribe") for one in wishes]), 5)
     assert kept.read().collect() == []
-    kept.edit(edits_of(spark, [(5, "subscribe", None, None, 2)]), 7)
+    kept.edit(edits_of(spark, [(5, "subscribe", None, None, 2)]), 6)
     check(kept, model, {5: (-np.inf, np.inf, 2)})
 
 

@@ -20,8 +20,9 @@ between two batches, on the driver (`interest_edits`).
 
 The rename of `state.json` is the commit. A batch that is run again is painted again from the
 state before it if it wasn't committed, and skipped if it was; so a restart loses nothing and
-applies nothing twice. Files that no longer count stay for one more batch, for those who are
-reading. The folder is on a file system with an atomic rename that driver and workers share.
+applies nothing twice. The same holds for edits. Files that no longer count stay for one more
+commit, for those who are reading. The folder is on a file system with an atomic rename that driver
+and workers share.
 """
 
 from __future__ import annotations
