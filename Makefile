@@ -32,9 +32,10 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup  ## the main job: the market example on Spark, proved right; look at out/report.html
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
+# Three processes: those that wait for Spark leave a core to the others.
 test: setup  ## all tests; then the conformance of all verbs with the bounds check on
-	$(BIN)/python -m pytest -n auto --dist loadgroup
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n auto -m conformance
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto -m conformance
 
 check: setup  ## ruff, mypy and import-linter
 	$(BIN)/ruff check .

@@ -1,13 +1,18 @@
 """What all structures that match and rank have in common: see `tests.structures`."""
 
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 
 import pytest
 
+from tests.conformance import MATCHERS
 from tests.structures import STRUCTURES, arrays_of, some_boxes
 
+PLAIN = ("scan", "slabs")
+"""Structures whose steps hold the arrays themselves, not only their addresses."""
 VARIED_BY_DESIGN = {
     # Called by kernels alone: building writes the table that matching reads.
     "rangecast.match.papers.vcr.idlists.slot_of",
@@ -27,6 +32,19 @@ def test_arrays_are_read_only_and_counted_before_and_after_a_pickle(name):
         held, given = (sum(map(len, each)) for each in (arrays, arrays_of(boxes)))
         # It may leave out the boxes that it was given, and a few numbers.
         assert held - given - 64 <= one.memory <= held
+
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_a_stream_keeps_its_structure(name):
+    """Kernels are given addresses of arrays: a structure that nobody else holds must stay."""
+    boxes, points = some_boxes(2, 50)
+    built = MATCHERS[name](boxes)
+    lives = weakref.ref(built)
+    pieces = built.stream(points)
+    del built
+    gc.collect()
+    assert lives() is not None or name in PLAIN
+    assert sum(1 for _ in pieces) >= 1
 
 
 def test_every_kernel_is_compiled_for_one_kind_of_arrays():

@@ -378,7 +378,6 @@ class Cells:
         on_edges = np.empty(len(points), np.bool_)
         tables = self._grid.table, self._filed.table
         most = _locate_all(*tables, self._blocks, points, lists, on_edges)
-        given = self._filed.table, self._blocks, self._plain, points, lists, on_edges
-        return lambda event, cursor, rows, counts: _match_all(
-            *given, event, cursor, rows, counts
-        ), most
+        given = self._blocks, self._plain, points, lists, on_edges
+        # A table is addresses of arrays: the step holds the index, or they would be gone with it.
+        return lambda *place: _match_all(self._filed.table, *given, *place), most

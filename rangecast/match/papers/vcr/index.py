@@ -311,8 +311,9 @@ class Vcr:
         return self._frame.table, self._lists.table, self._held.bundle.table
 
     def _step(self, points: F64) -> Step:
-        given = *self._tables, self._held.is_plain, as_points(points, self.dimensions)
-        return lambda event, cursor, rows, counts: _match_all(*given, event, cursor, rows, counts)
+        given = self._held.is_plain, as_points(points, self.dimensions)
+        # Tables are addresses of arrays: the step holds the index, or they would be gone with it.
+        return lambda *place: _match_all(*self._tables, *given, *place)
 
     def insert(self, boxes: Boxes) -> I32:
         """Add subscriptions; return their rows, which follow those there were.
