@@ -13,7 +13,7 @@ EVENTS ?= 200000
 KILLS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format api kills bench results lock lower-bounds clean
+.PHONY: help setup run test bounds check format api kills bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -33,8 +33,10 @@ run: setup  ## the main job: the market example on Spark, proved right; look at 
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
 
 # Three processes: those that wait for Spark leave a core to the others.
-test: setup  ## all tests; then the conformance of all verbs with the bounds check on
+test: setup  ## all tests
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
+
+bounds: setup  ## the conformance of all verbs again, with numba's bounds check on: minutes
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto -m conformance
 
 check: setup  ## ruff, mypy and import-linter
