@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import ClassVar
 
 import numba
 import pyarrow as pa
@@ -208,8 +209,9 @@ def test_compiling_is_told_once_and_timed():
 @pytest.mark.parametrize("output", [None, "-"])
 def test_json_of_a_batch_leaves_stdout_to_results(capsys, output):
     class Done:
-        events = matches = bad_rows = refused_edits = version = 1
+        events = matches = bad_rows = refused_edits = version = subscriptions = 1
         seconds = 0.5
+        steps: ClassVar[dict[str, int]] = {"match": 1}
 
         def facts(self):
             return {"events": 1}
