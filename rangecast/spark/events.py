@@ -18,6 +18,8 @@ from rangecast.spark.columns import ERROR_TYPE
 
 BROKEN = "_corrupt_record"
 """The column in which a reader keeps a row whole that it couldn't split."""
+UNSPLIT = "the row can't be split into its columns"
+"""Why such a row can't be used."""
 TO_DO = "\n  to do: "
 """Stands in a reason before a remedy, where that is more than to correct the value."""
 
@@ -93,7 +95,7 @@ def _refuse_broken(rows: Rows, batch: pa.RecordBatch) -> None:
     if BROKEN in batch.schema.names:
         broken = batch.column(BROKEN).is_valid().to_numpy(zero_copy_only=False)
         for place in np.flatnonzero(broken & rows.good).tolist():
-            rows.refuse(place, "(all)", "the row can't be split into its columns")
+            rows.refuse(place, "(all)", UNSPLIT)
 
 
 def error_array(bad: KeptRows) -> pa.Array:

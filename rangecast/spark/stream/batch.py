@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from rangecast.errors import BadRow, BadRowError, UsageError
 from rangecast.model.records import REMEDY
 from rangecast.model.space import Space
-from rangecast.spark.events import BROKEN
+from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.shipped import ship
 from rangecast.spark.steps.filter import Passing
 from rangecast.spark.steps.question import Question
@@ -302,7 +302,7 @@ def _bad_rows(events: DataFrame, space: Space, nan: str, passing: Passing) -> Da
         described("(all)", "id", "column"),
         described(F.col(_WHOLE), None, "value"),
         described(
-            "the row can't be split into its columns",
+            UNSPLIT,
             "an id is an integer or a text, and never missing",
             "reason",
         ),

@@ -20,7 +20,7 @@ from rangecast.errors import BadRow, BadRowError
 from rangecast.model.durable import sync_file, sync_folder
 from rangecast.model.records import REMEDY
 from rangecast.spark.columns import need
-from rangecast.spark.events import BROKEN
+from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.sinks import Batch, FileSink
 
@@ -80,13 +80,12 @@ class EditsRunner:
         """Write rows that can't be split to the quarantine; without one, raise the first."""
         if BROKEN not in events.columns:
             return 0
-        reason = "the row can't be split into its columns"
         broken = events.filter(F.col(BROKEN).isNotNull())
         bad = broken.select(
             F.col("id").cast("string").alias("event"),
             F.lit("(all)").alias("column"),
             F.col(BROKEN).alias("value"),
-            F.lit(reason).alias("reason"),
+            F.lit(UNSPLIT).alias("reason"),
             F.col(BROKEN).alias("data"),
         )
         count = bad.count()
@@ -95,7 +94,7 @@ class EditsRunner:
             assert first is not None
             where = f"batch {batch.number}, edits"
             remedy = f"{REMEDY}, or give a folder for bad rows"
-            raise BadRowError(BadRow(where, None, "(all)", first["value"], reason, remedy))
+            raise BadRowError(BadRow(where, None, "(all)", first["value"], UNSPLIT, remedy))
         if count and self._quarantine is not None and not self._quarantine.has(batch.number):
             self._quarantine.write(bad, batch)({"rows": count})
         return int(count)

@@ -24,7 +24,7 @@ from rangecast.model.durable import write_whole
 from rangecast.model.records import REMEDY
 from rangecast.notify.tables import file_rows, read_interests, read_objects
 from rangecast.spark.columns import need
-from rangecast.spark.events import BROKEN
+from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.steps.buckets import STATE
 from rangecast.spark.steps.notify import TopKLists
 from rangecast.spark.stream.batch import Done
@@ -190,7 +190,7 @@ def _whole(rows: pa.Table, bad: KeptRows) -> pa.Table:
         whole = one.pop(BROKEN, None)
         del one["_seq"]
         if whole is not None:
-            why = ("(all)", whole, "the row can't be split into its columns")
+            why = ("(all)", whole, UNSPLIT)
         else:
             why = ("seq", str(one["seq"]), "an update needs a whole number here")
         bad.add(BadRow("updates", None, *why, REMEDY), whole or one)
