@@ -230,7 +230,7 @@ def test_everything_runs_at_a_tiny_size(tmp_path: Path, name: str) -> None:
 def test_the_contest_on_spark_runs_at_a_tiny_size(tmp_path: Path, spark: Any) -> None:
     report = frame.Report(tmp_path / "spark.md", "Made by a test.")
     on_spark.compare(report, spark, quick=True)
-    assert len(report.blocks) == 4
+    assert len(report.blocks) == 2  # how long everybody took, and where the CPU goes
 
 
 def test_the_hunt_for_size_verifies_what_it_answers(
