@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rangecast.kernels.jit import cache_folder
+from rangecast.kernels import jit
+from rangecast.kernels.jit import cache_folder, sources_digest
 from rangecast.kernels.private_folder import private_folder
 
 USE = """
@@ -23,7 +24,7 @@ with noticing(lambda: print("compiled")):
 def folders(monkeypatch, user: Path, temporary: Path) -> Path | None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(user))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    return cache_folder.__wrapped__("kernels")
+    return cache_folder.__wrapped__()
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_user_without_a_home_has_the_temporary_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(Path, "home", classmethod(no_home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert cache_folder.__wrapped__("kernels").is_relative_to(tmp_path)
+    assert cache_folder.__wrapped__().is_relative_to(tmp_path)
 
 
 def use(folder: Path, before: str = "") -> int:
@@ -112,3 +113,34 @@ def test_a_full_disk_keeps_nothing_and_stops_nobody(tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
     assert use(tmp_path, limit) == 1
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_a_kernel_is_kept_under_all_that_it_imports_and_nothing_else(monkeypatch, tmp_path):
+    sources = {
+        "kernels/bits.py": "",
+        "kernels/heap.py": "",
+        "match/__init__.py": "",
+        "match/tree.py": "from rangecast.kernels import (\n    bits,\n)\n",
+        "match/search.py": "if True:\n    from rangecast.match.tree import walk\n",
+        "match/other.py": "import rangecast.kernels.heap\n",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(jit, "_PACKAGE", tmp_path)
+
+    def digests() -> list[str]:
+        for function in (sources_digest, jit._imported_by, jit._file_of):
+            function.cache_clear()
+        return [sources_digest(f"rangecast.match.{name}") for name in ("search", "other")]
+
+    search, other = digests()
+    (tmp_path / "kernels/bits.py").write_text("# changed")
+    changed, same = digests()
+    assert changed != search
+    assert same == other
+    (tmp_path / "kernels/heap.py").write_text("# changed")
+    assert digests()[0] == changed
+    assert digests()[1] != other
+    for function in (sources_digest, jit._imported_by, jit._file_of):
+        function.cache_clear()

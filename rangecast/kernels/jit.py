@@ -1,12 +1,12 @@
 """The one place where functions are compiled: every option of numba is set here.
 
-Compiled code is kept on disk, in a folder that is named after a hash of all sources that a kernel
-can reach, which are those of its own folder and of the floors below it: numba itself looks only at
-the file of the function, so a change in a kernel that is called from another file would go
-unnoticed. The folder lies in the user's cache folder, or else in the temporary folder; what is
-loaded from it is run, so it must be one that nobody else can write. If there is none, nothing is
-kept. Each kernel and signature has a file of its own with a checksum. A file that is damaged or
-can't be written costs time, never an answer: the kernel is compiled again.
+Compiled code is kept on disk, under a hash of all sources that a kernel can reach, which are its
+own file and those that it imports, directly or not: numba itself looks only at the file of the
+function, so a change in a kernel that is called from another file would go unnoticed. The folder
+lies in the user's cache folder, or else in the temporary folder; what is loaded from it is run, so
+it must be one that nobody else can write. If there is none, nothing is kept. Each kernel and
+signature has a file of its own with a checksum. A file that is damaged or can't be written costs
+time, never an answer: the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import pickle
+import re
 import sys
 import tempfile
 import time
@@ -35,8 +36,8 @@ from rangecast.kernels.private_folder import private_folder
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_GROUND = ("errors.py", "kernels", "model")
-"""What the kernels of every verb may use; the verbs don't use one another's."""
+_PACKAGE = Path(__file__).parents[1]
+_IMPORT = re.compile(rb"^\s*(?:from|import) (rangecast[\w.]*)(?: import (\([^)]*\)|.*))?", re.M)
 
 
 def jit(function: Function) -> Function:
@@ -51,9 +52,10 @@ def jit_single(function: Function) -> Function:
 
 def _compile(function: Function, *, nogil: bool) -> Function:
     compiled: Any = numba.njit(function, nogil=nogil, fastmath=False, error_model="numpy")
-    package, floor = function.__module__.split(".")[:2]
-    if package == "rangecast" and (folder := cache_folder(floor)):
-        compiled._cache = _KernelCache(function, folder)
+    module = function.__module__
+    if module.startswith("rangecast.") and (folder := cache_folder()):
+        with contextlib.suppress(OSError):  # without sources to look at, nothing is kept
+            compiled._cache = _KernelCache(function, folder, sources_digest(module))
     kernel: Function = compiled
     return kernel
 
@@ -61,9 +63,10 @@ def _compile(function: Function, *, nogil: bool) -> Function:
 class _KernelCache(FunctionCache):  # type: ignore[misc]
     """The compiled code of one kernel on disk, a file per signature."""
 
-    def __init__(self, function: Callable[..., object], folder: Path):
+    def __init__(self, function: Callable[..., object], folder: Path, sources: str):
         self._py_func = function
         self._folder = folder
+        self._sources = sources
         self._name = f"{function.__module__.partition('.')[2]}.{function.__qualname__}"
 
     @property
@@ -73,7 +76,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled code, `None` if there is no whole file of just this kernel."""
         target_context.refresh()
-        key = self._index_key(sig, target_context.codegen())
+        key = self._key(sig, target_context.codegen())
         try:
             kept = self._file(key).read_bytes()
         except OSError:
@@ -88,7 +91,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         """Keep the compiled code, if there is room on the disk."""
         if data.library.has_dynamic_globals or any(not part.can_cache for part in data.lifted):
             raise TypeError(f"{self._name} can't be cached: it holds an address or lifted code")
-        key = self._index_key(sig, data.codegen)
+        key = self._key(sig, data.codegen)
         content = dumps((key, data._reduce()))
         path = self._file(key)
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
@@ -98,6 +101,10 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         except OSError:
             with contextlib.suppress(OSError):
                 partial.unlink()
+
+    def _key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        versions = (numba.__version__, sys.implementation.cache_tag, bool(config.BOUNDSCHECK))
+        return (self._sources, *versions, self._index_key(sig, codegen))
 
     def _file(self, key: object) -> Path:
         return self._folder / f"{self._name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}"
@@ -139,29 +146,52 @@ def noticing(tell: Callable[[], None]) -> Iterator[Compiling]:
 
 
 @cache
-def cache_folder(floor: str) -> Path | None:
-    """Return the folder of the compiled kernels of a part of the package, `None` if none can be.
-
-    `floor` is the name of its folder, such as `match`.
-    """
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for part in sorted({*_GROUND, floor}):
-        place = package / part
-        for source in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(source.relative_to(package).as_posix().encode() + b"\0")
-            digest.update(source.read_bytes())
-    versions = (numba.__version__, sys.implementation.cache_tag)
-    digest.update(repr(versions).encode())
-    name = f"{floor}-{digest.hexdigest()[:16]}" + ("-boundscheck" if config.BOUNDSCHECK else "")
+def cache_folder() -> Path | None:
+    """Return the folder of the compiled kernels, `None` if there can't be one."""
     for base in (_user_folder, _temporary_folder):
         try:
-            folder = private_folder(base() / "kernels" / name)
+            folder = private_folder(base() / "kernels")
             with tempfile.TemporaryFile(dir=folder):
                 return folder
         except (OSError, RuntimeError):  # RuntimeError: a user without a home
             continue
     return None
+
+
+@cache
+def sources_digest(module: str) -> str:
+    """Return a hash of the sources of a module and of all modules of ours that it imports."""
+    reached, waiting = set[Path](), [_file_of(module)]
+    while waiting:
+        file = waiting.pop()
+        if file and file not in reached:
+            reached.add(file)
+            waiting += _imported_by(file)[1]
+    digest = hashlib.sha256()
+    for file in sorted(reached):
+        digest.update(file.relative_to(_PACKAGE).as_posix().encode() + b"\0")
+        digest.update(_imported_by(file)[0])
+    return digest.hexdigest()
+
+
+@cache
+def _imported_by(file: Path) -> tuple[bytes, list[Path | None]]:
+    """Return a hash of one source and the files of what it imports from us."""
+    text = file.read_bytes()
+    imported = []
+    for found in _IMPORT.finditer(text):
+        module, names = found[1].decode(), (found[2] or b"").decode()
+        imported.append(_file_of(module))
+        imported += [_file_of(f"{module}.{name}") for name in re.findall(r"\w+", names)]
+    return hashlib.sha256(text).digest(), imported
+
+
+@cache
+def _file_of(module: str) -> Path | None:
+    """Return the file of a module, `None` if there is none of this name."""
+    place = _PACKAGE.joinpath(*module.split(".")[1:])
+    files = (place.with_suffix(".py"), place / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
 
 
 def _user_folder() -> Path:
