@@ -107,7 +107,7 @@ def test_lists_are_right_and_only_those_concerned_hear(data, d, k, how):
             (number, p) for p in range(len(messages))
         ]
         for at, box in enumerate(boxes):
-            mine = [m for m in messages if m.reaches(*held[at]._boxes[0])]
+            mine = [m for m in messages if m.reaches(*held[at]._places[0])]
             after = model.best(*box, k)
             if before[at] == after and not moved:
                 assert not mine
@@ -152,7 +152,7 @@ def test_a_batch_sends_what_is_needed_in_order(data, d, k):
                 stayed.discard(change[0])
         names = {c[0] for c in batch if before.objects.get(c[0]) != model.objects.get(c[0])}
         for at, box in enumerate(boxes):
-            mine = [m for m in messages if m.reaches(*held[at]._boxes[0])]
+            mine = [m for m in messages if m.reaches(*held[at]._places[0])]
             for message in mine:
                 held[at].receive(message)
             assert shown(held[at].best) == model.best(*box, k)

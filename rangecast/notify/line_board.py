@@ -20,7 +20,7 @@ from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.notify.interestset import NewInterests
 from rangecast.notify.messages import Messages, Outbox, Work
-from rangecast.notify.objects import BoardObjects, Objects
+from rangecast.notify.objects import BoardObjects, Object, Objects
 from rangecast.notify.painter import Painter, groups_of
 from rangecast.notify.plan import Places
 from rangecast.notify.ranges import Ranges
@@ -145,7 +145,11 @@ class LineBoard(Board):
     @property
     def objects(self) -> BoardObjects:
         """The objects, by id."""
-        return BoardObjects(self._objects, self.line, descending=self.descending)
+        return BoardObjects(self._objects, self._object)
+
+    def _object(self, one: Id, slot: int) -> Object:
+        x, y, _ = self.line.of(slot)
+        return Object(one, x, self._signed(y))
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
         """Return all objects, as a board takes them: id, x, y and arrival.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,13 +136,12 @@ class Object(NamedTuple):
     y: float
 
 
-class BoardObjects(Mapping[Id, Object]):
-    """The objects of a board by id, in order of arrival."""
+class BoardObjects(Mapping[Id, Any]):
+    """The objects of a board by id, in order of arrival; `at` returns the one of an id and slot."""
 
-    def __init__(self, members: Members, objects: Objects, *, descending: bool):
+    def __init__(self, members: Members, at: Callable[[Id, int], Any]):
         self._members = members
-        self._objects = objects
-        self._descending = descending
+        self._at = at
 
     def __len__(self) -> int:
         return len(self._members)
@@ -153,6 +152,5 @@ class BoardObjects(Mapping[Id, Object]):
     def __contains__(self, one: object) -> bool:
         return one in self._members
 
-    def __getitem__(self, one: Id) -> Object:
-        x, y, _ = self._objects.of(self._members.row(one))
-        return Object(as_id(one), x, 0.0 - y if self._descending else y)
+    def __getitem__(self, one: Id) -> Any:
+        return self._at(as_id(one), self._members.row(one))

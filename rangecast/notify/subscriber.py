@@ -5,7 +5,8 @@ gone; one about another object puts it in, and the worst falls out if the list i
 keeps as many objects as the board serves, the largest k of all interests, and shows its own k.
 
 `Interest` is one list, in plain Python. `Lists` are those of all interests at once, to check or to
-measure: arrival and value of each entry, the best first, arrival -1 where there is none.
+measure: arrival and value of each entry, the best first, arrival -1 where there is none. Both have
+a base that doesn't know what an interest is; boards over a space use it too.
 
 Section II-A of paper 001.
 """
@@ -13,15 +14,14 @@ Section II-A of paper 001.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
-from rangecast.notify.interests import Interests
 from rangecast.notify.line import Line, best_of
 from rangecast.notify.messages import Message, Messages
 from rangecast.notify.objects import Objects
@@ -37,7 +37,69 @@ class Entry(NamedTuple):
     x: float
 
 
-class Interest:
+class ReceivingInterest:
+    """An interest and its list of the k best objects, kept up to date by the messages it receives.
+
+    It may lie in several places, each with a list of its own: its list is the best of them.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[tuple[Any, Any]],
+        k: int,
+        *,
+        keeps: int | None,
+        lists: Iterable[Iterable[Any]],
+        seq: int,
+        descending: bool,
+    ):
+        self.k = k
+        self.keeps = max(k, keeps or k)
+        self.descending = descending
+        """Whether the highest value ranks first."""
+        self._places = places
+        self._lists = [sorted(one, key=self._rank)[: self.keeps] for one in lists]
+        self._applied = (seq, -1 if seq < 0 else 1 << 62)
+
+    def receive(self, message: Any) -> bool:
+        """Apply a message and return whether the list, as shown, changed.
+
+        One that is not meant for this interest, or was applied before, does nothing.
+        """
+        number = (message.seq, message.position)
+        reached = [at for at, place in enumerate(self._places) if message.reaches(*place)]
+        if number <= self._applied or not reached:
+            return False
+        self._applied = number
+        shown = self.best
+        for at in reached:
+            entries = [e for e in self._lists[at] if e.object != message.object]
+            if not message.is_gone:
+                insort(entries, self._entry(message), key=self._rank)
+            self._lists[at] = entries[: self.keeps]
+        return self.best != shown
+
+    @property
+    def best(self) -> list[Any]:
+        """The k best objects, the best first."""
+        return merged(self._lists, self._rank)[: self.k]
+
+    def _rank(self, entry: Any) -> tuple[float, int]:
+        return -entry.y if self.descending else entry.y, entry.arrival
+
+    def _entry(self, message: Any) -> Any:
+        """Return the object of a message as an entry of a list."""
+        raise NotImplementedError
+
+
+def merged(lists: Sequence[list[Any]], rank: Callable[[Any], Any]) -> list[Any]:
+    """Return the entries of several lists, each object once, the best first."""
+    if len(lists) == 1:
+        return lists[0]
+    return sorted({entry.object: entry for one in lists for entry in one}.values(), key=rank)
+
+
+class Interest(ReceivingInterest):
     """One subscription [lo, hi] and its list of the k best objects there."""
 
     def __init__(
@@ -51,37 +113,12 @@ class Interest:
         seq: int = -1,
         descending: bool = False,
     ):
-        self.lo, self.hi, self.k = lo, hi, k
-        self.keeps = max(k, keeps or k)
-        self.descending = descending
-        """Whether the highest value ranks first."""
-        self.entries = sorted(entries, key=self._rank)[: self.keeps]
-        self._applied = (seq, -1 if seq < 0 else 1 << 62)
+        self.lo, self.hi = lo, hi
+        lists = [entries]
+        super().__init__([(lo, hi)], k, keeps=keeps, lists=lists, seq=seq, descending=descending)
 
-    def receive(self, message: Message) -> bool:
-        """Apply a message and return whether the list, as shown, changed.
-
-        One that is not meant for this interest, or was applied before, does nothing.
-        """
-        number = (message.seq, message.position)
-        if number <= self._applied or not message.reaches(self.lo, self.hi):
-            return False
-        self._applied = number
-        shown = self.best
-        self.entries = [e for e in self.entries if e.object != message.object]
-        if not message.is_gone:
-            entry = Entry(message.y, message.arrival, message.object, message.x)
-            insort(self.entries, entry, key=self._rank)
-            del self.entries[self.keeps :]
-        return self.best != shown
-
-    @property
-    def best(self) -> list[Entry]:
-        """The k best objects, the best first."""
-        return self.entries[: self.k]
-
-    def _rank(self, entry: Entry) -> tuple[float, int]:
-        return -entry.y if self.descending else entry.y, entry.arrival
+    def _entry(self, message: Message) -> Entry:
+        return Entry(message.y, message.arrival, message.object, message.x)
 
 
 @jit
@@ -152,28 +189,45 @@ def _look_up(
             ys[mine, n:] = np.inf
 
 
-class Lists:
+class InterestLists:
     """The lists of all interests, by row."""
 
-    def __init__(self, interests: Interests, arrivals: I64, ys: F64):
+    def __init__(self, interests: Any, arrivals: I64, ys: F64):
         self._interests = interests
         self.arrivals, self.ys = arrivals, ys
         self.received = np.zeros(len(arrivals), np.int64)
         """Messages that each list received so far."""
 
     @classmethod
-    def now(cls, objects: Objects, interests: Interests, k: int) -> Lists:
+    def now(cls, objects: Any, interests: Any, k: int) -> Self:
         """Return the lists of k as they should be now."""
         arrivals = np.full((interests.rows, k), -1, np.int64)
-        ys = np.full((interests.rows, k), np.inf)
-        _, row, nodes = interests.entries()
-        _look_up(objects.table, interests.table, row, nodes, k, arrivals, ys)
-        return cls(interests, arrivals, ys)
+        lists = cls(interests, arrivals, np.full((interests.rows, k), np.inf))
+        lists._look_up(objects)
+        return lists
 
     def deliver(self, messages: Messages) -> None:
         """Apply messages, in order, to all lists that they reach."""
         ys = -messages.y if messages.descending else messages.y
         self.apply(messages.arrival, ys + 0.0, messages.tile)
+
+    def wrong(self, objects: Any) -> I32:
+        """Return the rows of the lists that differ from a recomputation."""
+        right = type(self).now(objects, self._interests, self.arrivals.shape[1])
+        differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)
+        return np.flatnonzero(differ).astype(np.int32)
+
+    def apply(self, arrival: I64, y: F64, tile: F64) -> None:
+        """Apply messages of which only these columns are known; the lowest y ranks first."""
+        raise NotImplementedError
+
+    def _look_up(self, objects: Any) -> None:
+        """Work out all lists from the objects."""
+        raise NotImplementedError
+
+
+class Lists(InterestLists):
+    """The lists of all interests on a line."""
 
     def apply(self, arrival: I64, y: F64, tile: F64) -> None:
         """Apply messages of which only these columns are known; the lowest y ranks first."""
@@ -192,8 +246,7 @@ class Lists:
             stack,
         )
 
-    def wrong(self, objects: Objects) -> I32:
-        """Return the rows of the lists that differ from a recomputation."""
-        right = Lists.now(objects, self._interests, self.arrivals.shape[1])
-        differ = (right.arrivals != self.arrivals).any(axis=1) | (right.ys != self.ys).any(axis=1)
-        return np.flatnonzero(differ).astype(np.int32)
+    def _look_up(self, objects: Objects) -> None:
+        _, row, nodes = self._interests.entries()
+        k, table = self.ys.shape[1], self._interests.table
+        _look_up(objects.table, table, row, nodes, k, self.arrivals, self.ys)

@@ -8,7 +8,7 @@ per box: the first one is theirs, and `_more` has the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,21 +21,23 @@ from rangecast.model.encode import decode
 from rangecast.model.events import encode_event
 from rangecast.model.filters.filter import Filter
 from rangecast.model.inputs import as_filter, as_space
-from rangecast.model.members import Id, Members, as_id
+from rangecast.model.members import Id
 from rangecast.model.snapshot import Arrays, space_meta, space_of_meta
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.notify.boxes.messages import BoxMessages, BoxWork, values_of
 from rangecast.notify.boxes.painter import MOST_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
-from rangecast.notify.boxes.subscriber import BoxEntry, BoxInterest, BoxLists, merged
+from rangecast.notify.boxes.subscriber import BoxEntry, BoxInterest, BoxLists
 from rangecast.notify.boxes.tables import (
     PlacedColumns,
     Regions,
     SpaceTables,
 )
 from rangecast.notify.interestset import NewInterests
+from rangecast.notify.objects import BoardObjects
 from rangecast.notify.plan import Places
+from rangecast.notify.subscriber import merged
 from rangecast.notify.tables import LARGEST_K
 
 _SAMPLED = 100
@@ -172,9 +174,13 @@ class BoxBoard(Board):
     # ---- objects
 
     @property
-    def objects(self) -> PlacedObjects:
+    def objects(self) -> BoardObjects:
         """The objects, by id."""
-        return PlacedObjects(self)
+        return BoardObjects(self._objects, self._object)
+
+    def _object(self, one: Id, slot: int) -> PlacedObject:
+        at, ys, _ = self.field.of([slot])
+        return PlacedObject(one, values_of(self.space, at[0].tolist()), self._signed(float(ys[0])))
 
     def table(self, ids: Iterable[Id] | None = None) -> pa.Table:
         """Return all objects, as a board takes them: id, the attributes, y and arrival.
@@ -349,25 +355,3 @@ class BoxBoard(Board):
     @classmethod
     def _options(cls, meta: Mapping[str, Any]) -> dict[str, Any]:
         return {"space": space_of_meta(meta)}
-
-
-class PlacedObjects(Mapping[Id, PlacedObject]):
-    """The objects of a board over a space by id, in order of arrival."""
-
-    def __init__(self, board: BoxBoard):
-        self._board = board
-        self._members: Members = board._objects
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[Id]:
-        return iter(self._members)
-
-    def __contains__(self, one: object) -> bool:
-        return one in self._members
-
-    def __getitem__(self, one: Id) -> PlacedObject:
-        at, ys, _ = self._board.field.of([self._members.row(one)])
-        values = values_of(self._board.space, at[0].tolist())
-        return PlacedObject(as_id(one), values, self._board._signed(float(ys[0])))

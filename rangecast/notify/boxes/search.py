@@ -75,16 +75,19 @@ def best_in(table: I64, lo: F64, hi: F64, rows: I32, ys: F64, arrivals: I64) -> 
 
 
 @jit
-def count_within(tree: KdTree, within: F64, most: int, stack: I32) -> int:
-    """Return how many points lie within bounds; beyond `most`, any larger number."""
+def _walk(tree: KdTree, within: F64, most: int, entries: I32, stack: I32) -> int:
+    """Return how many points lie within bounds; stop beyond `most`.
+
+    Their entries are written as far as there is room; without room, whole nodes are counted.
+    """
     at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
-    size, after = tree.size, tree.after
+    size, after, room = tree.size, tree.after, len(entries)
     stack[0] = 0
     depth, n = 1, 0
     while depth and n <= most:
         depth -= 1
         node = stack[depth]
-        apart, inside = size[node] == 0, True
+        apart, inside = size[node] == 0, room == 0
         for j in range(d):
             apart |= bounds[node, j] > within[d + j] or bounds[node, d + j] < within[j]
             inside &= bounds[node, j] >= within[j] and bounds[node, d + j] <= within[d + j]
@@ -104,10 +107,18 @@ def count_within(tree: KdTree, within: F64, most: int, stack: I32) -> int:
                 inside = True
                 for j in range(d):
                     inside &= within[j] <= at[e, j] <= within[d + j]
+                if inside and n < room:
+                    entries[n] = e
                 n += inside
             left -= LEAF
             block = after[block]
     return n
+
+
+@jit
+def count_within(tree: KdTree, within: F64, most: int, stack: I32) -> int:
+    """Return how many points lie within bounds; beyond `most`, any larger number."""
+    return _walk(tree, within, most, stack[:0], stack)
 
 
 @jit
@@ -119,40 +130,12 @@ def count_in(table: I64, within: F64, most: int) -> int:
 
 @jit
 def entries_within(tree: KdTree, within: F64, entries: I32, stack: I32) -> int:
-    """Write the entries within bounds as far as there is room; return how many are written."""
-    at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
-    size, after = tree.size, tree.after
-    stack[0] = 0
-    depth, n = 1, 0
-    while depth and n < len(entries):
-        depth -= 1
-        node = stack[depth]
-        apart = size[node] == 0
-        for j in range(d):
-            apart |= bounds[node, j] > within[d + j] or bounds[node, d + j] < within[j]
-        if apart:
-            continue
-        first = child[node]
-        if first >= 0:
-            stack[depth], stack[depth + 1] = first + 1, first
-            depth += 2
-            continue
-        block, left = ~first, size[node]
-        while left > 0:
-            for e in range(LEAF * block, LEAF * block + min(left, LEAF)):
-                inside = n < len(entries)
-                for j in range(d):
-                    inside &= within[j] <= at[e, j] <= within[d + j]
-                if inside:
-                    entries[n] = e
-                    n += 1
-            left -= LEAF
-            block = after[block]
-    return n
+    """Write the entries within bounds; return how many. There is room for all of them."""
+    return _walk(tree, within, len(entries), entries, stack) if len(entries) else 0
 
 
 @jit
 def entries_in(table: I64, within: F64, entries: I32) -> int:
-    """Write the entries within bounds as far as there is room; return how many are written."""
+    """Write the entries within bounds; return how many. There is room for all of them."""
     tree = opened(table, KdTree)
     return entries_within(tree, within, entries, np.empty(tree.used[LEVELS] + 2, np.int32))
