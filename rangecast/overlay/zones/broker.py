@@ -1,0 +1,252 @@
+"""A broker of zones: a state machine without I/O, clock or randomness.
+
+    outputs = broker.handle(input)        both as `frames.py` has them
+
+It holds zones (one, or several for a while after a take-over), the interests in them, and what the
+brokers of adjacent zones last announced. Whatever carries it (a simulator, sockets) delivers frames
+between two brokers in order, and says when a broker has failed.
+
+How zones change hands is in `territory.py`; where messages go is in `geometry.py`.
+
+*Interests* are soft state: the server knows them all. A zone that was claimed asks the server for
+its interests, and answers for no message until it has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rangecast.overlay.zones import geometry
+from rangecast.overlay.zones.frames import (
+    Adopt,
+    Announce,
+    Deliver,
+    Fill,
+    Filled,
+    Frame,
+    FromServer,
+    Handover,
+    Held,
+    Homeless,
+    Install,
+    Join,
+    JoinBy,
+    Kept,
+    Leave,
+    Left,
+    Numbered,
+    Paint,
+    PeerDown,
+    Probe,
+    Route,
+    Spread,
+    Start,
+    Taken,
+    Tick,
+    Took,
+    ToServer,
+)
+from rangecast.overlay.zones.geometry import Box, Point, left_of
+from rangecast.overlay.zones.territory import Territory
+
+HOPS = 4_096
+"""A frame that was handed on this often is dropped: who sent it will try again."""
+
+
+class ZoneBroker(Territory):
+    """One broker. `frame` bounds where interests lie; `by_load` halves interests, not zones."""
+
+    def handle(self, given: Any) -> list[Any]:
+        """Take an input and return outputs, in order."""
+        self._out = []
+        match given:
+            case Frame(sender, what):
+                self._receive(sender, what)
+            case FromServer(what):
+                self._send_for_server(what)
+            case ToServer(what):
+                self._to_server(what)
+            case Tick():
+                self._tick()
+            case PeerDown(broker):
+                self._lose(broker)
+            case JoinBy(broker, point):
+                self._send(broker, Route(point, point, Join(self.id)))
+            case Leave():
+                self._is_leaving = True
+                self._give_all()
+            case Start():
+                self.zones = [Held(self._everything, is_ready=False)]
+        return self._out
+
+    # ---- routing
+
+    def _receive(self, sender: int, what: Any) -> None:
+        match what:
+            case Route():
+                self._route(what)
+            case Spread():
+                zone = self._zone_at(what.at)
+                if zone is not None and what.hops < HOPS:
+                    self._spread(zone, what)
+            case Announce():
+                self._learn(what)
+            case Join():
+                self._give(what)
+            case Handover():
+                self._accept(sender, what)
+            case Took(zones):
+                self._gave(sender, zones)
+
+    def _beside(self, box: Box) -> dict[Box, int]:
+        """Return the zones adjacent to a box, and who holds them."""
+        found = {one.box: self.id for one in self.zones if one.box.touches(box)}
+        for owner, told in self.around.items():
+            found |= {one.box: owner for one in told.zones if one.box.touches(box)}
+        return found
+
+    def _route(self, route: Route) -> None:
+        zone = self._zone_at(route.at)
+        if zone is None and self.zones:
+            zone = min(
+                self.zones,
+                key=lambda one: (geometry.distance(one.box, route.target, self.frame), one.box),
+            )
+        if zone is None or route.hops > HOPS:
+            return
+        box = zone.box
+        while not box.holds(route.target):
+            beside = self._beside(box)
+            following = geometry.next_zone(box, route.target, beside, self.frame)
+            if following is None:
+                if isinstance(route.what, Adopt):
+                    self._adopt(route.what)
+                return
+            if beside[following] != self.id:
+                at = following.nearest(route.target)
+                self._send(beside[following], replace(route, at=at, hops=route.hops + 1))
+                return
+            box = following
+        self._arrive(route)
+
+    def _arrive(self, route: Route) -> None:
+        match route.what:
+            case Join():
+                self._give(route.what)
+            case ToServer():
+                self._out.append(route.what)
+            case Numbered():
+                zone = self._zone_at(route.target)
+                assert zone is not None
+                self._spread(zone, Spread(route.target, route.target, route.what, route.hops))
+            case Filled():
+                self._fill(route.what)
+
+    def _to_server(self, what: Any, target: Point | None = None) -> None:
+        if self.zones:
+            target = target or self.centre
+            self._route(Route(target, self.zones[0].box.nearest(target), ToServer(what)))
+
+    def _send_for_server(self, what: Numbered | Filled | Adopt) -> None:
+        if not self.zones:
+            return
+        zone = self._zone_at(self.centre) or self.zones[0]
+        if isinstance(what, Numbered):
+            what = replace(what, server=zone.box.nearest(self.centre))
+        target = geometry.entry_of(zone.box, what.box)
+        self._route(Route(target, zone.box.nearest(target), what))
+
+    def _spread(self, zone: Held, spread: Spread) -> None:
+        """Take a message for a zone, and hand it on to the zone's children."""
+        rectangle = spread.what.box
+        self._take(zone, spread.what)
+        for box, owner in self._beside(zone.box).items():
+            if not box.meets(rectangle):
+                continue
+            parent = geometry.parent_point(box, rectangle, spread.entry)
+            if parent is None or not zone.box.holds(parent):
+                continue
+            child = self._zone_at(box.lo) if owner == self.id else None
+            if child is not None:
+                self._spread(child, spread)
+            elif owner != self.id:
+                at = box.common(rectangle).lo
+                self._send(owner, replace(spread, at=at, hops=spread.hops + 1))
+
+    # ---- interests
+
+    def _take(self, zone: Held, given: Numbered) -> None:
+        """Hand a message to the interests of a zone, and tell the server so."""
+        self._settle(given.settled)
+        zone = self._zone_at(zone.box.lo) or zone
+        part = zone.box.common(given.box)
+        number, what = given.number, given.what
+        if isinstance(what, Probe):
+            self._to_server(Taken(number, part, self.id), given.server)
+            return
+        if not zone.is_ready:
+            return
+        if isinstance(what, Paint):
+            for interest, kept in self.interests.items():
+                if kept.last < number and part.holds(kept.point):
+                    self.interests[interest] = replace(kept, last=number)
+                    self._out.append(Deliver(interest, number, what))
+        else:
+            self._change(zone, number, what)
+        self._to_server(Taken(number, part, self.id), given.server)
+
+    def _change(self, zone: Held, number: int, what: Any) -> None:
+        """Install an interest or let it go; a late copy of a message changes nothing."""
+        interest = what.interest
+        kept = self.interests.get(interest)
+        if not isinstance(what, Install):
+            if number >= zone.known:
+                self._gone[interest] = max(number, self._gone.get(interest, 0))
+                if kept is not None and kept.number < number:
+                    del self.interests[interest]
+            return
+        if kept is None:
+            if number < zone.known or self._gone.get(interest, -1) > number:
+                return
+            self.interests[interest] = Kept(what.point, number, number)
+        self._out.append(Deliver(interest, number, what))
+
+    def _settle(self, settled: int) -> None:
+        if settled > self._settled:
+            self._settled = settled
+            self.zones = [replace(one, known=max(one.known, settled)) for one in self.zones]
+            self._gone = {name: at for name, at in self._gone.items() if at >= settled}
+
+    def _fill(self, filled: Filled) -> None:
+        for place, zone in enumerate(self.zones):
+            if zone.is_ready or not zone.box.within(filled.box):
+                continue
+            known = max(zone.known, filled.number)
+            self.zones[place] = replace(zone, is_ready=True, known=known)
+            for interest, point in filled.interests:
+                if zone.box.holds(point):
+                    self.interests[interest] = Kept(point, filled.number - 1, -1)
+
+    # ---- time
+
+    def _tick(self) -> None:
+        """Ask again for what didn't come, step in for others, and say that we are here."""
+        for broker in self._vacant:
+            self._waited[broker] = self._waited.get(broker, 0) + 1
+        self._claim()
+        for zone in self.zones:
+            if not zone.is_ready:
+                self._to_server(Fill(zone.box))
+        before = len(self.zones)
+        self._join()
+        if len(self.zones) != before:
+            self._version += 1
+        if self._is_leaving:
+            self._give_all()
+        if self.zones and not self.around and left_of(self._everything, self._mine()):
+            self.zones = []  # everybody around was lost, and nobody knows us: start again
+            self._out.append(Left() if self._is_leaving else Homeless())
+        mine = self._announcement()
+        for owner in sorted(self.around):
+            self._send(owner, mine)

@@ -1,0 +1,217 @@
+"""The server of a network by zones: it paints changes, and sees that messages arrive in order.
+
+    outputs = server.handle(input)
+
+It has the board, all objects and interests, but doesn't know which broker an interest is at. It
+is at the broker whose zone holds the centre; its database, as one on disk does, outlives that.
+
+Messages are numbered. One waits until all earlier ones that a subscriber of it may get too have
+arrived: whatever way they take, each subscriber gets them in order. A message has arrived when the
+zones that answered for it cover its rectangle. What is missing after some ticks is sent again, to
+what is missing only. Where neighbours fail together their zones can be lost: now and then the
+server asks who is there, and has others adopt the zones that nobody answers for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rangecast.errors import UsageError
+from rangecast.model.members import Id
+from rangecast.notify.board import Board
+from rangecast.notify.messages import Messages
+from rangecast.overlay.zones.frames import (
+    Adopt,
+    Fill,
+    Filled,
+    FromServer,
+    Install,
+    Numbered,
+    Paint,
+    Probe,
+    Subscribe,
+    Taken,
+    Tick,
+    Uninstall,
+    Unsubscribe,
+)
+from rangecast.overlay.zones.geometry import Box, Point, after, before
+
+AGAIN = 4
+"""Ticks after which a message that didn't arrive everywhere is sent again."""
+PROBE = 24
+"""Ticks after which the server asks who is there."""
+_PATIENCE = 3
+"""How often it asks those who don't answer."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """An input: change an object as `Board.update`, `put`, `remove` or `move` do."""
+
+    change: str
+    given: tuple[Any, ...]
+
+
+@dataclass
+class _Unsettled:
+    number: int
+    box: Box
+    what: Any
+    missing: list[Box]
+    """Where nobody has answered yet."""
+    answered: list[tuple[Box, int]] = field(default_factory=list)
+    is_sent: bool = False
+    waited: int = 0
+    times: int = 0
+
+
+def rectangle_of(messages: Messages, place: int) -> Box:
+    """Return the interests that a message goes to, as a closed box of points."""
+    tile = messages.tile[place].tolist()
+    if messages.x.ndim == 1:
+        left_outer, left_inner, right_inner, right_outer = tile
+        return Box((after(left_outer), right_inner), (left_inner, before(right_outer)))
+    half = len(tile) // 2
+    return Box(tuple(tile[:half]), tuple(tile[half:]))
+
+
+class ZoneServer:
+    """A board, and its messages on their way."""
+
+    def __init__(self, board: Board):
+        self.board = board
+        self._points: dict[Id, Point] = {}
+        self._next = 0
+        self._unsettled: dict[int, _Unsettled] = {}
+        self._probe: _Unsettled | None = None
+        self._ticks = 0
+        self._dimensions = 2 if board.space is None else 2 * len(board.space)
+        self._out: list[FromServer] = []
+        for interest in board:
+            self._points[interest] = self._point_of(interest)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all messages have arrived."""
+        return not self._unsettled
+
+    @property
+    def points(self) -> dict[Id, Point]:
+        """All interests, and where they lie."""
+        return dict(self._points)
+
+    def handle(self, given: Any) -> list[FromServer]:
+        """Take an input and return what the broker of the centre is to send."""
+        self._out = []
+        match given:
+            case Update(change, arguments):
+                messages = getattr(self.board, change)(*arguments)
+                for place in range(len(messages)):
+                    box = rectangle_of(messages, place)
+                    self._add(box, Paint(messages[place]))
+            case Subscribe(interest, where, k):
+                self._subscribe(interest, where, k)
+            case Unsubscribe(interest):
+                if interest in self._points:
+                    point = self._points.pop(interest)
+                    self.board.unsubscribe(interest)
+                    self._add(Box.at(point), Uninstall(interest, point))
+            case Taken(number, box, broker):
+                self._take(number, box, broker)
+            case Fill(box):
+                self._fill(box)
+            case Tick():
+                self._tick()
+        self._send_ready()
+        return self._out
+
+    def _point_of(self, interest: Id) -> Point:
+        subscriber = self.board[interest]
+        if self.board.space is None:
+            return subscriber.lo, subscriber.hi
+        lo, hi = subscriber.filter.arrays()
+        if len(lo) != 1:
+            raise UsageError(
+                f"interest {interest!r} has {len(lo)} boxes, and a zone holds interests of one\n"
+                "  to do: subscribe its boxes one by one"
+            )
+        return (*lo[0].tolist(), *hi[0].tolist())
+
+    def _subscribe(self, interest: Id, where: tuple[Any, ...], k: int | None) -> None:
+        """Take an interest; one that is there already is installed again: its list may be lost."""
+        if interest not in self._points:
+            self.board.subscribe(interest, *where, k=k)
+            try:
+                self._points[interest] = self._point_of(interest)
+            except UsageError:
+                self.board.unsubscribe(interest)
+                raise
+        point = self._points[interest]
+        subscriber = self.board[interest]
+        self._add(Box.at(point), Install(interest, point, subscriber))
+
+    def _add(self, box: Box, what: Any) -> None:
+        self._unsettled[self._next] = _Unsettled(self._next, box, what, [box])
+        self._next += 1
+
+    def _send_ready(self) -> None:
+        """Send what waits for nothing any more."""
+        earlier: list[Box] = []
+        for one in self._unsettled.values():
+            if not one.is_sent and not any(one.box.meets(box) for box in earlier):
+                one.is_sent = True
+                self._send(one)
+            earlier.append(one.box)
+
+    def _send(self, one: _Unsettled) -> None:
+        settled = next(iter(self._unsettled), self._next)
+        one.waited, one.times = 0, one.times + 1
+        for box in one.missing:
+            self._out.append(FromServer(Numbered(one.number, settled, box, one.what)))
+
+    def _take(self, number: int, box: Box, broker: int) -> None:
+        probe = self._probe
+        one = probe if probe and probe.number == number else self._unsettled.get(number)
+        if one is None:
+            return
+        one.answered.append((box, broker))
+        one.missing = [part for rest in one.missing for part in rest.without(box)]
+        if not one.missing:
+            if one is probe:
+                self._probe = None
+            else:
+                del self._unsettled[number]
+
+    def _fill(self, box: Box) -> None:
+        """Answer with all interests of a box as they are now."""
+        inside = tuple((name, point) for name, point in self._points.items() if box.holds(point))
+        self._out.append(FromServer(Filled(box, self._next, inside)))
+
+    def _tick(self) -> None:
+        for one in self._unsettled.values():
+            one.waited += one.is_sent
+            if one.waited >= AGAIN:
+                self._send(one)
+        self._ticks += 1
+        if self._probe is not None:
+            self._go_on(self._probe)
+        elif self._ticks % PROBE == 0:
+            everything = Box.everything(self._dimensions)
+            self._probe = _Unsettled(self._next, everything, Probe(), [everything])
+            self._next += 1
+            self._send(self._probe)
+
+    def _go_on(self, probe: _Unsettled) -> None:
+        """Ask again who is there; in the end, give away what nobody answered for."""
+        probe.waited += 1
+        if probe.waited < AGAIN:
+            return
+        if probe.times < _PATIENCE:
+            self._send(probe)
+            return
+        self._probe = None
+        for box in probe.missing:
+            beside = {broker for other, broker in probe.answered if other.touches(box)}
+            self._out.append(FromServer(Adopt(box, tuple(sorted(beside)))))

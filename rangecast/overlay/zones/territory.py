@@ -1,0 +1,351 @@
+"""What a broker of zones holds, and what it knows of those around it.
+
+*Zones change hands* in two ways. A hand-over, for a join or a leave: the giver freezes the zones
+until the receiver has answered `Took`. A claim: when a broker fails, the live neighbour that it
+would have chosen itself takes its zones; if that doesn't happen, the next one does. Each change
+raises the epoch of a zone, a hand-over more than a claim. Where two brokers claim one place, the
+higher epoch is right, then the lower number of the broker; the other gives the place up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rangecast.model.members import Id
+from rangecast.overlay.zones import geometry
+from rangecast.overlay.zones.frames import (
+    Adopt,
+    Announce,
+    Handover,
+    Held,
+    Homeless,
+    Join,
+    Kept,
+    Left,
+    Send,
+    Took,
+)
+from rangecast.overlay.zones.geometry import Box, Point, left_of
+
+_PASSES = 8
+"""How often a join is passed on to a neighbour with more interests."""
+_PATIENCE = 3
+"""Ticks after which the next candidate for a take-over steps in."""
+
+
+class Territory:
+    """The zones of a broker, their interests, and its neighbours."""
+
+    def __init__(self, broker: int, frame: Box, *, by_load: bool = False):
+        self.id, self.frame, self.by_load = broker, frame, by_load
+        self.centre: Point = tuple(a / 2 + b / 2 for a, b in zip(*frame, strict=True))
+        """The server is at the broker whose zone holds it."""
+        self._everything = Box.everything(len(frame.lo))
+        self.zones: list[Held] = []
+        self.interests: dict[Id, Kept] = {}
+        self.around: dict[int, Announce] = {}
+        """What the brokers of adjacent zones last announced."""
+        self.dead: set[int] = set()
+        self._giving: dict[int, Handover] = {}
+        self._vacant: dict[int, Announce] = {}
+        self._waited: dict[int, int] = {}
+        self._gone: dict[Id, int] = {}
+        self._settled = 0
+        self._version = 0
+        self._is_leaving = False
+        self._out: list[Any] = []
+
+    def load(self) -> int:
+        """Return how many interests are here."""
+        return len(self.interests)
+
+    def _send(self, to: int, what: Any) -> None:
+        self._out.append(Send(to, what))
+
+    def _zone_at(self, point: Point) -> Held | None:
+        return next((one for one in self.zones if one.box.holds(point)), None)
+
+    def _drop_outside(self) -> None:
+        boxes = [one.box for one in self.zones]
+        self.interests = {
+            interest: kept
+            for interest, kept in self.interests.items()
+            if any(box.holds(kept.point) for box in boxes)
+        }
+
+    # ---- zones that change hands
+
+    def _give(self, join: Join) -> None:
+        """Give a joining broker a zone: one of several, or a half of the only one."""
+        to = join.broker
+        if to == self.id or to in self._giving or to in self.dead or self._is_leaving:
+            return
+        if self.by_load and join.passed < _PASSES:
+            loads = {owner: told.load for owner, told in self.around.items() if told.zones}
+            heaviest = max(loads, key=lambda owner: (loads[owner], -owner), default=self.id)
+            if loads.get(heaviest, 0) > self.load():
+                self._send(heaviest, Join(to, join.passed + 1))
+                return
+        if len(self.zones) > 1:
+            self._hand(to, [self.zones[-1]])
+            return
+        if not self.zones or not self.zones[0].is_ready:
+            return
+        (zone,) = self.zones
+        cut = None
+        if self.by_load:
+            points = np.array([kept.point for kept in self.interests.values()])
+            points = points.reshape(-1, len(self.frame.lo))
+            cut = geometry.median_cut(zone.box, self.frame, points)
+        cut = cut or geometry.middle_cut(zone.box, self.frame)
+        if cut is not None:
+            mine, other = zone.box.cut(*cut)
+            self.zones = [replace(zone, box=mine), replace(zone, box=other)]
+            self._hand(to, [self.zones[1]])
+
+    def _give_all(self) -> None:
+        """Hand all zones to the neighbour that can join them to its own, or has least to do."""
+        if not self.zones or self._giving:
+            return
+        boxes = [one.box for one in self.zones]
+        near = {
+            owner: told
+            for owner, told in self.around.items()
+            if any(box.touches(one.box) for box in boxes for one in told.zones)
+        }
+        if near:
+            to = min(near, key=lambda owner: self._rank(owner, near[owner].zones, boxes))
+            self._hand(to, list(self.zones))
+
+    def _rank(self, owner: int, zones: Iterable[Held], boxes: list[Box]) -> tuple[bool, float, int]:
+        """Return how fit a neighbour is for zones: fits into a box, holds little; the lowest is."""
+        fits = any(one.box.joined(box) for one in zones for box in boxes)
+        size = 0.0
+        for one in zones:
+            share = 1.0
+            for a, b, c, d in zip(*one.box, *self.frame, strict=True):
+                share *= max(0.0, min(b, d) - max(a, c)) / (d - c) if d > c else 1.0
+            size += share
+        return not fits, size, owner
+
+    def _hand(self, to: int, zones: list[Held]) -> None:
+        boxes = [one.box for one in zones]
+        moving = {
+            interest: kept
+            for interest, kept in self.interests.items()
+            if any(box.holds(kept.point) for box in boxes)
+        }
+        self.zones = [one for one in self.zones if one not in zones]
+        self._drop_outside()
+        given = tuple(replace(one, epoch=one.epoch + 2) for one in zones)
+        handover = Handover(
+            given,
+            tuple(moving.items()),
+            tuple(self._gone.items()),
+            (self._announcement(), *self.around.values()),
+        )
+        self._giving[to] = handover
+        self._send(to, handover)
+
+    def _accept(self, sender: int, handover: Handover) -> None:
+        self.zones += handover.zones
+        self.interests |= dict(handover.interests)
+        for interest, number in handover.gone:
+            self._gone[interest] = max(number, self._gone.get(interest, 0))
+        for told in handover.around:
+            self._learn(told)
+        self._changed()
+        self._send(sender, Took(handover.zones))
+
+    def _gave(self, to: int, zones: tuple[Held, ...]) -> None:
+        handover = self._giving.get(to)
+        if handover is not None and handover.zones == zones:
+            del self._giving[to]
+            self._changed()
+        if self._is_leaving and not self.zones and not self._giving:
+            self._out.append(Left())
+
+    # ---- failures
+
+    def _lose(self, broker: int) -> None:
+        """Take note that a broker has failed, and take its zones if that is ours to do."""
+        self.dead.add(broker)
+        told = self.around.pop(broker, None)
+        handover = self._giving.pop(broker, None)
+        if handover is not None:  # perhaps it had them already, and interests came: ask the server
+            for zone in handover.zones:
+                again = replace(zone, epoch=zone.epoch + 1, is_ready=False)
+                self.zones.append(again)
+            self._changed()
+        if told is not None and told.zones:
+            self._vacant[broker] = told
+        self._claim()
+
+    def _mine(self) -> list[Box]:
+        """Return our zones; those that are being given away are ours until they were taken."""
+        given = [one.box for handover in self._giving.values() for one in handover.zones]
+        return [one.box for one in self.zones] + given
+
+    def _known_boxes(self) -> list[Box]:
+        return self._mine() + [one.box for told in self.around.values() for one in told.zones]
+
+    def _claim(self) -> None:
+        """Take vacant zones, where we are the first candidate or others had their time."""
+        for broker, told in list(self._vacant.items()):
+            boxes = self._known_boxes()
+            vacant = [
+                replace(zone, box=box, epoch=zone.epoch + 1, is_ready=False)
+                for zone in told.zones
+                for box in left_of(zone.box, boxes)
+            ]
+            if not vacant:
+                del self._vacant[broker]
+                continue
+            there = [one.box for one in told.zones]
+            ranked = sorted(
+                self._rank(owner, zones, there)
+                for owner, zones in told.around
+                if owner not in self.dead
+            )
+            first = 1 + self._waited.get(broker, 0) // _PATIENCE
+            if ranked and self.id not in [owner for *_, owner in ranked[:first]]:
+                continue
+            del self._vacant[broker]
+            if self._is_leaving and not self.zones:
+                continue
+            self.zones += vacant
+            for other, zones in told.around:
+                if other in self.dead and other not in self._vacant:
+                    self._vacant[other] = Announce(other, 0, zones, 0, ())
+            self._changed([owner for owner, _ in told.around])
+
+    def _adopt(self, adopt: Adopt) -> None:
+        """Take what nobody known holds of a box that the server gets no answer from."""
+        if self._is_leaving:
+            return
+        mine = [one.box for one in self.zones]
+        free = [
+            box
+            for box in left_of(adopt.box, self._known_boxes())
+            if any(box.touches(one) for one in mine)
+        ]
+        if free:
+            told = [one.epoch for other in self.around.values() for one in other.zones]
+            epoch = 1 + max([one.epoch for one in self.zones] + told)
+            self.zones += [Held(box, epoch, is_ready=False) for box in free]
+            self._changed(adopt.around)
+
+    # ---- what brokers know of one another
+
+    def _announcement(self) -> Announce:
+        """Return our zones, at the epoch that they have here, and who is around."""
+        given = tuple(
+            replace(one, epoch=one.epoch - 2)
+            for handover in self._giving.values()
+            for one in handover.zones
+        )
+        near = tuple((owner, told.zones) for owner, told in sorted(self.around.items()))
+        return Announce(self.id, self._version, (*self.zones, *given), self.load(), near)
+
+    def _changed(self, others: Iterable[int] = ()) -> None:
+        """Join zones, forget who is no neighbour any more, and announce all that."""
+        self._join()
+        self._drop_outside()
+        self._version += 1
+        before = set(self.around)
+        boxes = self._mine()
+        self.around = {
+            owner: told
+            for owner, told in self.around.items()
+            if any(box.touches(one.box) for box in boxes for one in told.zones)
+        }
+        mine = self._announcement()
+        for owner in sorted({*before, *others} - self.dead - {self.id}):
+            self._send(owner, mine)
+        if not self.zones and not self._giving and not self._is_leaving:
+            self._out.append(Homeless())
+
+    def _join(self) -> None:
+        """Make one zone of those that together are a box, once they know the same."""
+        found: list[Held] = []
+        for zone in sorted(self.zones, key=lambda one: one.box):
+            place = 0
+            while place < len(found):
+                other = found[place]
+                union = zone.box.joined(other.box)
+                alike = (zone.is_ready, zone.known) == (other.is_ready, other.known)
+                if union is None or not zone.is_ready or not alike:
+                    place += 1
+                    continue
+                del found[place]
+                zone, place = replace(zone, box=union, epoch=max(zone.epoch, other.epoch)), 0
+            found.append(zone)
+        self.zones = found
+
+    def _learn(self, told: Announce) -> None:
+        """Take in what a broker announces; where two claim one place, the better claim stands."""
+        owner = told.owner
+        old = self.around.get(owner)
+        if owner == self.id or owner in self.dead or (old and old.version > told.version):
+            return
+        lost = [
+            other.box
+            for other in told.zones
+            for mine in self.zones
+            if mine.box.meets(other.box) and (other.epoch, -owner) > (mine.epoch, -self.id)
+        ]
+        won = any(
+            mine.box.meets(other.box) and (other.epoch, -owner) < (mine.epoch, -self.id)
+            for other in told.zones
+            for mine in self.zones
+        )
+        for known, entry in list(self.around.items()):
+            if known != owner:
+                told = self._settle_claims(known, entry, told)
+        self.around[owner] = told
+        if lost:
+            self.zones = [
+                replace(zone, box=box) for zone in self.zones for box in left_of(zone.box, lost)
+            ]
+            self._changed()
+            return
+        near = any(box.touches(one.box) for box in self._mine() for one in told.zones)
+        if not near and not won:
+            del self.around[owner]
+        if won or (near and old is None):
+            self._send(owner, self._announcement())
+        self._meet(told)
+        self._claim()
+
+    def _meet(self, told: Announce) -> None:
+        """Make ourselves known to neighbours of a neighbour that are ours too."""
+        mine = self._mine()
+        for other, zones in told.around:
+            if other in self.around or other in self.dead or other == self.id:
+                continue
+            if any(box.touches(one.box) or box.meets(one.box) for box in mine for one in zones):
+                self._send(other, self._announcement())
+
+    def _settle_claims(self, known: int, entry: Announce, told: Announce) -> Announce:
+        """Trim what two other brokers claim both; send the loser of a new claim the better one."""
+        lost: list[Box] = []
+        won: list[Box] = []
+        for one in told.zones:
+            for other in entry.zones:
+                if one.box.meets(other.box):
+                    is_better = (one.epoch, -told.owner) > (other.epoch, -known)
+                    (won if is_better else lost).append((one if is_better else other).box)
+        if won:
+            self.around[known] = replace(entry, zones=_trimmed(entry.zones, won))
+        if lost:
+            self._send(told.owner, entry)
+            told = replace(told, zones=_trimmed(told.zones, lost))
+        return told
+
+
+def _trimmed(zones: Iterable[Held], by: list[Box]) -> tuple[Held, ...]:
+    return tuple(replace(zone, box=box) for zone in zones for box in left_of(zone.box, by))

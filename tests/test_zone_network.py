@@ -1,0 +1,202 @@
+"""Brokers of zones that come, go and fail while messages are under way."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from rangecast.errors import UsageError
+from rangecast.model.attributes import Number
+from rangecast.model.space import Space
+from rangecast.notify.board import Board
+from rangecast.overlay.zones.broker import ZoneBroker
+from rangecast.overlay.zones.frames import Held, Numbered, Subscribe
+from rangecast.overlay.zones.geometry import Box
+from rangecast.overlay.zones.server import ZoneServer, rectangle_of
+from rangecast.overlay.zones.simulate import Simulation
+
+OBJECTS, INTERESTS = 12, 30
+
+
+class Story:
+    """A seeded history of a network: over one attribute, or over a space of two."""
+
+    def __init__(self, seed: int, attributes: int = 1, *, by_load: bool = False):
+        self.rng = rng = random.Random(seed)
+        self.attributes = attributes
+        names = "xz"[:attributes]
+        objects: dict[str, Any] = {"id": list(range(OBJECTS))}
+        for column in (*names, "y"):
+            objects[column] = [rng.random() for _ in range(OBJECTS)]
+        space = None if attributes == 1 else Space([Number(name) for name in names])
+        board = Board(3, space=space, objects=objects)
+        for interest in range(INTERESTS):
+            board.subscribe(interest, *self.where())
+        sides = 2 * attributes
+        frame = Box((0.0,) * sides, (1.0,) * sides)
+        self.network = Simulation(board, frame, seed=seed, by_load=by_load)
+        self.next = INTERESTS
+
+    def where(self) -> tuple[Any, ...]:
+        ends = [sorted((self.rng.random(), self.rng.random())) for _ in range(self.attributes)]
+        if self.attributes == 1:
+            return tuple(ends[0])
+        return (" and ".join(f"{a} <= {n} <= {b}" for n, (a, b) in zip("xz", ends, strict=True)),)
+
+    def grow(self, brokers: int) -> None:
+        for _ in range(brokers):
+            self.network.add_broker()
+            self.network.run(self.rng.random() * 3)
+
+    def step(self) -> None:
+        """Do one thing, while the last ones may still be under way."""
+        rng, network = self.rng, self.network
+        dice = rng.random()
+        if dice < 0.5:
+            network.update("update", rng.randrange(OBJECTS), rng.random())
+        elif dice < 0.6:
+            network.subscribe(self.next, *self.where())
+            self.next += 1
+        elif dice < 0.68 and network.subscribers:
+            network.unsubscribe(rng.choice(list(network.subscribers)))
+        elif dice < 0.78:
+            network.add_broker()
+        elif dice < 0.86 and len(network.brokers) > 3:
+            network.leave(rng.choice(sorted(network.brokers)))
+        elif dice < 0.94 and len(network.brokers) > 3:
+            network.fail(rng.choice(sorted(network.brokers)))
+        network.run(rng.random() * 2)
+
+
+@pytest.mark.parametrize(
+    ("seed", "attributes", "by_load"),
+    [(1, 1, False), (2, 1, True), (125, 1, True), (3, 2, True)],
+)
+def test_all_is_well_after_joins_leaves_and_failures(
+    seed: int, attributes: int, by_load: bool
+) -> None:
+    story = Story(seed, attributes, by_load=by_load)
+    story.grow(8 if attributes == 1 else 6)
+    for _ in range(50 if attributes == 1 else 25):
+        story.step()
+    story.network.run_until_quiet()
+    story.network.check()
+    counts = story.network.counts
+    assert all(counts[what] for what in ("failed", "left", "taken over", "delivered"))
+
+
+def test_neighbours_that_fail_together_lose_nothing() -> None:
+    story = Story(7)
+    story.grow(16)
+    network = story.network
+    network.run_until_quiet()
+    lost = max(network.brokers.values(), key=lambda one: len(one.around))
+    for broker in [lost.id, *lost.around]:
+        if len(network.brokers) > 2:
+            network.fail(broker)
+    for number in range(20):
+        network.update("update", number % OBJECTS, story.rng.random())
+    network.run_until_quiet()
+    network.check()
+
+
+def test_a_quiet_network_sends_a_message_to_exactly_the_zones_that_it_meets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boxes: dict[int, Box] = {}
+    add = ZoneServer._add
+
+    def noted(self: ZoneServer, box: Box, what: Any) -> None:
+        boxes[self._next] = box
+        add(self, box, what)
+
+    monkeypatch.setattr(ZoneServer, "_add", noted)
+    story = Story(11)
+    story.grow(12)
+    network = story.network
+    network.run_until_quiet()
+    server, sent = network.server, 0
+    for _ in range(30):
+        network.visits.clear()
+        boxes.clear()
+        first = {name: len(one.handed) for name, one in network.subscribers.items()}
+        network.update("update", story.rng.randrange(OBJECTS), story.rng.random())
+        network.run_until_quiet()
+        for number, box in boxes.items():
+            meant = [
+                one.id
+                for one in network.brokers.values()
+                for zone in one.zones
+                if zone.box.meets(box)
+            ]
+            visited = network.visits[number]
+            host = [one for one in meant if one not in visited]  # the server's own zone: no frame
+            assert sorted(visited + host) == sorted(meant)
+            assert len(host) <= 1
+            sent += 1
+        for name, one in network.subscribers.items():
+            wanted = [n for n, box in boxes.items() if box.holds(server.points[name])]
+            assert one.handed[first[name] :] == wanted
+    assert sent > 30
+    assert not network.counts["repeated"]
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    def history() -> tuple[Any, Any]:
+        story = Story(5)
+        story.grow(5)
+        for _ in range(20):
+            story.step()
+        story.network.run_until_quiet()
+        return story.network.counts, story.network.links
+
+    assert history() == history()
+
+
+def test_a_broker_that_answers_before_it_has_its_interests_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take = ZoneBroker._take
+
+    def hasty(self: ZoneBroker, zone: Held, given: Numbered) -> None:
+        self.zones = [Held(one.box, one.epoch, True, one.known) for one in self.zones]
+        take(self, zone, given)
+
+    def play() -> None:
+        for seed in range(20):
+            story = Story(seed)
+            story.grow(6)
+            for _ in range(30):
+                story.step()
+            story.network.run_until_quiet()
+            story.network.check()
+
+    monkeypatch.setattr(ZoneBroker, "_take", hasty)
+    with pytest.raises(AssertionError):
+        play()
+
+
+def test_an_interest_of_several_boxes_is_refused() -> None:
+    space = Space([Number("x")])
+    objects = {"id": [1], "x": [0.5], "y": [1.0]}
+    server = ZoneServer(Board(1, space=space, objects=objects))
+    with pytest.raises(UsageError, match=r"has 2 boxes.*\n.*one by one"):
+        server.handle(Subscribe("mine", ("x < 0.1 or x > 0.9",)))
+    assert "mine" not in server.board
+    assert "mine" not in server.points
+
+
+def test_the_rectangle_of_a_message_is_what_it_reaches() -> None:
+    board = Board(2, objects={"id": [1, 2], "x": [0.3, 0.6], "y": [0.5, 0.4]}, algorithm="dense")
+    messages = board.update(1, 0.1)
+    rng = random.Random(1)
+    assert len(messages)
+    for place in range(len(messages)):
+        box, message = rectangle_of(messages, place), messages[place]
+        for point in (box.lo, box.hi):
+            assert message.reaches(*point)
+        for _ in range(200):
+            point = (rng.random(), rng.random())
+            assert box.holds(point) == message.reaches(*point)
