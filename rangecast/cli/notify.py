@@ -66,6 +66,14 @@ def notify(
         Path | None,
         typer.Option("--space", help="The attributes of objects and interests, as TOML."),
     ] = None,
+    upper: Annotated[
+        str | None,
+        typer.Option(
+            "--upper",
+            help="With a --space of two attributes: the one on which interests have no lower "
+            "bound. Messages are found faster.",
+        ),
+    ] = None,
     lists: Annotated[
         Path | None,
         typer.Option(
@@ -131,6 +139,7 @@ def notify(
       rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml --upper m2 -o messages.csv
     """
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
@@ -139,6 +148,7 @@ def notify(
     from rangecast.notify import tables
     from rangecast.notify.board import Board
     from rangecast.notify.boxes.tables import SpaceTables
+    from rangecast.notify.half.tables import HalfTables
 
     check_master(engine, master)
     if engine == Engine.SPARK and not check:
@@ -163,6 +173,11 @@ def notify(
         raise UsageError(
             "batch-dense is for one attribute, and --space is given\n  to do: --algorithm batch"
         )
+    if space is None and upper is not None:
+        raise UsageError(
+            f"--upper {upper} is an attribute of a space, and there is no --space\n"
+            "  to do: pass --space, or leave out --upper"
+        )
     with Run.started(
         output,
         reads=[objects, updates, interests, space],
@@ -173,7 +188,9 @@ def notify(
         quiet=quiet,
     ) as run:
         where = None if space is None else run.space(space)
-        files: Any = tables if where is None else SpaceTables(where)
+        files: Any = tables
+        if where is not None:
+            files = SpaceTables(where) if upper is None else HalfTables(where, upper)
         given, changes, watched = (
             files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
@@ -185,6 +202,7 @@ def notify(
         board = Board(
             max([k, *wanted.wanted.values()]),
             space=where,
+            upper=upper,
             objects=things,
             interests=wanted,
             algorithm="dense" if is_dense else "sparse",

@@ -12,8 +12,9 @@ between.
 The server knows objects and where interests lie, but nobody's list. Interests may want fewer than
 k objects each; the board serves k, and the subscriber shows what it wants. One thread at a time.
 
-There is one class for users and two engines inside: `line_board.py` for one range of numbers, and
-`boxes/board.py` for the attributes of a space.
+There is one class for users and three engines inside: `line_board.py` for one range of numbers,
+`boxes/board.py` for the attributes of a space, and `half/board.py` for two attributes of which one
+has upper bounds alone.
 """
 
 from __future__ import annotations
@@ -58,15 +59,19 @@ class Board(InterestSet):
     `board.objects` are its objects.
     """
 
-    def __new__(cls, *_: Any, space: Space | None = None, **__: Any) -> Any:
+    def __new__(
+        cls, *_: Any, space: Space | None = None, upper: str | None = None, **__: Any
+    ) -> Any:
         """Return a board of the engine that fits: over a line, or over a space."""
-        return object.__new__(_engine(space is not None) if cls is Board else cls)
+        engine = _engine(space is not None, upper is not None) if cls is Board else cls
+        return object.__new__(engine)
 
     def __init__(
         self,
         k: int,
         *,
         space: Space | None = None,
+        upper: str | None = None,
         objects: Any = None,
         interests: Any = None,
         algorithm: str = "sparse",
@@ -80,6 +85,8 @@ class Board(InterestSet):
         space        the attributes of objects and interests, if they have others than x. Objects
                      are (id, a column per attribute, y) then, and interests (id, filter) or
                      (id, <attribute>_lo, <attribute>_hi, ...)
+        upper        the one of two attributes of the space on which interests have no lower bound:
+                     messages are found faster, and `epsilon` may be given
         objects      a path, a table, a DataFrame, a list of dicts or a dict of columns
         interests    the same; null is unbounded
         algorithm    "sparse" knows where interests lie, "dense" doesn't
@@ -87,12 +94,13 @@ class Board(InterestSet):
         sketch       approximate the interests by this many rectangles
         descending   the highest y ranks first
 
-        `epsilon` and `sketch` are for boards without a space.
+        `epsilon` and `sketch` are for boards without a space, `epsilon` for those with `upper` too.
         """
         if algorithm not in ALGORITHMS:
             raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
         super().__init__(whole("k", k, most=LARGEST_K))
         self.space = space
+        self.upper = upper
         self.algorithm = algorithm
         self.epsilon = epsilon
         self.sketch = None if sketch is None else whole("sketch", sketch)
@@ -274,14 +282,15 @@ class Board(InterestSet):
         """Return the board of a snapshot; `options` are those of a board, as saved or other ones.
 
         `descending` and `space` stay as they were: values would mean something else. `k` may be
-        another one, but not below what an interest wants.
+        another one, but not below what an interest wants; `upper` another one that fits them.
         """
         arrays, meta = load_arrays(path, _KIND)
         if options.get("descending", meta["descending"]) != meta["descending"]:
             raise UsageError(f"the board was saved with descending={meta['descending']}")
         if "space" in options:
             raise UsageError("a board is opened over the space that it was saved with")
-        engine = _engine("space" in meta)
+        upper = options.get("upper", meta.get("upper"))
+        engine = _engine("space" in meta, upper is not None)
         saved = {name: meta[name] for name in ("k", "algorithm", "descending")}
         board: Any = engine(**saved | engine._options(meta) | options)
         interests = without_prefix("interest.", arrays)
@@ -425,8 +434,12 @@ class Board(InterestSet):
         raise NotImplementedError
 
 
-def _engine(has_space: bool) -> type[Board]:
+def _engine(has_space: bool, has_upper: bool) -> type[Board]:
     """Return the class of a board; they derive from `Board`, so they load when they are needed."""
+    if has_space and has_upper:
+        from rangecast.notify.half.board import HalfBoard
+
+        return HalfBoard
     if has_space:
         from rangecast.notify.boxes.board import BoxBoard
 

@@ -46,6 +46,11 @@ class LineBoard(Board):
     """A board without a space."""
 
     def _prepare(self) -> None:
+        if self.upper is not None:
+            raise UsageError(
+                f"upper={self.upper!r} is an attribute of a space, and there is no space\n"
+                "  to do: give the space, or leave out upper"
+            )
         if self.sketch is not None and self.algorithm != "sparse":
             raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
         groups = groups_of(self.epsilon, self.k)

@@ -59,15 +59,20 @@ class BoxBoard(Board):
 
     def _prepare(self) -> None:
         as_space(self.space)
-        if self.epsilon is not None or self.sketch is not None:
-            raise UsageError("epsilon and sketch are for boards without a space")
-        self._d, self._tables = len(self.space), SpaceTables(self.space)
-        self._painter = BoxPainter(self.k, self._d, dense=self.algorithm == "dense")
+        self._d = len(self.space)
+        self._tables, self._painter = self._tools()
         self._before: Points | None = None
         """The objects as they were before the last batch, once there was one."""
         self.tree = Points(np.zeros((0, 2 * self._d)))
         self._more: dict[int, list[int]] = {}
         """By row, the other rows of interests of several boxes."""
+
+    def _tools(self) -> tuple[SpaceTables, BoxPainter]:
+        """Check the options; return what reads tables and what writes tiles."""
+        if self.epsilon is not None or self.sketch is not None:
+            raise UsageError("epsilon and sketch are for boards without a space")
+        painter = BoxPainter(self.k, self._d, dense=self.algorithm == "dense")
+        return SpaceTables(self.space), painter
 
     # ---- interests
 
@@ -90,6 +95,9 @@ class BoxBoard(Board):
         return self.tree.tree.at[[self.tree.entry(one) for one in rows]]
 
     def _region(self, interest: Id, where: tuple[Any, ...]) -> F64:
+        return self._boxes_of(where)
+
+    def _boxes_of(self, where: tuple[Any, ...]) -> F64:
         if not where:
             where = ("true",)
         given = where[0] if len(where) == 1 else where
@@ -126,7 +134,7 @@ class BoxBoard(Board):
     def best(self, *where: Any, k: int | None = None) -> list[BoxEntry]:
         """Return the k best objects of a filter, the best first; of all without one."""
         most = self.k if k is None else whole("k", k, most=LARGEST_K)
-        lists = self._best(self._region("best", where), most)
+        lists = self._best(self._boxes_of(where), most)
         return merged(lists, lambda one: (self._signed(one.y), one.arrival))[:most]
 
     def _best(self, points: F64, k: int) -> list[list[BoxEntry]]:
@@ -322,7 +330,7 @@ class BoxBoard(Board):
         return "lists", f"{why}; from {few + 1:,} on they would be walked as regions"
 
     @property
-    def work(self) -> BoxWork:
+    def work(self) -> Any:
         """What changes took so far."""
         return BoxWork(*self._painter.work.tolist())
 

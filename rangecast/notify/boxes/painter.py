@@ -63,15 +63,18 @@ class BoxPainter:
         The changed object comes first, as -1.
         """
         if self._most is not None:
-            n = paint_dense(
-                objects.table, row, y, self._k, self._rivals.table, self._most.table, self.work
-            )
+            n = self._paint_dense(objects, row, y, self._most)
             if n >= 0:
                 found = self._most.arrays
                 order = np.argsort(found.rival[:n], kind="stable")
                 return found.rival[order], found.bounds[order]
             self.work[TOO_MANY] += 1
         return self.affected(objects, interests, row, y, exposes=True)
+
+    def _paint_dense(self, objects: Points, row: int, y: float, tiles: Bundle[Tiles]) -> int:
+        """Write all tiles of a change; return how many, -1 if there is no room for them."""
+        rivals = self._rivals.table
+        return paint_dense(objects.table, row, y, self._k, rivals, tiles.table, self.work)
 
     def affected(
         self, objects: Points, interests: Points, row: int, y: float, *, exposes: bool

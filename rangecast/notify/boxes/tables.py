@@ -23,7 +23,7 @@ from rangecast.model.badrows import BadRows
 from rangecast.model.encode import decode
 from rangecast.model.records import Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_part
+from rangecast.model.subscriptions import Part, encode_part
 from rangecast.model.text_attributes import String
 from rangecast.notify.boxes.messages import BOUNDS
 from rangecast.notify.interestset import NewInterests
@@ -169,7 +169,7 @@ class SpaceTables:
             for name in [*rows.batch.columns]:  # a score or a weight means nothing here
                 if name not in known or name == "k":
                     rows.batch.columns.pop(name)
-            part = encode_part(self.space, rows)
+            part = self._part(rows)
             ids.append(part.ids)
             points.append(np.concatenate([part.lo, part.hi], axis=1))
             sizes.append(part.sizes)
@@ -179,6 +179,10 @@ class SpaceTables:
         some = {int(at): int(ks[at]) for at in np.flatnonzero(ks < np.inf)}
         regions = Regions(np.concatenate(points), np.concatenate(sizes))
         return NewInterests(pa.concat_arrays(ids), regions, some)
+
+    def _part(self, rows: Rows) -> Part:
+        """Return the interests of some rows; refuse those that can't be any."""
+        return encode_part(self.space, rows)
 
     @property
     def _bounds(self) -> list[str]:

@@ -1,0 +1,1 @@
+"""Boards whose interests are a range on one attribute and an upper bound on another."""
