@@ -14,7 +14,7 @@ from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker
 from rangecast.overlay.zones.frames import Held, Numbered, Subscribe
 from rangecast.overlay.zones.geometry import Box
-from rangecast.overlay.zones.server import ZoneServer, rectangle_of
+from rangecast.overlay.zones.server import ZoneServer, rectangles
 from rangecast.overlay.zones.simulate import Simulation
 
 OBJECTS, INTERESTS = 12, 30
@@ -193,8 +193,9 @@ def test_the_rectangle_of_a_message_is_what_it_reaches() -> None:
     messages = board.update(1, 0.1)
     rng = random.Random(1)
     assert len(messages)
-    for place in range(len(messages)):
-        box, message = rectangle_of(messages, place), messages[place]
+    lows, highs = rectangles(messages)
+    for message, lo, hi in zip(messages, lows.tolist(), highs.tolist(), strict=True):
+        box = Box(tuple(lo), tuple(hi))
         for point in (box.lo, box.hi):
             assert message.reaches(*point)
         for _ in range(200):

@@ -23,6 +23,8 @@ from rangecast.model.results import Results
 
 BYTES = 24
 """Of a message on the wire, as paper 001 counts them."""
+LETTER_BYTES = 16
+"""Of a message to one subscriber alone: what Unicast sends."""
 
 
 class Message(NamedTuple):

@@ -29,9 +29,6 @@ from rangecast.notify.objects import Objects
 from rangecast.notify.staircase import Scratch, look_around
 from rangecast.notify.tree import LEAF, STACK, Tree
 
-BYTES = 16
-"""Of a message to one subscriber, as paper 001 counts them."""
-
 
 class Letters(NamedTuple):
     """Messages to single interests: whom, of which change, which object, its value now."""

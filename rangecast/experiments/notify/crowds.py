@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rangecast.experiments.experiment import Claim, Experiment, Panel, Point, Results, Values
-from rangecast.experiments.notify.baselines import BYTES as LETTER_BYTES
 from rangecast.experiments.notify.painting import OBJECTS, UPDATES, made, painted
-from rangecast.notify.messages import BYTES
+from rangecast.notify.messages import BYTES, LETTER_BYTES
 
 NUMBERS = {
     "tiny": (200, 500),

@@ -16,7 +16,6 @@ from rangecast.experiments.experiment import (
     Values,
     in_order,
 )
-from rangecast.experiments.notify.baselines import BYTES as LETTER_BYTES
 from rangecast.experiments.notify.painting import (
     EVOLVED,
     INTERESTS,
@@ -30,7 +29,7 @@ from rangecast.experiments.notify.painting import (
     painted,
     relax,
 )
-from rangecast.notify.messages import BYTES
+from rangecast.notify.messages import BYTES, LETTER_BYTES
 from rangecast.report.markdown import Table
 
 EPSILONS = (0.125, 0.25, 0.5, 1.0)

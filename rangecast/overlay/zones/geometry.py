@@ -159,7 +159,8 @@ def distance(box: Box, point: Sequence[float], frame: Box) -> float:
     for q, x, low, high in sides:
         width = high - low
         if width > 0:
-            total += ((min(max(q, low), high) - min(max(x, low), high)) / width) ** 2
+            apart = (min(max(q, low), high) - min(max(x, low), high)) / width
+            total += apart * apart
     return total
 
 

@@ -17,7 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64
 from rangecast.model.members import Id
 from rangecast.notify.board import Board
 from rangecast.notify.messages import Messages
@@ -36,7 +39,7 @@ from rangecast.overlay.zones.frames import (
     Uninstall,
     Unsubscribe,
 )
-from rangecast.overlay.zones.geometry import Box, Point, after, before
+from rangecast.overlay.zones.geometry import Box, Point
 
 AGAIN = 4
 """Ticks after which a message that didn't arrive everywhere is sent again."""
@@ -67,14 +70,14 @@ class _Unsettled:
     times: int = 0
 
 
-def rectangle_of(messages: Messages, place: int) -> Box:
-    """Return the interests that a message goes to, as a closed box of points."""
-    tile = messages.tile[place].tolist()
-    if messages.x.ndim == 1:
-        left_outer, left_inner, right_inner, right_outer = tile
-        return Box((after(left_outer), right_inner), (left_inner, before(right_outer)))
-    half = len(tile) // 2
-    return Box(tuple(tile[:half]), tuple(tile[half:]))
+def rectangles(messages: Messages) -> tuple[F64, F64]:
+    """Return the interests that each message goes to, as closed boxes of points: lo and hi."""
+    tile = messages.tile
+    if messages.x.ndim > 1:
+        half = tile.shape[1] // 2
+        return tile[:, :half], tile[:, half:]
+    lo = np.stack([np.nextafter(tile[:, 0], np.inf), tile[:, 2]], axis=1)
+    return lo, np.stack([tile[:, 1], np.nextafter(tile[:, 3], -np.inf)], axis=1)
 
 
 class ZoneServer:
@@ -108,9 +111,9 @@ class ZoneServer:
         match given:
             case Update(change, arguments):
                 messages = getattr(self.board, change)(*arguments)
-                for place in range(len(messages)):
-                    box = rectangle_of(messages, place)
-                    self._add(box, Paint(messages[place]))
+                lows, highs = rectangles(messages)
+                for message, lo, hi in zip(messages, lows.tolist(), highs.tolist(), strict=True):
+                    self._add(Box(tuple(lo), tuple(hi)), Paint(message))
             case Subscribe(interest, where, k):
                 self._subscribe(interest, where, k)
             case Unsubscribe(interest):

@@ -78,7 +78,7 @@ class Simulation:
         self.counts: Counter[str] = Counter()
         """How often what happened: links that messages took, take-overs, repeated messages."""
         self.links: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        """By the number of a message: the overlay links that it took."""
+        """By the number of a painted message: the overlay links that it took."""
         self.visits: defaultdict[int, list[int]] = defaultdict(list)
         """By the number of a message: the brokers of the zones that it was spread to."""
         self.now = 0.0
@@ -229,8 +229,11 @@ class Simulation:
     def _put(self, broker: int, output: Any) -> None:
         match output:
             case Send(to, what):
-                if isinstance(what, Route | Spread) and isinstance(what.what, Numbered):
-                    self.links[what.what.number].append((broker, to))
+                match what:
+                    case Route(what=Numbered(number, what=Paint())):
+                        self.links[number].append((broker, to))
+                    case Spread(what=Numbered(number, what=Paint())):
+                        self.links[number].append((broker, to))
                 delay = self.random.uniform(0.01, 0.3)
                 arrival = max(self.now + delay, self._last.get((broker, to), 0.0))
                 self._last[broker, to] = arrival

@@ -1,0 +1,120 @@
+"""What messages cost in a network by zones: bytes from the server, and over all links.
+
+A broker is a node of an internet; the overlay link between two brokers is a shortest path there.
+Traffic is bytes x links. As in paper 001, the last hop from a gateway to its subscribers isn't part
+of it; redundancy is about that.
+
+    Paint-*    the server's messages, spread over the zones that meet their rectangles
+    CN-Relax   every change, from the broker nearest to its source, to all interests that hold its x
+    Unicast    a message for each affected interest, from the server to its gateway: through the
+               zones, or `direct`, over one overlay link
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import opened
+from rangecast.kernels.jit import jit
+from rangecast.notify.interests import Interests
+from rangecast.notify.messages import BYTES, LETTER_BYTES, Messages
+from rangecast.notify.tree import STACK, Tree, rows_within
+from rangecast.overlay.internet import Internet
+from rangecast.overlay.zones.server import rectangles
+from rangecast.overlay.zones.zonemap import Ways, ZoneMap
+
+
+class Traffic(NamedTuple):
+    """What some changes cost together."""
+
+    messages: int = 0
+    server_bytes: int = 0
+    overlay: int = 0
+    """Bytes x overlay links."""
+    ip: int = 0
+    """Bytes x links of the internet."""
+    received: int = 0
+    """How often a subscriber got a message about a changed object."""
+
+    def __add__(self, other: object) -> Traffic:
+        assert isinstance(other, Traffic)
+        return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+@jit
+def _letters(
+    table: I64, row: I32, tiles: F64, links: I64, ip: I64, direct: I64, found: I32
+) -> tuple[int, int, int, int, int]:
+    """Return how many interests lie in tiles, and the links from the server to all of them.
+
+    Overlay links and IP links through the zones, then both direct.
+    """
+    tree = opened(table, Tree)
+    stack = np.empty(STACK, np.int32)
+    count = overlay = through = once = straight = 0
+    for t in range(len(tiles)):
+        l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
+        n = rows_within(tree, row, l0, tiles[t, 1], tiles[t, 2], r1, found, stack)
+        for j in range(n):
+            overlay += links[found[j]]
+            through += ip[found[j]]
+            once += links[found[j]] > 0
+            straight += direct[found[j]]
+        count += n
+    return count, overlay, through, once, straight
+
+
+class ZoneTraffic:
+    """A network by zones over an internet, for interests in ranges."""
+
+    def __init__(self, zones: ZoneMap, internet: Internet, interests: Interests, seed: int = 0):
+        rng = np.random.default_rng([seed, 0xB40C])
+        self.nodes = rng.choice(internet.nodes, len(zones), replace=False)
+        """The node of each zone's broker."""
+        hops = internet.hops(self.nodes)
+        self.zones = zones.with_hops(np.ascontiguousarray(hops[:, self.nodes]))
+        self._nearest = hops.argmin(axis=0)
+        """The zone whose broker is nearest to each node."""
+        self._rng, self._internet, self.interests = rng, internet, interests
+        row, lo, hi = interests.columns()
+        points = np.empty((interests.rows, 2))
+        points[row] = np.stack([lo, hi], axis=1)
+        server = self.zones.server
+        self.gateways, self._links, self._ip = self.zones.routes(server, points)
+        self._direct = hops[server, self.nodes].astype(np.int64)[self.gateways]
+
+    def painted(self, messages: Messages) -> tuple[Traffic, Ways]:
+        """Return what messages cost that the server sends; who receives them isn't counted."""
+        lo, hi = rectangles(messages)
+        ways = self.zones.spreads(np.full(len(lo), self.zones.server), lo, hi)
+        sent = BYTES * len(lo)
+        return self._traffic(len(lo), sent, BYTES, ways), ways
+
+    def relaxed(self, xs: F64) -> tuple[Traffic, Ways]:
+        """Return what it costs to send changes at these places to all interests that hold them."""
+        sources = self._rng.integers(0, self._internet.nodes, len(xs))
+        endless = np.full(len(xs), np.inf)
+        lo, hi = np.stack([-endless, xs], axis=1), np.stack([xs, endless], axis=1)
+        ways = self.zones.spreads(self._nearest[sources], lo, hi)
+        received = self.interests.reached(np.stack([-endless, xs, xs, endless], axis=1)).sum()
+        return self._traffic(len(xs), 0, BYTES, ways)._replace(received=int(received)), ways
+
+    def unicast(self, tiles: F64) -> tuple[Traffic, Traffic]:
+        """Return what letters to all interests in tiles cost: through the zones, and direct."""
+        _, row, _ = self.interests.entries()
+        found = np.empty(self.interests.count, np.int32)
+        count, overlay, ip, once, direct = _letters(
+            self.interests.table, row, tiles, self._links, self._ip, self._direct, found
+        )
+        sent = LETTER_BYTES * count
+        through = Traffic(count, sent, LETTER_BYTES * overlay, LETTER_BYTES * ip, count)
+        direct_ip = LETTER_BYTES * direct
+        return through, through._replace(overlay=LETTER_BYTES * once, ip=direct_ip)
+
+    @staticmethod
+    def _traffic(count: int, sent: int, size: int, ways: Ways) -> Traffic:
+        overlay, ip = int(ways.overlay.sum()), int(ways.ip.sum())
+        return Traffic(count, sent, size * overlay, size * ip)

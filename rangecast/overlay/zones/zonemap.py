@@ -1,0 +1,284 @@
+"""All zones of a network at rest, as arrays: the ways of millions of messages, counted by kernels.
+
+The rules are those of `geometry.py`, which brokers follow; here they run over a whole network that
+doesn't change meanwhile. Zones are numbered in the order of their lower corners.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I64, U8, offsets_of, readonly
+from rangecast.kernels.jit import jit
+from rangecast.overlay.zones import geometry
+from rangecast.overlay.zones.geometry import Box, Point
+
+ROUTE, SPREAD, IP, ZONES = 0, 1, 2, 3
+"""Columns of what is counted per message: see `Ways`."""
+
+
+class Ways(NamedTuple):
+    """What messages took, each."""
+
+    route: I64
+    """Overlay links to the first zone of the rectangle."""
+    spread: I64
+    """Overlay links between the zones that meet it."""
+    ip: I64
+    """Links of the internet below, for all of these."""
+    zones: I64
+    """Zones that were reached."""
+
+    @property
+    def overlay(self) -> I64:
+        """All overlay links."""
+        return np.asarray(self.route + self.spread)
+
+
+class Layout(NamedTuple):
+    """The zones: their boxes, who is beside whom, the frame in which distances are measured."""
+
+    lo: F64
+    hi: F64
+    first: I64
+    beside: I64
+    frame: F64
+    """Lower and upper ends, (2, dimensions)."""
+    hops: U8
+    """Links of the internet between the brokers of two zones."""
+
+
+@jit
+def _holds(zones: Layout, zone: int, point: F64) -> bool:
+    for axis in range(len(point)):
+        if not zones.lo[zone, axis] <= point[axis] <= zones.hi[zone, axis]:
+            return False
+    return True
+
+
+@jit
+def _nearest(zones: Layout, zone: int, axis: int, x: float) -> float:
+    found: float = min(max(x, zones.lo[zone, axis]), zones.hi[zone, axis])
+    return found
+
+
+@jit
+def _following(zones: Layout, zone: int, target: F64) -> int:
+    """Return the zone that comes next on the way to a point."""
+    best, least = -1, np.inf
+    for e in range(zones.first[zone], zones.first[zone + 1]):
+        other = zones.beside[e]
+        is_nearer, is_between, total = False, True, 0.0
+        for axis in range(len(target)):
+            x = target[axis]
+            q, p = _nearest(zones, zone, axis, x), _nearest(zones, other, axis, x)
+            is_nearer |= p != q
+            is_between &= min(q, x) <= p <= max(q, x)
+            low, high = zones.frame[0, axis], zones.frame[1, axis]
+            if high > low:
+                apart = (min(max(p, low), high) - min(max(x, low), high)) / (high - low)
+                total += apart * apart
+        if is_nearer and is_between and total < least:
+            best, least = other, total
+    return best
+
+
+@jit
+def _route(zones: Layout, zone: int, target: F64) -> tuple[int, int, int]:
+    """Return the zone of a point, and the overlay and IP links on the way there."""
+    links = ip = 0
+    while not _holds(zones, zone, target):
+        following = _following(zones, zone, target)
+        links += 1
+        ip += zones.hops[zone, following]
+        zone = following
+    return zone, links, ip
+
+
+@jit
+def _routes(zones: Layout, start: int, points: F64, links: I64, ip: I64, home: I64) -> None:
+    """Fill the way from a zone to each of some points."""
+    for i in range(len(points)):
+        home[i], links[i], ip[i] = _route(zones, start, points[i])
+
+
+@jit
+def _is_child(
+    zones: Layout, parent: int, child: int, low: F64, high: F64, entry: F64, point: F64
+) -> bool:
+    """Whether a zone gets a message about a rectangle from another one."""
+    step = -1
+    for axis in range(len(entry)):
+        a, b = max(zones.lo[child, axis], low[axis]), min(zones.hi[child, axis], high[axis])
+        if a > b:
+            return False
+        point[axis] = min(max(entry[axis], a), b)
+        if step < 0 and point[axis] != entry[axis]:
+            step = axis
+    if step < 0:
+        return False
+    point[step] = np.nextafter(point[step], entry[step])
+    return _holds(zones, parent, point)
+
+
+@jit
+def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, found: I64) -> None:
+    """Count the links that messages take, from a zone to all zones that meet a rectangle."""
+    d = lows.shape[1]
+    entry, point = np.empty(d), np.empty(d)
+    stack = np.empty(len(zones.lo), np.int64)
+    for i in range(len(lows)):
+        zone, low, high = starts[i], lows[i], highs[i]
+        for axis in range(d):
+            if low[axis] > zones.hi[zone, axis]:
+                entry[axis] = low[axis]
+            else:
+                entry[axis] = min(max(low[axis], zones.lo[zone, axis]), high[axis])
+        stack[0], found[i, ROUTE], found[i, IP] = _route(zones, zone, entry)
+        depth, count = 1, 0
+        while depth:
+            depth -= 1
+            zone = stack[depth]
+            count += 1
+            for e in range(zones.first[zone], zones.first[zone + 1]):
+                other = zones.beside[e]
+                if _is_child(zones, zone, other, low, high, entry, point):
+                    found[i, IP] += zones.hops[zone, other]
+                    stack[depth] = other
+                    depth += 1
+        found[i, SPREAD], found[i, ZONES] = count - 1, count
+
+
+class ZoneMap:
+    """The zones of a network, in order of their lower corners."""
+
+    def __init__(self, boxes: Iterable[Box], frame: Box, hops: U8 | None = None):
+        """Take zones that tile the space.
+
+        frame   where interests lie: distances are measured in it, and the server is at its centre
+        hops    links of the internet between the brokers of two zones; 1 if left out
+        """
+        self.boxes = sorted(boxes)
+        self.frame = frame
+        lo, hi = (np.array([box[side] for box in self.boxes]) for side in (0, 1))
+        beside = [_beside(lo, hi, zone) for zone in range(len(lo))]
+        if hops is None:
+            hops = 1 - np.eye(len(lo), dtype=np.uint8)
+        self._layout = Layout(
+            readonly(lo),
+            readonly(hi),
+            readonly(offsets_of([len(one) for one in beside])),
+            readonly(np.concatenate([np.empty(0, np.int64), *beside]).astype(np.int64)),
+            readonly(np.array(frame)),
+            readonly(hops),
+        )
+        centre = tuple(a / 2 + b / 2 for a, b in zip(*frame, strict=True))
+        self.server = self.zone_of(centre)
+        """The zone that holds the centre of the frame."""
+
+    @classmethod
+    def grown(
+        cls, points: F64, brokers: int, frame: Box, *, by_load: bool = True, seed: int = 0
+    ) -> ZoneMap:
+        """Let brokers join one by one, for interests at these points.
+
+        by_load   a broker joins the one with most interests, and takes half of them (Meghdoot);
+                  else it halves the zone that holds a random point of the frame (CAN)
+        """
+        if by_load:
+            return cls(_by_load(points, brokers, frame), frame)
+        rng = np.random.default_rng([seed, 0x2043])
+        boxes = [Box.everything(len(frame.lo))]
+        for _ in range(100 * brokers):
+            if len(boxes) >= brokers:
+                return cls(boxes, frame)
+            point = rng.uniform(frame.lo, frame.hi).tolist()
+            place = next(at for at, box in enumerate(boxes) if box.holds(point))
+            if (cut := geometry.middle_cut(boxes[place], frame)) is not None:
+                boxes[place : place + 1] = boxes[place].cut(*cut)
+        raise UsageError(f"there is no room for {brokers} zones in {frame}")
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def with_hops(self, hops: U8) -> ZoneMap:
+        """Return the same zones over another internet."""
+        return ZoneMap(self.boxes, self.frame, hops)
+
+    def zone_of(self, point: Point) -> int:
+        """Return the zone that holds a point."""
+        return next(at for at, box in enumerate(self.boxes) if box.holds(point))
+
+    def beside(self, zone: int) -> list[int]:
+        """Return the zones adjacent to one."""
+        first = self._layout.first
+        found: list[int] = self._layout.beside[first[zone] : first[zone + 1]].tolist()
+        return found
+
+    def routes(self, start: int, points: F64) -> tuple[I64, I64, I64]:
+        """Return the zone of each point, and the overlay and IP links on the way from a zone."""
+        found = np.zeros((3, len(points)), np.int64)
+        home, links, ip = found
+        _routes(self._layout, start, readonly(points), links, ip, home)
+        return home, links, ip
+
+    def spreads(self, starts: I64, lo: F64, hi: F64) -> Ways:
+        """Return the ways of messages, from a zone to all zones that meet a box."""
+        found = np.zeros((len(lo), 4), np.int64)
+        _spreads(self._layout, readonly(starts), readonly(lo), readonly(hi), found)
+        return Ways(*found.T)
+
+    def path(self, start: int, box: Box) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Return the links of one message: those to the box, and those over the zones in it."""
+        target = geometry.entry_of(self.boxes[start], box)
+        route, spread, at = [], [], start
+        while not self.boxes[at].holds(target):
+            beside = {self.boxes[other]: other for other in self.beside(at)}
+            following = geometry.next_zone(self.boxes[at], target, beside, self.frame)
+            assert following is not None
+            route.append((at, beside[following]))
+            at = beside[following]
+        waiting = [at]
+        while waiting:
+            at = waiting.pop()
+            for other in self.beside(at):
+                if self.boxes[other].meets(box):
+                    parent = geometry.parent_point(self.boxes[other], box, target)
+                    if parent is not None and self.boxes[at].holds(parent):
+                        spread.append((at, other))
+                        waiting.append(other)
+        return route, spread
+
+
+def _beside(lo: F64, hi: F64, zone: int) -> I64:
+    """Return the zones that share a part of a face with one."""
+    meets = (lo <= hi[zone]) & (lo[zone] <= hi)
+    touches = (np.nextafter(hi, np.inf) == lo[zone]) | (np.nextafter(hi[zone], np.inf) == lo)
+    return np.flatnonzero((meets | touches).all(axis=1) & ((~meets).sum(axis=1) == 1))
+
+
+def _by_load(points: F64, brokers: int, frame: Box) -> list[Box]:
+    """Halve the interests of the zone that has most, again and again."""
+    heap = [(-len(points), 0, Box.everything(len(frame.lo)), points)]
+    done: list[Box] = []
+    number = 0
+    while heap and len(heap) + len(done) < brokers:
+        _, _, box, inside = heapq.heappop(heap)
+        cut = geometry.median_cut(box, frame, inside) or geometry.middle_cut(box, frame)
+        if cut is None:
+            done.append(box)
+            continue
+        axis, at = cut
+        is_below = inside[:, axis] < at
+        for half, some in zip(box.cut(axis, at), (is_below, ~is_below), strict=True):
+            number += 1
+            part = inside[some]
+            heapq.heappush(heap, (-len(part), number, half, part))
+    if len(heap) + len(done) < brokers:
+        raise UsageError(f"there is no room for {brokers} zones in {frame}")
+    return done + [box for _, _, box, _ in heap]
