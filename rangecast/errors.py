@@ -53,6 +53,10 @@ class SnapshotError(RangecastError):
     """A snapshot is damaged, incomplete, or of a format that this version doesn't know."""
 
 
+class FrameError(RangecastError):
+    """A frame from another broker can't be read, is too large, or speaks of what isn't there."""
+
+
 class UsageError(RangecastError):
     """A call or a command was given arguments that don't fit together."""
 

@@ -1,1 +1,8 @@
-"""Networks of brokers."""
+"""route: which broker must hear of it? Networks of brokers, and the simulators that judge them.
+
+Names load when they are first used; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

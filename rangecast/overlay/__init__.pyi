@@ -1,0 +1,2 @@
+from .broker import Broker as Broker
+from .broker import Settings as Settings

@@ -1,0 +1,639 @@
+"""A broker of a network by interest: a state machine without clock, chance and I/O.
+
+    broker = Broker("east", space, incarnation=1, strategy="covering")
+    for output in broker.handle(now, Subscribe({"cheap": "price < 10"})):
+        ...                                       # send, deliver, append, ... (`ports`)
+
+Brokers form a tree. A subscription stays at the broker of its client; neighbours are told what they
+must send on, and tell their own. What is told over a link is judged among what came over the other
+links and from clients (`strategies`). An event goes over the links behind which somebody wants it,
+and to the clients whose filters hold it: exactly these.
+
+What its driver promises: frames may be lost, doubled or late; `Durable` is said only of what
+survives a crash; after a crash a new broker gets a higher `incarnation`, its neighbours (`links`),
+the subscriptions of its clients, and the log from disk, before anything else.
+
+What the broker promises: if `IsSettled` came for a subscription before an event was accepted
+anywhere, the event is delivered to it, once links heal; nobody gets what he doesn't want; events of
+one origin arrive in order, each place of a log once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import FrameError, UsageError
+from rangecast.kernels.arrays import F64
+from rangecast.merge.cells import Cells
+from rangecast.model.events import encode_events
+from rangecast.model.filters.filter import Filter
+from rangecast.model.inputs import as_filter, as_points, as_space
+from rangecast.model.members import Id, Members
+from rangecast.model.space import Space
+from rangecast.model.tables import table_of
+from rangecast.model.text_attributes import String
+from rangecast.overlay import ports
+from rangecast.overlay.eventlog import Block, Log, block_of
+from rangecast.overlay.interest import (
+    Change,
+    digest_of_names,
+    filter_of,
+    space_digest,
+)
+from rangecast.overlay.links import Link
+from rangecast.overlay.messages import (
+    PROTOCOL,
+    Beat,
+    Events,
+    Frame,
+    Hello,
+    Interest,
+    Resync,
+    Settle,
+    Settled,
+    Snapshot,
+    Taken,
+    decode,
+)
+from rangecast.overlay.settling import Answer, Question, Settling
+from rangecast.overlay.sources import CLIENTS, Sources
+from rangecast.overlay.strategies import Options, Wanted, strategy_of
+from rangecast.overlay.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a broker talks to its neighbours; times are in the unit of `now`."""
+
+    linger: float = 5.0
+    """How long something that isn't wanted any more stays told, in case it is wanted again."""
+    beat: float | None = 1.0
+    """From one Beat to the next; `None`: links lose nothing, so none is needed."""
+    patience: float = 3.0
+    """How long to wait for an answer before asking or sending again."""
+    window: int = 10_000
+    """Events on a link that aren't confirmed yet."""
+    most_events: int = 1_000
+    """Events of a frame."""
+    most_items: int = 10_000
+    """Items of a frame."""
+    most_told: int = 10_000_000
+    """Items that a neighbour is told; if there are more, it is told to send everything."""
+    most_waiting: int | None = None
+    """Events that may wait for a link; the lowest of more are shed, and counted."""
+    most_hops: int = 1_000
+    """Links that an event may go over."""
+
+
+class Broker:
+    """One broker; `handle` is all that changes it."""
+
+    link_type = Link
+    sources_type = Sources
+    """Parts that a broken broker replaces, to see that it is found."""
+
+    def __init__(
+        self,
+        name: str,
+        space: Space,
+        *,
+        incarnation: int = 1,
+        strategy: str = "covering",
+        cells: Cells | None = None,
+        budget: int = 1000,
+        cover_index: str = "auto",
+        settings: Settings | None = None,
+        links: Iterable[str] = (),
+        subscriptions: Mapping[Id, Any] | None = None,
+        log: Iterable[Block] = (),
+        delivered: int = 0,
+    ):
+        """Make a broker, or one that goes on after a crash.
+
+        incarnation     higher than that of any earlier broker of this name, and at least 1
+        strategy        none, covering, subsumption, merging or both (`strategies`)
+        cells           of ranges: for merging, both and subsumption
+        budget          ranges that a neighbour is told of at most
+        links           neighbours that were there before: until heard, they want everything
+        subscriptions   of clients, as they were
+        log             the log from disk, and up to which place it was delivered to clients
+        """
+        if incarnation < 1:
+            raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
+        self.name = name
+        self.space = as_space(space)
+        self.incarnation = incarnation
+        self.settings = settings or Settings()
+        self.counts: Counter[str] = Counter()
+        """What happened so far, by kind."""
+        self.links: dict[str, Link] = {}
+        self.log = Log()
+        self._options = Options(strategy, cells, budget, cover_index)
+        self._cells = cells
+        self._space_digest = space_digest(self.space.to_toml())
+        self._strings = [one.name for one in self.space if isinstance(one, String)]
+        self._members = Members()
+        self._clients = Table(self.space)
+        self._sources = self.sources_type()
+        self._settling = Settling(f"{name}/{incarnation}")
+        self._got: dict[str, int] = {}
+        """By origin: the last event that came."""
+        self._kept: dict[str, int] = {}
+        """By origin: the last event on disk."""
+        self._via: dict[str, str] = {}
+        """By origin: the link that its events come over."""
+        self._number = 0
+        """Of the last event published here."""
+        self._beat_at = -np.inf
+        self._timer = np.inf
+        self._touched: dict[str, None] = {}
+        """Links that have something to say at the end of this call."""
+        self._out: list[ports.Output] = []
+        self._handlers: dict[type, Any] = {
+            ports.LinkUp: self._link_up,
+            ports.LinkDown: self._link_down,
+            ports.Received: self._received,
+            ports.Subscribe: self._subscribe,
+            ports.Unsubscribe: self._unsubscribe,
+            ports.Replace: self._replace,
+            ports.Publish: self._publish,
+            ports.Durable: self._durable,
+            ports.AskSettled: self._ask_settled,
+            ports.Tick: self._tick,
+        }
+        self._frames: dict[type, Any] = {
+            Hello: self._hello,
+            Interest: self._interest,
+            Snapshot: self._snapshot,
+            Resync: self._resync,
+            Events: self._events,
+            Taken: self._taken,
+            Settle: self._settle,
+            Settled: self._settled,
+            Beat: self._beat,
+        }
+        for link in links:
+            self._add_link(link, is_expected=True)
+        if subscriptions:
+            self._subscribe(0.0, ports.Subscribe(dict(subscriptions)))
+        self._restore(log, delivered)
+
+    def handle(self, now: float, given: ports.Input) -> list[ports.Output]:
+        """Do what one input asks for; return what is to be done, in this order.
+
+        A frame never raises, whatever it holds. Wrong arguments of the other inputs raise a
+        `RangecastError`, and change nothing.
+        """
+        self._out = []
+        self._handlers[type(given)](now, given)
+        for name in self._touched:
+            if name in self.links:
+                self._say(now, self.links[name])
+        if self._touched:
+            floors = (link.floor for link in self.links.values())
+            self.log.drop(min(floors, default=self.log.durable))
+            self._touched.clear()
+        self._set_timer(now)
+        return self._out
+
+    # ---- clients
+
+    def _subscribe(self, now: float, given: ports.Subscribe) -> None:
+        ids = self._members.new_many(list(given.subscriptions))
+        filters = [as_filter(one, self.space) for one in given.subscriptions.values()]
+        self._members.bind_many(ids, [0] * len(ids))
+        self._clients.change(dict(zip(ids, filters, strict=True)))
+        self._spread(now, CLIENTS, self._sources.subscribed(zip(ids, filters, strict=True)))
+
+    def _unsubscribe(self, now: float, given: ports.Unsubscribe) -> None:
+        ids = list(dict.fromkeys(given.subscriptions))
+        self._members.release_many(ids)
+        self._clients.change({}, ids)
+        self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
+
+    def _replace(self, now: float, given: ports.Replace) -> None:
+        ids, _ = self._members.known_many(list(given.subscriptions))
+        filters = [as_filter(one, self.space) for one in given.subscriptions.values()]
+        self._clients.change(dict(zip(ids, filters, strict=True)))
+        self._spread(now, CLIENTS, self._sources.replaced(zip(ids, filters, strict=True)))
+
+    def _publish(self, now: float, given: ports.Publish) -> None:
+        points, ids, words = self._encoded(given)
+        if not len(points):
+            return
+        first = self._number + 1
+        self._number += len(points)
+        block = Block(
+            self.name,
+            first - 1,
+            self._number,
+            list(range(first, self._number + 1)),
+            ids,
+            points,
+            words,
+            [float(one) for one in given.priorities],
+            0,
+            "",
+        )
+        self._out.append(ports.Append(self.log.append(block), block))
+
+    def _encoded(self, given: ports.Publish) -> tuple[F64, list[Id], dict[str, list[str | None]]]:
+        """Return events as points, ids and the words of string attributes."""
+        words: dict[str, list[str | None]] = {}
+        ids: list[Id] | None = given.ids
+        if isinstance(given.events, np.ndarray):
+            points = as_points(given.events, self.space)
+            for name in self._strings:
+                attribute = self.space[name]
+                column = points[:, self.space.axis(name)].tolist()
+                words[name] = [None if at == np.inf else attribute.value(at) for at in column]
+        else:
+            table = table_of(given.events, "events")
+            encoded = encode_events(table, self.space)
+            points = encoded.points
+            for name in self._strings:
+                known = name in table.column_names
+                words[name] = table[name].to_pylist() if known else [None] * len(points)
+            if ids is None and "id" in table.column_names:
+                ids = encoded.ids.to_pylist()
+        if ids is None:
+            ids = list(range(self._number, self._number + len(points)))
+        if len(ids) != len(points) or len(given.priorities) not in (0, len(points)):
+            raise UsageError(
+                f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities"
+            )
+        return points, list(ids), words
+
+    def _ask_settled(self, now: float, given: ports.AskSettled) -> None:
+        self._ask_on(self._settling.ask(given.token, self.links.values()))
+
+    # ---- links
+
+    def _add_link(self, name: str, *, is_expected: bool) -> Link:
+        link = self.link_type(name, Table(self.space, self._cells), is_expected=is_expected)
+        self.links[name] = link
+        if is_expected:
+            self._enter(0.0, link, Change(list(link.heard.items.values()), []))
+        return link
+
+    def _link_up(self, now: float, given: ports.LinkUp) -> None:
+        link = self.links.get(given.link) or self._add_link(given.link, is_expected=False)
+        link.is_up, link.is_greeted = True, False
+        self._greet(link)
+
+    def _link_down(self, now: float, given: ports.LinkDown) -> None:
+        link = self.links.get(given.link)
+        if link is None:
+            return
+        link.is_up = link.is_greeted = False
+        if given.forget:
+            self._enter(now, link, Change([], list(link.heard.items)))
+            del self.links[link.name]
+            self._via = {one: over for one, over in self._via.items() if over != link.name}
+            self._answer(self._settling.forget(link.name))
+            for other in self.links.values():
+                if other.is_up:
+                    self._greet(other)  # what lies behind this broker has changed
+
+    def _greet(self, link: Link, *, ask: bool = False) -> None:
+        """Send a Hello; `ask` for one, even if one was there."""
+        reach = {self.name: None}
+        for other in self.links.values():
+            if other is not link and other.is_up:
+                reach |= dict.fromkeys(other.reach)
+        seen = link.peer if link.is_greeted and not ask else 0
+        hello = Hello(
+            broker=self.name,
+            incarnation=self.incarnation,
+            space=self._space_digest,
+            cells=self._cells.digest if self._cells is not None else "",
+            version=link.told.version,
+            digest=link.told.digest,
+            kept=self._kept,
+            reach=list(reach),
+            seen=seen,
+        )
+        self._send(link, hello)
+
+    def _reach_digest(self, link: Link) -> int:
+        others = (one for one in self.links.values() if one is not link and one.is_up)
+        return digest_of_names([self.name], *(one.reach_digest for one in others))
+
+    def _received(self, now: float, given: ports.Received) -> None:
+        link = self.links.get(given.link)
+        if link is None or not link.is_up:
+            self.counts["frames over a link that is down"] += 1
+            return
+        try:
+            frame = decode(given.frame) if isinstance(given.frame, bytes) else given.frame
+            if not link.is_greeted and not isinstance(frame, Hello):
+                self.counts["frames before Hello"] += 1
+                return
+            self._frames[type(frame)](now, link, frame)
+        except FrameError as error:
+            self.counts["frames refused"] += 1
+            self._alarm("refused", f"{link.name}: {error}", link)
+
+    def _hello(self, now: float, link: Link, frame: Hello) -> None:
+        if frame.incarnation < link.peer:
+            return
+        wrong = self._wrong_with(link, frame)
+        if wrong:
+            kind, text = wrong
+            self._alarm(kind, f"link {link.name} is refused: {text}", link)
+            self._out.append(ports.Close(link.name, text))
+            self._link_down(now, ports.LinkDown(link.name, forget=not link.is_expected))
+            return
+        if frame.incarnation > link.peer:
+            self._settling.restarted(link.name)
+        was_greeted = link.is_greeted and frame.incarnation == link.peer
+        link.is_greeted, link.peer, link.reach = True, frame.incarnation, frame.reach
+        link.reach_digest = digest_of_names(frame.reach)
+        self._choose_form(now, link, frame.cells)
+        if frame.seen != self.incarnation:
+            self._greet(link)
+        link.confirm(frame.kept)
+        if not was_greeted:
+            link.rewind()
+        why = link.heard.lacks(frame.incarnation, frame.version, frame.digest)
+        self._ask_for_all(now, link, why, at_once=not was_greeted)
+        self._touched[link.name] = None
+
+    def _wrong_with(self, link: Link, frame: Hello) -> tuple[str, str] | None:
+        if frame.protocol != PROTOCOL:
+            return "protocol", f"protocol {frame.protocol}; here: {PROTOCOL}"
+        if frame.space != self._space_digest:
+            return "space", f"the space has digest {frame.space}; here: {self._space_digest}"
+        here = {self.name}
+        for other in self.links.values():
+            if other is not link and other.is_up:
+                here |= {other.name, *other.reach}
+        twice = [one for one in [frame.broker, *frame.reach] if one in here]
+        if twice:
+            self.counts["cycles refused"] += 1
+            return "cycle", f"{', '.join(twice[:5])} can be reached without it"
+        return None
+
+    def _choose_form(self, now: float, link: Link, cells: str) -> None:
+        """Make the strategy of a link, again if the neighbour has other cells now."""
+        same = self._cells is not None and cells == self._cells.digest
+        if link.out is not None:
+            if same == link.same_cells:
+                return
+            self.counts["forms changed"] += 1
+        link.same_cells = same
+        link.out = strategy_of(self.space, self._options, same_cells=same)
+        told = link.out.change(self._sources.besides(link.name), [])
+        link.wanted = {item.name: item for item in told.added}
+        link.aim(now + self.settings.linger, self.settings.most_told)
+
+    # ---- interest
+
+    def _interest(self, now: float, link: Link, frame: Interest) -> None:
+        change = link.heard.change_of(frame)
+        if change is None:
+            self.counts["duplicates dropped"] += 1
+        elif isinstance(change, str):
+            self._ask_for_all(now, link, change)
+        else:
+            filters = self._filters_of(change.added)
+            link.heard.change(change.added, change.removed)
+            self._enter(now, link, change, filters)
+
+    def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
+        items, interrupted = link.heard.stage(frame)
+        self.counts["snapshots interrupted"] += interrupted
+        if items is None:
+            return
+        filters = self._filters_of([one for one in items if one.name not in link.heard.items])
+        was_known = link.is_known
+        change = link.heard.swap(frame, items)
+        self.counts["snapshots taken"] += 1
+        self._enter(now, link, change, filters)
+        if not was_known:
+            self._touched[link.name] = None
+
+    def _filters_of(self, items: Sequence[Any]) -> dict[int, Filter | None]:
+        return {item.name: filter_of(item, self.space, self._cells) for item in items}
+
+    def _enter(
+        self,
+        now: float,
+        link: Link,
+        change: Change,
+        filters: Mapping[int, Filter | None] | None = None,
+    ) -> None:
+        """Take over what a neighbour wants, and tell the others."""
+        if filters is None:
+            filters = self._filters_of(change.added)
+        link.table.change(
+            {item.name: filters[item.name] or item for item in change.added}, change.removed
+        )
+        come = [Wanted(item, filters[item.name]) for item in change.added]
+        self._spread(now, link.name, (come, change.removed))
+
+    def _spread(self, now: float, source: str, change: tuple[list[Wanted], list[int]]) -> None:
+        """Let all links but one hear of items that come and go at a source."""
+        for name, (come, go) in self._sources.change(source, *change, self.links).items():
+            link = self.links[name]
+            if link.out is None or not (come or go):
+                continue
+            form = link.out.form
+            told = link.out.change(come, go)
+            coming = {one.item.name for one in come}
+            exposed = [item for item in told.added if item.name not in coming]
+            if go and link.out.form == form == "boxes":
+                self.counts["subscriptions exposed"] += len(exposed)
+            self.counts["forms changed"] += link.out.form != form
+            until = now + self.settings.linger
+            self.counts["removals cancelled"] += link.want(told, until)
+            if (len(link.wanted) > self.settings.most_told) != link.is_full:
+                link.aim(until, self.settings.most_told)
+                self.counts["forms changed"] += 1
+            self._touched[name] = None
+
+    def _resync(self, now: float, link: Link, frame: Resync) -> None:
+        self.counts[f"resyncs by {frame.why}"] += 1
+        self._touched.pop(link.name, None)
+        self._say(now, link)
+        for part in link.snapshot(self.incarnation, self.settings.most_items):
+            self._send(link, part)
+
+    def _ask_for_all(self, now: float, link: Link, why: str, *, at_once: bool = False) -> None:
+        """Ask for a snapshot, if there is a reason and it wasn't asked for just now."""
+        if why and (at_once or now - link.asked_at >= self.settings.patience):
+            link.asked_at = now
+            self._send(link, Resync(version=link.heard.version, why=why))
+
+    # ---- events
+
+    def _events(self, now: float, link: Link, frame: Events) -> None:
+        over = self._via.get(frame.origin, link.name)
+        is_second = over != link.name and over in self.links and self.links[over].is_up
+        if frame.origin == self.name or is_second:
+            # Each path lets all through that is wanted here, so the first one to come is enough.
+            self.counts["cycles found"] += 1
+            self._alarm("cycle", f"events of {frame.origin} also come over {link.name}", link)
+        if frame.hops > self.settings.most_hops:
+            self.counts["events past the limit of hops"] += len(frame.numbers)
+            self._alarm("hops", f"events of {frame.origin} took {frame.hops} links", link)
+            return
+        is_mine = frame.origin == self.name
+        got = self._number if is_mine else self._got.get(frame.origin, 0)
+        if is_mine:
+            self._send(link, Taken(kept={self.name: got}))
+        elif frame.after > got:
+            self.counts["gaps in events"] += 1
+            self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
+        elif frame.upto <= got:
+            self.counts["duplicates dropped"] += 1
+            self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
+        else:
+            block = block_of(frame, self.space, got, link.name)
+            self._via[frame.origin] = over if is_second else link.name
+            self._got[frame.origin] = frame.upto
+            self._out.append(ports.Append(self.log.append(block), block))
+
+    def _durable(self, now: float, given: ports.Durable) -> None:
+        taken: dict[str, dict[str, int]] = {}
+        for place, block in self.log.between(self.log.durable, given.upto):
+            if place + len(block) > given.upto:
+                break
+            self.log.durable = place + len(block)
+            if block.origin != self.name:
+                self._kept[block.origin] = block.upto
+                taken.setdefault(block.came_over, {})[block.origin] = block.upto
+            matches = self._clients.matches(block.points_in(self.space))
+            if any(matches):
+                self._out.append(ports.Deliver(place, block, matches))
+        for name, kept in taken.items():
+            if name in self.links:
+                self._send(self.links[name], Taken(kept=kept))
+        self._touched |= dict.fromkeys(self.links)
+
+    def _taken(self, now: float, link: Link, frame: Taken) -> None:
+        if link.confirm(frame.kept):
+            link.moved_at = now
+            self._touched[link.name] = None
+
+    def _restore(self, log: Iterable[Block], delivered: int) -> None:
+        for block in log:
+            place = self.log.append(block)
+            if place < delivered:
+                self.log.durable = self.log.end
+            if block.origin == self.name:
+                self._number = block.upto
+                continue
+            if place < delivered:
+                self._kept[block.origin] = block.upto
+            self._got[block.origin] = block.upto
+            self._via[block.origin] = block.came_over
+
+    # ---- settling, time
+
+    def _settle(self, now: float, link: Link, frame: Settle) -> None:
+        heard = link.heard
+        if (heard.incarnation, heard.version) < (frame.incarnation, frame.version):
+            self._ask_for_all(now, link, "gap")
+            return
+        self._ask_on(self._settling.asked(frame.token, link.name, self.links.values()))
+
+    def _settled(self, now: float, link: Link, frame: Settled) -> None:
+        self._answer(self._settling.answered(frame.token, link.name))
+
+    def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
+        questions, answers = asked
+        for name, (token, version) in questions:
+            question = Settle(token=token, incarnation=self.incarnation, version=version)
+            self._send(self.links[name], question)
+        self._answer(answers)
+
+    def _answer(self, answers: Iterable[Answer]) -> None:
+        for name, token in answers:
+            if name == CLIENTS:
+                self._out.append(ports.IsSettled(token))
+            elif name in self.links:
+                self._send(self.links[name], Settled(token=token))
+
+    def _beat(self, now: float, link: Link, frame: Beat) -> None:
+        self._taken(now, link, Taken(kept=frame.kept))
+        if frame.reach != link.reach_digest:
+            self._greet(link, ask=True)
+        self._ask_for_all(
+            now, link, link.heard.lacks(frame.incarnation, frame.version, frame.digest)
+        )
+
+    def _tick(self, now: float, given: ports.Tick) -> None:
+        self._timer = np.inf
+        for link in self.links.values():
+            if link.leaving:
+                self._touched[link.name] = None
+        beat = self.settings.beat
+        if beat is None or now < self._beat_at:
+            return
+        self._beat_at = now + beat
+        for link in self.links.values():
+            if not link.is_up:
+                continue
+            if not link.is_greeted:
+                self._greet(link)
+                continue
+            over = link.name
+            kept = {one: at for one, at in self._kept.items() if self._via.get(one) == over}
+            told = link.told
+            self._send(
+                link,
+                Beat(
+                    incarnation=self.incarnation,
+                    version=told.version,
+                    digest=told.digest,
+                    reach=self._reach_digest(link),
+                    kept=kept,
+                ),
+            )
+            if link.flights and now - link.moved_at >= self.settings.patience:
+                self.counts["events sent again"] += link.in_flight
+                link.moved_at = now
+                link.rewind()
+                self._touched[over] = None
+        self._ask_on((self._settling.open(self.links), []))
+
+    # ---- speaking
+
+    def _say(self, now: float, link: Link) -> None:
+        """Tell a link what is new, and send the events that it waits for."""
+        for frame in link.changes(now, self.incarnation, self.settings.most_items):
+            self._send(link, frame)
+        if not link.is_ready:
+            return
+        link.scan(self.log, self.space)
+        if self.settings.most_waiting is not None:
+            self.counts["events shed"] += link.shed(self.settings.most_waiting)
+        if not link.flights:
+            link.moved_at = now
+        for events in link.next_events(self.settings.window, self.settings.most_events):
+            self._send(link, events)
+
+    def _send(self, link: Link, frame: Frame) -> None:
+        if link.is_ready or (link.is_up and isinstance(frame, Hello)):
+            self._out.append(ports.Send(link.name, frame))
+
+    def _alarm(self, kind: str, text: str, link: Link) -> None:
+        self._out.append(ports.Alarm(kind, text, link.name))
+
+    def _set_timer(self, now: float) -> None:
+        """Ask to be called when something lingers no longer, or at the next beat."""
+        due = np.inf
+        for link in self.links.values():
+            if link.leaving:
+                due = min(due, link.due)
+        if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
+            due = min(due, max(self._beat_at, now))
+        if due < self._timer:
+            self._timer = due
+            self._out.append(ports.Timer(float(due)))

@@ -1,0 +1,168 @@
+"""Events on their way: blocks of them, and the log that every broker keeps.
+
+An event has an origin, the broker where it was published, and a number there. It enters the log of
+each broker that it comes to once, in the order of its origin's numbers. A place in the log is the
+number of events before it. Neighbours and clients read the log as far as it is on disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from rangecast.errors import FrameError
+from rangecast.kernels.arrays import F64
+from rangecast.model.members import Id
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
+from rangecast.overlay.messages import Events
+
+_POINTS = np.dtype("<f8")
+_CUT = 64
+"""Blocks that are dropped at a time: to cut the front off a list moves all the rest."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Events of one origin, in the order of their numbers."""
+
+    origin: str
+    after: int
+    upto: int
+    """All wanted events numbered after `after` up to `upto` are here."""
+    numbers: list[int]
+    ids: list[Id]
+    points: F64
+    """Coordinates; of string attributes: see `points_in`."""
+    words: dict[str, list[str | None]]
+    """The values of string attributes."""
+    priorities: list[float]
+    hops: int
+    came_over: str
+    """The link that they came over; "": published here."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def points_in(self, space: Space) -> F64:
+        """Return the points with the numbers that words have by now: subscriptions add words."""
+        if not self.words:
+            return self.points
+        points = self.points.copy()
+        for name, texts in self.words.items():
+            attribute = space[name]
+            points[:, space.axis(name)] = [attribute.coordinate(text) for text in texts]
+        return points
+
+    def take(self, rows: Sequence[int], after: int) -> Events:
+        """Return some of the events as a frame."""
+        whole = len(rows) == len(self.numbers)
+        points = self.points if whole else self.points[rows]
+        words = self.words
+        if words and not whole:
+            words = {name: [texts[row] for row in rows] for name, texts in words.items()}
+        numbers = self.numbers if whole else [self.numbers[row] for row in rows]
+        priorities = self.priorities
+        if priorities and not whole:
+            priorities = [priorities[row] for row in rows]
+        return Events(
+            origin=self.origin,
+            after=after,
+            upto=numbers[-1],
+            numbers=numbers,
+            ids=self.ids if whole else [self.ids[row] for row in rows],
+            points=points.astype(_POINTS, copy=False).tobytes(),
+            words=words,
+            priorities=priorities,
+            hops=self.hops + 1,
+        )
+
+
+def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
+    """Return the events of a frame that come after a number; refuse what isn't of this space."""
+    n, d = len(frame.numbers), len(space)
+    rising = [frame.after, *frame.numbers, frame.upto + 1]
+    if not n:
+        raise FrameError("a frame of events has none")
+    if any(low >= high for low, high in pairwise(rising)):
+        raise FrameError("the numbers of events don't rise")
+    if len(frame.ids) != n or len(frame.priorities) not in (0, n):
+        raise FrameError(f"{n} events, {len(frame.ids)} ids, {len(frame.priorities)} priorities")
+    if len(frame.points) != n * d * _POINTS.itemsize:
+        raise FrameError(f"{len(frame.points)} bytes are not {n} points of {d} coordinates")
+    points = np.frombuffer(frame.points, _POINTS).astype(np.float64).reshape(n, d)
+    if np.isnan(points).any() or np.isneginf(points).any():
+        raise FrameError("a coordinate is a number, or missing")
+    strings = [one.name for one in space if isinstance(one, String)]
+    if list(frame.words) != strings or any(len(texts) != n for texts in frame.words.values()):
+        raise FrameError(f"events have {n} values of each of {strings}, in this order")
+    block = Block(
+        frame.origin,
+        frame.after,
+        frame.upto,
+        frame.numbers,
+        frame.ids,
+        points,
+        frame.words,
+        frame.priorities,
+        frame.hops,
+        came_over,
+    )
+    return block if after == frame.after else _later(block, after)
+
+
+def _later(block: Block, after: int) -> Block:
+    """Return the events of a block that come after a number."""
+    cut = bisect_right(block.numbers, after)
+    return Block(
+        block.origin,
+        after,
+        block.upto,
+        block.numbers[cut:],
+        block.ids[cut:],
+        block.points[cut:],
+        {name: texts[cut:] for name, texts in block.words.items()},
+        block.priorities[cut:],
+        block.hops,
+        block.came_over,
+    )
+
+
+class Log:
+    """Blocks by place; what everybody has read is dropped from memory."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._places: list[int] = []
+        self.end = 0
+        self.durable = 0
+
+    def append(self, block: Block) -> int:
+        """Add a block; return its place."""
+        place = self.end
+        self._blocks.append(block)
+        self._places.append(place)
+        self.end += len(block)
+        return place
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks, with their places, that begin in this part of the log."""
+        at = bisect_left(self._places, begin)
+        while at < len(self._places) and self._places[at] < end:
+            yield self._places[at], self._blocks[at]
+            at += 1
+
+    def drop(self, before: int) -> None:
+        """Drop what lies before a place from memory."""
+        cut = len(self._places) if before >= self.end else bisect_right(self._places, before) - 1
+        if cut > _CUT or cut == len(self._places):
+            del self._blocks[:cut], self._places[:cut]
+
+    @property
+    def held(self) -> int:
+        """Events in memory."""
+        return self.end - (self._places[0] if self._places else self.end)

@@ -1,0 +1,102 @@
+"""What a seed of the simulator draws: tree, strategy, settings, and how bad faults are."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import NamedTuple
+
+from rangecast.merge.cells import Cells
+from rangecast.model.attributes import Integer
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
+from rangecast.overlay.broker import Settings
+from rangecast.overlay.strategies import STRATEGIES
+from rangecast.overlay.tree import Tree, neighbours, tree_of
+
+SIDE = 16
+"""Values of each attribute of the simulated space."""
+
+
+class Knobs(NamedTuple):
+    """What a seed draws."""
+
+    brokers: int
+    tree: Tree
+    strategy: str
+    settings: Settings
+    budget: int
+    strings: bool
+    same_cells: bool
+    cover_index: str
+    delay: float
+    """Of a frame, at most."""
+    drop: float
+    double: float
+    late: float
+    spoil: float
+    crash: float
+    """Per output."""
+    extra: tuple[int, int] | None
+    """A link that closes a cycle."""
+    until: float
+    """When faults end."""
+
+
+@cache
+def plain_space() -> Space:
+    """Return the space of most simulations."""
+    return Space([Integer(name, min=0, max=SIDE - 1) for name in "xy"])
+
+
+@cache
+def cells_of(bits: int) -> Cells:
+    """Return the cells of ranges, 2^bits per attribute."""
+    return Cells.uniform(plain_space(), bits)
+
+
+def space_of(strings: bool) -> Space:
+    """Return a space; with strings, each broker has one of its own that numbers words its way."""
+    return Space([*plain_space(), String("word")]) if strings else plain_space()
+
+
+def drawn(seed: int) -> Knobs:
+    """Return what a seed comes to."""
+    rng = Random(seed)
+    brokers = rng.choice([2, 3, 3, 4, 4, 5, 6, 7])
+    tree = tree_of(rng.choice(["random", "random", "chain", "star", "balanced"]), brokers, seed)
+    calm = rng.random() < 0.2
+    near = neighbours(tree, brokers)
+    apart = [
+        (one, other)
+        for one in range(brokers)
+        for other in range(one + 1, brokers)
+        if other not in near[one]
+    ]
+    return Knobs(
+        brokers,
+        tree,
+        rng.choice([*STRATEGIES, "covering", "subsumption"]),
+        Settings(
+            linger=rng.choice([0.0, 0.0, 3.0, 10.0]),
+            beat=2.0,
+            patience=4.0,
+            window=rng.choice([1, 2, 5, 100]),
+            most_events=rng.choice([1, 3, 100]),
+            most_items=rng.choice([1, 2, 4, 100]),
+            most_told=rng.choice([3, 100, 100, 100]),
+            most_hops=20,
+        ),
+        rng.choice([2, 4, 50]),
+        rng.random() < 0.1,
+        rng.random() < 0.85,
+        rng.choice(["scan", "scan", "scan", "auto"]),
+        rng.choice([0.5, 0.5, 3.0]),
+        0.0 if calm else rng.choice([0.0, 0.02, 0.1, 0.3]),
+        0.0 if calm else rng.choice([0.0, 0.05, 0.2]),
+        0.0 if calm else rng.choice([0.0, 0.05, 0.3]),
+        0.0 if calm else rng.choice([0.0, 0.0, 0.03]),
+        0.0 if calm else rng.choice([0.0, 0.002, 0.01]),
+        rng.choice(apart) if apart and rng.random() < 0.15 else None,
+        rng.choice([40.0, 80.0]),
+    )

@@ -1,0 +1,249 @@
+"""One side of a link between two brokers: what was told, what was heard, which events went over.
+
+Nothing here knows of other links; `broker` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from rangecast.model.space import Space
+from rangecast.overlay.eventlog import Block, Log
+from rangecast.overlay.interest import EVERYTHING, Change, Heard, ItemSet
+from rangecast.overlay.messages import Events, Interest, Item, Snapshot
+from rangecast.overlay.strategies import Strategy
+from rangecast.overlay.table import Table
+
+
+class Flight(NamedTuple):
+    """Events that were sent, and that the neighbour hasn't confirmed yet."""
+
+    place: int
+    """In the log, of their block."""
+    origin: str
+    upto: int
+    events: int
+
+
+class Ready(NamedTuple):
+    """Events of a block that the neighbour wants, to be sent as soon as there is room."""
+
+    place: int
+    block: Block
+    rows: list[int]
+
+
+class Link:
+    """A neighbour."""
+
+    def __init__(self, name: str, table: Table, *, is_expected: bool):
+        self.name = name
+        self.is_expected = is_expected
+        self.is_up = False
+        self.is_greeted = False
+        """Whether the neighbour's Hello came since the link is up."""
+        self.peer = 0
+        """The neighbour's incarnation."""
+        self.reach: list[str] = []
+        """Brokers behind the neighbour, as far as it said so."""
+        self.reach_digest = 0
+        # A neighbour that was there before this broker's start wants everything until it is heard.
+        self.heard = Heard([EVERYTHING] if is_expected else [])
+        self.table = table
+        """What it wants, as a routing table."""
+        self.asked_at = -np.inf
+        """When a snapshot was asked for."""
+        self.out: Strategy | None = None
+        """Made when its first Hello says which cells it has."""
+        self.same_cells = False
+        self.wanted: dict[int, Item] = {}
+        """What it should know."""
+        self.is_full = False
+        """It should know more than it may be told: it is told everything."""
+        self.told = ItemSet()
+        self.new: dict[int, Item] = {}
+        """To be told at the end of this call."""
+        self.leaving: dict[int, float] = {}
+        """Told, not wanted any more, and until when it lingers, ascending."""
+        self.scanned = 0
+        """Place in the log up to which events were looked at for this link."""
+        self.ready: deque[Ready] = deque()
+        self.flights: deque[Flight] = deque()
+        self.in_flight = self.waiting = 0
+        """Events that were sent, and that are ready."""
+        self.sent: dict[str, int] = {}
+        self.taken: dict[str, int] = {}
+        """By origin: up to where events were sent, and were confirmed."""
+        self.moved_at = -np.inf
+        """When something was confirmed, or sent again."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the neighbour ever said what it wants."""
+        return self.heard.incarnation > 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether frames other than Hello can be sent."""
+        return self.is_up and self.is_greeted
+
+    # ---- interest
+
+    def want(self, change: Change, until: float) -> int:
+        """Note what the neighbour should know; return how many removals that cancels."""
+        cancelled = 0
+        for item in change.added:
+            self.wanted[item.name] = item
+        for name in change.removed:
+            del self.wanted[name]
+        if self.is_full:
+            return 0
+        for item in change.added:
+            if item.name in self.leaving:
+                del self.leaving[item.name]
+                cancelled += 1
+            elif item.name not in self.told.items:
+                self.new[item.name] = item
+        for name in change.removed:
+            if name in self.new:
+                del self.new[name]
+            else:
+                self.leaving[name] = until
+        return cancelled
+
+    def aim(self, until: float, most: int) -> None:
+        """Compare all that was told with all that it should be, as after a change of form."""
+        self.is_full = len(self.wanted) > most
+        target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted
+        told = self.told.items
+        self.new = {name: item for name, item in target.items() if name not in told}
+        leaving = [(self.leaving.get(name, until), name) for name in told if name not in target]
+        self.leaving = {name: due for due, name in sorted(leaving)}
+
+    @property
+    def due(self) -> float:
+        """When something has lingered enough."""
+        return next(iter(self.leaving.values()), np.inf)
+
+    def changes(self, now: float, incarnation: int, most_items: int) -> list[Interest]:
+        """Return what is to be told now: first all that is new, then what has lingered enough."""
+        gone = list(takewhile(lambda name: self.leaving[name] <= now, self.leaving))
+        for name in gone:
+            del self.leaving[name]
+        new, self.new = list(self.new.values()), {}
+        frames = []
+        while new or gone:
+            added, new = new[:most_items], new[most_items:]
+            removed = [] if new else gone[:most_items]
+            gone = gone[len(removed) :]
+            before = self.told.version
+            self.told.change(added, removed)
+            frames.append(
+                Interest(
+                    incarnation=incarnation,
+                    before=before,
+                    version=self.told.version,
+                    digest=self.told.digest,
+                    added=added,
+                    removed=removed,
+                )
+            )
+        return frames
+
+    def snapshot(self, incarnation: int, most_items: int) -> Iterable[Snapshot]:
+        """Yield everything that was told, in parts."""
+        items = iter(self.told.items.values())
+        parts = max(1, -(-len(self.told.items) // most_items))
+        for part in range(parts):
+            yield Snapshot(
+                incarnation=incarnation,
+                version=self.told.version,
+                digest=self.told.digest,
+                part=part,
+                parts=parts,
+                items=list(islice(items, most_items)),
+            )
+
+    # ---- events
+
+    @property
+    def floor(self) -> int:
+        """Place in the log before which nothing needs to be sent again."""
+        if self.flights:
+            return self.flights[0].place
+        return self.ready[0].place if self.ready else self.scanned
+
+    def scan(self, log: Log, space: Space) -> None:
+        """Look which events on disk the neighbour wants."""
+        for place, block in log.between(self.scanned, log.durable):
+            self.scanned = place + len(block)
+            if block.came_over == self.name:
+                continue
+            sent = self.sent.get(block.origin, 0)
+            if block.numbers[-1] <= sent:
+                continue
+            held = self.table.holds(block.points_in(space)).tolist() if self.is_known else None
+            rows = [
+                row
+                for row, number in enumerate(block.numbers)
+                if number > sent and (held is None or held[row])
+            ]
+            if rows:
+                self.ready.append(Ready(place, block, rows))
+                self.waiting += len(rows)
+
+    def shed(self, most: int) -> int:
+        """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
+        if self.waiting <= most:
+            return 0
+        rated = [
+            (-(one.block.priorities[row] if one.block.priorities else 0.0), at, row)
+            for at, one in enumerate(self.ready)
+            for row in one.rows
+        ]
+        kept: dict[int, list[int]] = {}
+        for _, at, row in sorted(rated)[:most]:
+            kept.setdefault(at, []).append(row)
+        left = [(one, sorted(kept.get(at, []))) for at, one in enumerate(self.ready)]
+        self.ready = deque(Ready(one.place, one.block, rows) for one, rows in left if rows)
+        shed, self.waiting = self.waiting - most, most
+        return shed
+
+    def next_events(self, window: int, most: int) -> Iterable[Events]:
+        """Yield what can be sent: at most so many events without a confirmation."""
+        while self.ready and self.in_flight < window:
+            place, block, rows = self.ready.popleft()
+            room = min(window - self.in_flight, most)
+            if len(rows) > room:
+                self.ready.appendleft(Ready(place, block, rows[room:]))
+                rows = rows[:room]
+            frame = block.take(rows, self.sent.get(block.origin, 0))
+            self.sent[block.origin] = frame.upto
+            self.flights.append(Flight(place, block.origin, frame.upto, len(rows)))
+            self.in_flight += len(rows)
+            self.waiting -= len(rows)
+            yield frame
+
+    def confirm(self, taken: dict[str, int]) -> bool:
+        """Note what is on the neighbour's disk; return whether something new is."""
+        moved = False
+        for origin, upto in taken.items():
+            if upto > self.taken.get(origin, 0):
+                self.taken[origin] = upto
+                moved = True
+        while self.flights and self.taken.get(self.flights[0].origin, 0) >= self.flights[0].upto:
+            self.in_flight -= self.flights.popleft().events
+        return moved
+
+    def rewind(self) -> None:
+        """Go back to what was confirmed, and send the rest again."""
+        self.scanned = self.floor
+        self.flights.clear()
+        self.ready.clear()
+        self.in_flight = self.waiting = 0
+        self.sent = dict(self.taken)

@@ -1,0 +1,167 @@
+"""What goes into a broker and what comes out of it: the two sides of `Broker.handle`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rangecast.model.members import Id
+from rangecast.overlay.eventlog import Block
+from rangecast.overlay.messages import Frame
+
+# ---- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """A link to a neighbour can be used, for the first time or again."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """A link can't be used any more; `forget` it, and what came over it, if it won't come back."""
+
+    link: str
+    forget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A frame came in over a link, as bytes or decoded."""
+
+    link: str
+    frame: bytes | Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Clients of this broker subscribe: ids and filters, as `Engine.subscribe` takes them."""
+
+    subscriptions: dict[Id, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Clients of this broker unsubscribe."""
+
+    subscriptions: list[Id]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Subscriptions of clients get other filters, all at this very moment."""
+
+    subscriptions: dict[Id, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Clients of this broker publish events, as `Engine.match_many` takes them, or points (n, d).
+
+    An event is accepted once it is durable. Where a link can't take all, those of a higher
+    priority go first.
+    """
+
+    events: Any
+    ids: list[Id] | None = None
+    priorities: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """All that was appended before this place of the log is on disk."""
+
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskSettled:
+    """Say `IsSettled` once every broker knows what clients of this one want by now."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Input = (
+    LinkUp
+    | LinkDown
+    | Received
+    | Subscribe
+    | Unsubscribe
+    | Replace
+    | Publish
+    | Durable
+    | AskSettled
+    | Tick
+)
+
+# ---- outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a frame over a link. It may be lost: a broker sends again what matters."""
+
+    link: str
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand events to clients: for each event of the block, the subscriptions that it matches.
+
+    `at` is the place of the block in the log. After a restart events may come again: a client
+    knows them by their place.
+    """
+
+    at: int
+    block: Block
+    matches: list[list[Id]]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append events to the log on disk, and say `Durable` when they are there."""
+
+    at: int
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Say `Tick` at this time. It takes the place of a timer that was set before."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a link: its neighbour can't be talked to."""
+
+    link: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something that a person should look at."""
+
+    kind: str
+    text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IsSettled:
+    """The answer to `AskSettled`."""
+
+    token: str
+
+
+Output = Send | Deliver | Append | Timer | Close | Alarm | IsSettled

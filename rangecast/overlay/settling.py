@@ -1,0 +1,94 @@
+"""Settling: has everybody heard of it?
+
+A token follows the interest that it closes over every link, and comes back once all further links
+have settled. A broker answers only if it has the version that the question names, so a lost frame
+is asked for again, and the question comes again until it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rangecast.overlay.links import Link
+from rangecast.overlay.sources import CLIENTS
+
+Question = tuple[str, tuple[str, int]]
+"""The link to ask; the token, and the version that it must know."""
+Answer = tuple[str, str]
+"""Who asked, and the token."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that isn't answered yet."""
+
+    asker: str
+    """A link, or `CLIENTS`."""
+    token: str
+    """As the asker calls it."""
+    waits: dict[str, int]
+    """By link: the version that its neighbour must know."""
+
+
+class Settling:
+    """Questions on their way, by the token that they have on the links of this broker."""
+
+    def __init__(self, prefix: str):
+        self._prefix = prefix
+        self._count = 0
+        self._open: dict[str, _Open] = {}
+
+    def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
+        """A client asks."""
+        self._count += 1
+        return self._begin(f"{self._prefix}/{self._count}", CLIENTS, token, links)
+
+    def asked(
+        self, token: str, asker: str, links: Iterable[Link]
+    ) -> tuple[list[Question], list[Answer]]:
+        """A neighbour asks, for the first time or again."""
+        if token in self._open:
+            return [], []
+        return self._begin(token, asker, token, (link for link in links if link.name != asker))
+
+    def _begin(
+        self, key: str, asker: str, token: str, links: Iterable[Link]
+    ) -> tuple[list[Question], list[Answer]]:
+        waits = {link.name: link.told.version for link in links}
+        if not waits:
+            return [], [(asker, token)]
+        self._open[key] = _Open(asker, token, waits)
+        return [(name, (key, version)) for name, version in waits.items()], []
+
+    def answered(self, token: str, link: str) -> list[Answer]:
+        """A neighbour has settled."""
+        one = self._open.get(token)
+        if one is None:
+            return []
+        one.waits.pop(link, None)
+        return self._closed()
+
+    def forget(self, link: str) -> list[Answer]:
+        """A link is gone for good: nobody waits for it, and it waits for nothing."""
+        self.restarted(link)
+        for one in self._open.values():
+            one.waits.pop(link, None)
+        return self._closed()
+
+    def restarted(self, link: str) -> None:
+        """Drop the questions of a neighbour that has forgotten them."""
+        self._open = {key: one for key, one in self._open.items() if one.asker != link}
+
+    def _closed(self) -> list[Answer]:
+        closed = [key for key, one in self._open.items() if not one.waits]
+        return [(one.asker, one.token) for one in map(self._open.pop, closed)]
+
+    def open(self, links: Mapping[str, Link]) -> list[Question]:
+        """Return all questions that wait, to be asked again."""
+        return [
+            (name, (key, version))
+            for key, one in self._open.items()
+            for name, version in one.waits.items()
+            if name in links
+        ]

@@ -1,0 +1,69 @@
+"""Trees of brokers, numbered from 0, as lists of links (one end, other end)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from rangecast.errors import UsageError, one_of
+
+Tree = list[tuple[int, int]]
+
+ELEVEN: Tree = [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (2, 6), (2, 7), (3, 8), (3, 9), (9, 10)]
+"""A tree of 11 brokers, as in Figure 1 of paper 004; which brokers its links join is lost."""
+SHAPES = ("random", "chain", "star", "balanced")
+
+
+def tree_of(shape: str, brokers: int, seed: int = 0) -> Tree:
+    """Return a tree of this many brokers.
+
+    random     each broker joins one of those before it, all equally likely
+    chain      each joins the one before it
+    star       all join the first one
+    balanced   each has two below it
+    """
+    if brokers < 1:
+        raise UsageError(f"a network has at least one broker; given: {brokers}")
+    if shape == "random":
+        rng = Random(seed)
+        return [(rng.randrange(one), one) for one in range(1, brokers)]
+    if shape not in SHAPES:
+        raise UsageError(f"unknown shape of a tree {shape!r}: {one_of(shape, SHAPES)}")
+    below = {"chain": 1, "star": brokers, "balanced": 2}[shape]
+    return [((one - 1) // below, one) for one in range(1, brokers)]
+
+
+def neighbours(tree: Tree, brokers: int) -> list[list[int]]:
+    """Return the neighbours of each broker."""
+    near: list[list[int]] = [[] for _ in range(brokers)]
+    for one, other in tree:
+        near[one].append(other)
+        near[other].append(one)
+    return near
+
+
+def parents(tree: Tree, brokers: int) -> tuple[list[int], list[int]]:
+    """Return the neighbour of each broker towards broker 0 (of that: -1), and an order from it."""
+    near = neighbours(tree, brokers)
+    above = [-2] * brokers
+    above[0] = -1
+    order = [0]
+    for one in order:
+        for other in near[one]:
+            if above[other] == -2:
+                above[other] = one
+                order.append(other)
+    return above, order
+
+
+def hops_from(start: int, near: Sequence[Sequence[int]]) -> list[int]:
+    """Return how many links lie between a broker and each one."""
+    hops = [-1] * len(near)
+    hops[start] = 0
+    order = [start]
+    for one in order:
+        for other in near[one]:
+            if hops[other] < 0:
+                hops[other] = hops[one] + 1
+                order.append(other)
+    return hops

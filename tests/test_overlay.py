@@ -1,0 +1,326 @@
+"""Brokers without faults, their frames, and what they refuse."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rangecast import Engine, Integer, Space, String
+from rangecast.errors import FrameError, RangecastError, UsageError
+from rangecast.merge import Cells
+from rangecast.overlay import Broker, Settings, messages, ports
+from rangecast.overlay.interest import EVERYTHING
+from rangecast.overlay.strategies import STRATEGIES
+
+SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
+QUIET = Settings(beat=None, linger=0)
+NAMES = st.text("abc", min_size=1, max_size=3)
+COUNTS = st.integers(0, 2**63 - 1)
+CURSORS = st.dictionaries(NAMES, COUNTS, max_size=2)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+ITEMS = st.lists(
+    st.builds(messages.RangeItem, COUNTS, COUNTS, st.integers(0, 2**64 - 1))
+    | st.builds(messages.TextItem, COUNTS, st.text())
+    | st.builds(
+        messages.BoxItem,
+        COUNTS,
+        st.lists(
+            st.lists(st.tuples(st.integers(0, 3), FLOATS, FLOATS), max_size=2).map(tuple),
+            max_size=2,
+        ).map(tuple),
+    ),
+    max_size=3,
+)
+FRAMES = (
+    st.builds(
+        messages.Hello,
+        broker=NAMES,
+        incarnation=COUNTS,
+        space=NAMES,
+        kept=CURSORS,
+        reach=st.lists(NAMES, max_size=2),
+        seen=COUNTS,
+    )
+    | st.builds(
+        messages.Interest,
+        incarnation=COUNTS,
+        before=COUNTS,
+        version=COUNTS,
+        digest=COUNTS,
+        added=ITEMS,
+        removed=st.lists(COUNTS, max_size=2),
+    )
+    | st.builds(
+        messages.Snapshot,
+        incarnation=COUNTS,
+        version=COUNTS,
+        digest=COUNTS,
+        part=st.integers(0, 2),
+        parts=st.integers(1, 2),
+        items=ITEMS,
+    )
+    | st.builds(messages.Resync, version=COUNTS, why=NAMES)
+    | st.builds(
+        messages.Events,
+        origin=NAMES,
+        after=st.integers(0, 3),
+        upto=st.integers(0, 9),
+        numbers=st.lists(st.integers(0, 9), max_size=2),
+        ids=st.lists(st.integers(0, 9) | NAMES, max_size=2),
+        points=st.binary(max_size=40),
+        words=st.dictionaries(NAMES, st.lists(NAMES), max_size=1),
+        priorities=st.lists(FLOATS, max_size=2),
+        hops=COUNTS,
+    )
+    | st.builds(messages.Taken, kept=CURSORS)
+    | st.builds(messages.Settle, token=NAMES, incarnation=COUNTS, version=COUNTS)
+    | st.builds(messages.Settled, token=NAMES)
+    | st.builds(messages.Beat, incarnation=COUNTS, version=COUNTS, digest=COUNTS, kept=CURSORS)
+)
+
+
+class Net:
+    """Brokers that hear one another at once, and lose nothing."""
+
+    def __init__(self, ways, strategy="covering", settings=QUIET, cells=None, spaces=None):
+        self.got = {}
+        self.sent = []
+        self.others = []
+        self.brokers = {
+            name: Broker(
+                name,
+                spaces[name] if spaces else SPACE,
+                strategy=strategy,
+                cells=cells or Cells.uniform(SPACE, 4),
+                budget=4,
+                cover_index="scan",
+                settings=settings,
+            )
+            for name in ways
+        }
+        for name, others in ways.items():
+            for other in others:
+                self.do(name, ports.LinkUp(other))
+        for name, others in ways.items():  # those that came up first were heard by nobody
+            for other in others:
+                self.do(name, ports.LinkUp(other))
+
+    def do(self, name, given, now=0.0):
+        todo = deque([(name, given)])
+        while todo:
+            name, given = todo.popleft()
+            for output in self.brokers[name].handle(now, given):
+                if isinstance(output, ports.Send):
+                    self.sent.append((name, output.link, output.frame))
+                    frame = messages.decode(messages.encode(output.frame))
+                    assert frame == output.frame
+                    todo.append((output.link, ports.Received(name, frame)))
+                elif isinstance(output, ports.Append):
+                    todo.append((name, ports.Durable(output.at + len(output.block))))
+                elif isinstance(output, ports.Deliver):
+                    for event, ids in zip(output.block.ids, output.matches, strict=True):
+                        self.got.setdefault(event, []).extend(ids)
+                else:
+                    self.others.append((name, output))
+
+
+FIVE = {"a": "b", "b": "acd", "c": "b", "d": "be", "e": "d"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_delivers_what_an_engine_matches(strategy):
+    rng = np.random.default_rng(1)
+    net, engine, live = Net(FIVE, strategy), Engine(SPACE), {}
+    for turn in range(120):
+        kind = rng.random() if live else 1
+        low = rng.integers(0, 48, 2)
+        high = low + rng.integers(0, 16, 2)
+        text = f"x between {low[0]} and {high[0]} and y between {low[1]} and {high[1]}"
+        one = list(live)[rng.integers(len(live))] if live else None
+        if kind < 0.35:
+            engine.unsubscribe(one)
+            net.do(live.pop(one), ports.Unsubscribe([one]))
+        elif kind < 0.5:
+            engine.replace(one, text)
+            net.do(live[one], ports.Replace({one: text}))
+        else:
+            live[turn] = "abcde"[rng.integers(5)]
+            engine.subscribe(turn, text)
+            net.do(live[turn], ports.Subscribe({turn: text}))
+        points = rng.integers(0, 64, (3, 2)).astype(float)
+        ids = [f"{turn}.{row}" for row in range(3)]
+        net.do("abcde"[rng.integers(5)], ports.Publish(points, ids=ids))
+        for event, matched in zip(ids, engine.match_points(points), strict=True):
+            assert sorted(net.got.get(event, [])) == sorted(matched)
+    many = {1000 + row: f"x = {row} and y < {row}" for row in range(1, 40)}
+    net.do("c", ports.Subscribe(many))
+    net.do("e", ports.Publish(np.array([[7.0, 3.0]]), ids=["last"]))
+    assert 1007 in net.got["last"]
+    assert not [output for _, output in net.others if isinstance(output, ports.Alarm)]
+
+
+def test_what_covers_hides_nothing_from_the_link_that_it_came_over():
+    net = Net({"a": "b", "b": "a"})
+    net.do("a", ports.Subscribe({1: "x < 10"}))
+    net.do("b", ports.Subscribe({2: "x < 20"}))
+    assert len(net.brokers["b"].links["a"].heard.items) == 1
+    net.do("b", ports.Publish([{"x": 5, "y": 5}], ids=[0]))
+    assert sorted(net.got[0]) == [1, 2]
+
+
+def test_words_are_numbered_by_each_broker_for_itself():
+    spaces = {name: Space([Integer("x"), String("word")]) for name in "abc"}
+    net = Net({"a": "b", "b": "ac", "c": "b"}, spaces=spaces, cells=None)
+    net.do("a", ports.Subscribe({1: "word = 'up'", 2: "word != 'down' and x > 3"}))
+    net.do("c", ports.Subscribe({3: "word in ('down', 'up')", 4: "word is null"}))
+    for number, word in enumerate(["up", "down", "else", None]):
+        net.do("c", ports.Publish([{"x": 9, "word": word}], ids=[number]))
+    assert {event: sorted(ids) for event, ids in net.got.items()} == {
+        0: [1, 2, 3],
+        1: [3],
+        2: [2],
+        3: [4],
+    }
+
+
+def test_settled_comes_when_the_last_broker_knows():
+    net = Net(FIVE)
+    net.do("c", ports.Subscribe({1: "x < 10"}))
+    net.do("c", ports.AskSettled("mine"))
+    assert ("c", ports.IsSettled("mine")) in net.others
+    asked = [way for *way, frame in net.sent if isinstance(frame, messages.Settle)]
+    assert sorted(asked) == [["b", "a"], ["b", "d"], ["c", "b"], ["d", "e"]]
+    alone = Broker("alone", SPACE)
+    assert alone.handle(0, ports.AskSettled("now")) == [ports.IsSettled("now")]
+
+
+def test_a_link_with_another_space_is_refused_with_both_digests():
+    spaces = {"a": SPACE, "b": Space([Integer("x", min=0, max=64), Integer("y", min=0, max=63)])}
+    net = Net({"a": "b", "b": "a"}, spaces=spaces)
+    closed = [output for _, output in net.others if isinstance(output, ports.Close)]
+    digests = [broker._space_digest for broker in net.brokers.values()]
+    assert closed
+    assert all(digest in closed[0].why for digest in digests)
+
+
+def test_ranges_fall_back_to_boxes_where_cells_differ():
+    net = Net({"a": "b", "b": "a"}, "merging")
+    net.brokers["c"] = Broker("c", SPACE, strategy="merging", cells=Cells.uniform(SPACE, 3))
+    for name, other in ("b", "c"), ("c", "b"), ("b", "c"):
+        net.do(name, ports.LinkUp(other))
+    net.do("a", ports.Subscribe({1: "x < 10"}))
+    net.do("c", ports.Subscribe({2: "y < 10"}))
+    kinds = {}
+    for one, other in ("ab", "ba", "bc", "cb"):
+        heard = net.brokers[one].links[other].heard.items.values()
+        kinds[one + other] = {type(item) for item in heard}
+    ranges, boxes = {messages.RangeItem}, {messages.BoxItem}
+    assert kinds == {"ab": ranges, "ba": ranges, "bc": boxes, "cb": boxes}
+    assert len(net.brokers["c"].links["b"].heard.items) == 1
+    (told,) = net.brokers["c"].links["b"].heard.items.values()
+    assert told.boxes == EVERYTHING.boxes  # ranges of other cells: more, never less
+    net.do("c", ports.Publish([{"x": 5, "y": 50}], ids=[0]))
+    assert net.got == {0: [1]}
+
+
+def test_more_items_than_a_neighbour_may_be_told_are_everything():
+    net = Net({"a": "b", "b": "a"}, settings=Settings(beat=None, linger=0, most_told=2))
+    for number in range(4):
+        net.do("a", ports.Subscribe({number: f"x = {number}"}))
+        told = net.brokers["b"].links["a"].heard.items
+        assert (list(told) == [EVERYTHING.name]) == (number >= 2)
+    net.do("a", ports.Unsubscribe([1, 2]))
+    assert len(net.brokers["b"].links["a"].heard.items) == 2
+
+
+def test_a_link_that_can_not_take_all_sheds_the_lowest_first():
+    net = Net({"a": "b", "b": "a"}, settings=Settings(beat=None, linger=0, most_waiting=2))
+    net.do("b", ports.Subscribe({1: "x >= 0"}))
+    points = np.zeros((5, 2))
+    net.do("a", ports.Publish(points, ids=list("vwxyz"), priorities=[1, 5, 0, 5, 9]))
+    assert list(net.got) == ["w", "z"]
+    assert net.brokers["a"].counts["events shed"] == 3
+
+
+def test_an_event_that_took_too_many_links_stops():
+    net = Net(FIVE, settings=Settings(beat=None, linger=0, most_hops=2))
+    net.do("e", ports.Subscribe({1: "x >= 0"}))
+    net.do("b", ports.Publish([{"x": 1}], ids=["near"]))
+    net.do("a", ports.Publish([{"x": 1}], ids=["far"]))
+    assert list(net.got) == ["near"]
+    assert [output.kind for _, output in net.others if isinstance(output, ports.Alarm)] == ["hops"]
+
+
+def test_a_link_that_closes_a_cycle_is_refused():
+    net = Net({"a": "b", "b": "ac", "c": "b"})
+    for name, other in ("a", "c"), ("c", "a"):
+        net.do(name, ports.LinkUp(other))
+    assert {output.kind for _, output in net.others if isinstance(output, ports.Alarm)} == {"cycle"}
+    assert "c" not in net.brokers["a"].links
+
+
+def test_wrong_arguments_change_nothing():
+    broker = Broker("a", SPACE)
+    broker.handle(0, ports.Subscribe({1: "x < 5"}))
+    for wrong in (
+        ports.Subscribe({1: "x < 6"}),
+        ports.Subscribe({2: "z < 6"}),
+        ports.Replace({3: "x < 6"}),
+        ports.Unsubscribe([4]),
+        ports.Publish([{"x": 1}], ids=[1, 2]),
+    ):
+        with pytest.raises(RangecastError):
+            broker.handle(0, wrong)
+    (output,) = broker.handle(0, ports.Publish([{"x": 1}]))
+    delivered = broker.handle(0, ports.Durable(1))
+    assert output.block.ids == [0]
+    assert [one.matches for one in delivered] == [[[1]]]
+    for options in ({"strategy": "all"}, {"strategy": "merging"}, {"incarnation": 0}):
+        with pytest.raises(UsageError):
+            Broker("a", SPACE, **options)
+
+
+# ---- frames
+
+
+@given(FRAMES)
+@settings(max_examples=60)
+def test_a_frame_comes_back_from_both_forms(frame):
+    assert messages.decode(messages.encode(frame)) == frame
+    assert messages.decode_json(messages.encode_json(frame)) == frame
+
+
+@given(st.binary(max_size=60) | st.tuples(FRAMES.map(messages.encode), st.data()))
+@settings(max_examples=150)
+def test_whatever_comes_in_is_a_frame_or_a_frame_error(given_bytes):
+    if isinstance(given_bytes, tuple):
+        data, draw = bytearray(given_bytes[0]), given_bytes[1]
+        for _ in range(2):
+            data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+        given_bytes = bytes(data)
+    for decode in (messages.decode, messages.decode_json):
+        try:
+            decode(given_bytes)
+        except FrameError:
+            continue
+
+
+@given(st.lists(FRAMES | st.binary(max_size=20), max_size=8))
+@settings(max_examples=100)
+def test_no_frame_makes_a_broker_fail(frames):
+    broker = Broker("z", SPACE, cells=Cells.uniform(SPACE, 4), cover_index="scan")
+    broker.handle(0, ports.LinkUp("y"))
+    greeting = messages.Hello(broker="y", incarnation=1, space=broker._space_digest)
+    broker.handle(0, ports.Received("y", greeting))
+    broker.handle(0, ports.Subscribe({1: "x < 5"}))
+    for now, frame in enumerate(frames):
+        broker.handle(now, ports.Received("y", frame))
+        broker.handle(now, ports.Tick())
+    assert broker.handle(99, ports.Publish([{"x": 1}]))
+
+
+def test_a_frame_that_is_too_long_is_refused():
+    with pytest.raises(FrameError, match="at most 10 bytes; given: 11"):
+        messages.decode(b"x" * 11, most_bytes=10)

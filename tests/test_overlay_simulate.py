@@ -1,0 +1,43 @@
+"""The simulator: no promise is broken, every planted mistake is found, a seed is one history."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from rangecast.overlay.simulate import SOMETIMES, simulate
+from tests.broken_brokers import BROKEN
+
+SEEDS = range(150)
+TRACED = """
+import hashlib
+from rangecast.overlay.simulate import simulate
+for seed in (3, 7, 21):
+    print(hashlib.sha256("\\n".join(simulate(seed, trace=True).trace).encode()).hexdigest())
+"""
+
+
+def test_no_promise_is_broken_and_everything_happens_sometimes():
+    counts = Counter()
+    for seed in SEEDS:
+        outcome = simulate(seed)
+        assert not outcome.wrong, f"rangecast route simulate --seed {seed} --trace"
+        counts += outcome.counts
+    assert [kind for kind in SOMETIMES if not counts[kind]] == []
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_planted_mistake_is_found(broken):
+    assert any(simulate(seed, broken).wrong for seed in range(200))
+
+
+def test_a_seed_is_one_history_in_every_process():
+    traces = []
+    for hash_seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", TRACED]
+        traces.append(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
+    assert traces[0] == traces[1]
+    assert len(traces[0].split()) == 3
