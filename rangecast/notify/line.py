@@ -364,6 +364,24 @@ def best_in(table: I64, lo: float, hi: float, slots: I32, ys: F64, arrivals: I64
 
 
 @jit
+def nearest(table: I64, x: float, y: float, arrival: int, east: bool, found: F64) -> int:
+    """Call `first_east` or `first_west` for as many objects as there is room."""
+    if east:
+        return first_east(opened(table, Line), x, y, arrival, len(found) - 1, found)
+    return first_west(opened(table, Line), x, y, arrival, len(found) - 1, found)
+
+
+@jit
+def next_in(
+    table: I64, lo: float, hi: float, y: float, arrival: int, limit_y: float, limit_arrival: int
+) -> int:
+    """Return the slot of the object that `next_best` finds, -1: none."""
+    line = opened(table, Line)
+    p = next_best(line, lo, hi, y, arrival, limit_y, limit_arrival)
+    return line.slot[p] if p >= 0 else -1
+
+
+@jit
 def fill(table: I64, order: I64, x: F64, y: F64, arrival: I64, slot: I32) -> None:
     """Lay out objects, in the order given, over an empty line."""
     line = opened(table, Line)

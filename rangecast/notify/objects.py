@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,18 @@ import numpy.typing as npt
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle
 from rangecast.model.members import Id, Members, as_id
-from rangecast.notify.line import BLOCK, NOBODY, Line, best_in, change_all, enter, fill, leave
+from rangecast.notify.line import (
+    BLOCK,
+    NOBODY,
+    Line,
+    best_in,
+    change_all,
+    enter,
+    fill,
+    leave,
+    nearest,
+    next_in,
+)
 
 
 def _empty(blocks: int, slots: int) -> Line:
@@ -121,6 +133,23 @@ class Objects:
         slots = np.empty(k, np.int32)
         n = best_in(self.table, lo, hi, slots, np.empty(k), np.empty(k, np.int64))
         return slots[:n]
+
+    def nearest(self, x: float, y: float, arrival: int, k: int, *, east: bool) -> tuple[float, ...]:
+        """Return where the nearest k objects with a key below this one lie, from near to far.
+
+        Those at x count too, whichever side is asked for.
+        """
+        found = np.empty(k + 1)
+        start = math.nextafter(x, -math.inf) if east else x
+        n = nearest(self.table, start, y, arrival, east, found)
+        return tuple(found[1 : n + 1].tolist())
+
+    def next_best(
+        self, lo: float, hi: float, key: tuple[float, int], limit: tuple[float, int]
+    ) -> int | None:
+        """Return the slot of the object of a range with the lowest key above one, below a limit."""
+        slot = next_in(self.table, lo, hi, *key, *limit)
+        return None if slot < 0 else slot
 
     @property
     def memory(self) -> int:

@@ -1,0 +1,273 @@
+"""One change under way at the server that has the object: what to ask next, whom to tell.
+
+The same steps as `paint.py` takes on one board, with the same geometry, but the lists and the next
+object come as answers from other servers. Between two steps other messages may come in, and with
+them interests that don't hold the object's place: so each step finds its frontier again.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.bundle import Bundle, opened
+from rangecast.kernels.jit import jit
+from rangecast.notify.interests import Interests
+from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
+from rangecast.notify.servers.wire import EAST, WEST, FirstK, Lowest, MinY, Nearest, Thing
+from rangecast.notify.sparse import LARGEST, LEAST, merge_tiles, reach, start_frontier
+from rangecast.notify.staircase import (
+    Scratch,
+    gather,
+    pass_by,
+    steps_of,
+    tile_difference,
+    tile_gain,
+)
+from rangecast.notify.tree import Frontier, Tree
+
+
+@jit
+def _tile_changed(
+    tree_table: I64,
+    frontier_table: I64,
+    scratch_table: I64,
+    k: int,
+    groups: int,
+    uses_interests: bool,
+    x: float,
+    sweep: F64,
+    work: I64,
+) -> int:
+    """Tile the staircase of a changed object at x, whose lists are given; return how many tiles."""
+    tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
+    scratch = opened(scratch_table, Scratch)
+    steps = steps_of(scratch, k, scratch.steps)
+    tiles = tile_difference(x, scratch.steps, steps, scratch.other, 0, scratch.tiles)
+    tiles = gather(scratch.tiles, tiles, groups)
+    if uses_interests:
+        start_frontier(tree, frontier, scratch, k, x)
+        sweep[LEAST], sweep[LARGEST] = -np.inf, np.inf
+        tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
+    return tiles
+
+
+@jit
+def _look_out(
+    tree_table: I64,
+    frontier_table: I64,
+    scratch_table: I64,
+    k: int,
+    uses_interests: bool,
+    x: float,
+    sweep: F64,
+    work: I64,
+) -> bool:
+    """Write from where to where the next object can lie, LEAST to LARGEST; False: nowhere."""
+    tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
+    scratch = opened(scratch_table, Scratch)
+    if uses_interests:
+        start_frontier(tree, frontier, scratch, k, x)
+        return reach(tree, frontier, scratch, k, x, sweep, work)
+    sweep[LEAST] = np.nextafter(scratch.west[k], np.inf)
+    sweep[LARGEST] = np.nextafter(scratch.east[k], -np.inf)
+    return bool(scratch.west[k] < x)
+
+
+@jit
+def _tile_passed(
+    tree_table: I64,
+    frontier_table: I64,
+    scratch_table: I64,
+    k: int,
+    groups: int,
+    uses_interests: bool,
+    x: float,
+    place: float,
+    sweep: F64,
+    work: I64,
+) -> int:
+    """Let the object at x fall behind one at `place`, and tile who gains that one."""
+    tree, frontier = opened(tree_table, Tree), opened(frontier_table, Frontier)
+    scratch = opened(scratch_table, Scratch)
+    tiles = gather(scratch.tiles, tile_gain(scratch, k, x, place), groups)
+    if uses_interests:
+        start_frontier(tree, frontier, scratch, k, x)
+        tiles = merge_tiles(tree, frontier, scratch.tiles, tiles, sweep, work)
+    pass_by(scratch, k, x, place)
+    return tiles
+
+
+class Tiler:
+    """The kernels' working memory, and what they counted."""
+
+    def __init__(self, k: int, groups: int, *, uses_interests: bool):
+        self.k = k
+        self._groups = groups
+        self.uses_interests = uses_interests
+        self._scratch = Bundle(Scratch.of(k))
+        self._frontier = Bundle(Frontier.empty())
+        self._sweep = np.zeros(5)
+        self._work = np.zeros(4, np.int64)
+        self.hops = [0, 0]
+        """How often questions were passed on, by kind: first_k, min_y."""
+
+    @property
+    def work(self) -> Work:
+        """Calls of each kind so far."""
+        return Work(*self._work.tolist())
+
+    def count(self, kind: int, calls: int, hops: int = 0) -> None:
+        """Count questions."""
+        self._work[kind] += calls
+        self.hops[kind] += hops
+
+    def changed(
+        self, index: Interests, x: float, west: tuple[float, ...], east: tuple[float, ...]
+    ) -> F64:
+        """Return the tiles of a changed object at x with these lists."""
+        lists = self._scratch.arrays
+        for side, found, rest in ((lists.west, west, -math.inf), (lists.east, east, math.inf)):
+            side[0], side[1 : len(found) + 1], side[len(found) + 1 :] = x, found, rest
+        tiles = _tile_changed(
+            index.table,
+            self._frontier.table,
+            self._scratch.table,
+            self.k,
+            self._groups,
+            self.uses_interests,
+            x,
+            self._sweep,
+            self._work,
+        )
+        return lists.tiles[:tiles]
+
+    def outlook(self, index: Interests, x: float) -> tuple[float, float] | None:
+        """Return from where to where the next object can lie, `None`: nowhere."""
+        some = _look_out(
+            index.table,
+            self._frontier.table,
+            self._scratch.table,
+            self.k,
+            self.uses_interests,
+            x,
+            self._sweep,
+            self._work,
+        )
+        return (float(self._sweep[LEAST]), float(self._sweep[LARGEST])) if some else None
+
+    def passed(self, index: Interests, x: float, place: float) -> F64:
+        """Let the object at x fall behind one at a place; return the tiles of that one."""
+        tiles = _tile_passed(
+            index.table,
+            self._frontier.table,
+            self._scratch.table,
+            self.k,
+            self._groups,
+            self.uses_interests,
+            x,
+            place,
+            self._sweep,
+            self._work,
+        )
+        return self._scratch.arrays.tiles[:tiles]
+
+
+Question = FirstK | MinY
+
+
+class Painting:
+    """A change of one object: `questions` are to be asked next; none: it is done."""
+
+    def __init__(
+        self, tiler: Tiler, index: Interests, seq: int, position: int, old: Thing, y: float
+    ):
+        self._tiler = tiler
+        self._index = index
+        self._seq = seq
+        self.position = position
+        """Of the next message."""
+        self._old, self._y = old, y
+        self._swept = old.y, old.arrival
+        self._found: dict[int, tuple[float, ...]] = {}
+        self._best: list[Thing] = []
+        self._awaited = 0
+        self.questions: list[Question] = []
+        self.messages: list[Message] = []
+        """To be sent now."""
+        if y != old.y:
+            tiler.count(FIRST_K, 2)
+            wanted = min(y, old.y), old.arrival, tiler.k, (), 0
+            self._ask(FirstK(old.x, WEST, old.x, *wanted))
+            self._ask(FirstK(math.nextafter(old.x, math.inf), EAST, old.x, *wanted))
+
+    def _ask(self, question: Question) -> None:
+        self.questions.append(question)
+        self._awaited += 1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is to be asked or awaited any more."""
+        return not self._awaited
+
+    def take(self, answer: Nearest | Lowest) -> None:
+        """Take an answer; with the last one that is awaited, go on."""
+        self._awaited -= 1
+        if isinstance(answer, Nearest):
+            self._tiler.count(FIRST_K, 0, answer.hops)
+            self._found[answer.towards] = answer.found
+            if not self._awaited:
+                self._begin()
+            return
+        self._tiler.count(MIN_Y, 0, answer.hops)
+        if answer.best is not None:
+            self._best.append(answer.best)
+        if not self._awaited and self._best:
+            self._pass_by(min(self._best))
+
+    def _begin(self) -> None:
+        found = self._found
+        tiles = self._tiler.changed(self._index, self._old.x, found[WEST], found[EAST])
+        self._send(self._old._replace(y=self._y), tiles)
+        if self._y > self._old.y:
+            self._look_further()
+
+    def _pass_by(self, next_one: Thing) -> None:
+        self._send(next_one, self._tiler.passed(self._index, self._old.x, next_one.x))
+        self._swept = next_one.y, next_one.arrival
+        self._look_further()
+
+    def _look_further(self) -> None:
+        self._best = []
+        self._tiler.count(MIN_Y, 1)
+        x = self._old.x
+        outlook = self._tiler.outlook(self._index, x)
+        if outlook is None:
+            return
+        lo, hi = outlook
+        limit = self._old.arrival if self._y < math.inf else -1
+        key = (*self._swept, self._y, limit, None, 0)
+        self._ask(MinY(x, WEST, x, lo, *key))
+        east = math.nextafter(x, math.inf)
+        if east <= hi:
+            self._ask(MinY(east, EAST, x, hi, *key))
+
+    def _send(self, thing: Thing, tiles: F64) -> None:
+        for left_outer, left_inner, right_inner, right_outer in tiles.tolist():
+            self.messages.append(
+                Message(
+                    self._seq,
+                    self.position,
+                    thing.object,
+                    thing.x,
+                    thing.y,
+                    left_inner,
+                    right_inner,
+                    left_outer,
+                    right_outer,
+                    thing.arrival,
+                )
+            )
+            self.position += 1

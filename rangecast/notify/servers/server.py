@@ -1,0 +1,285 @@
+"""A server of a zone: a state machine without I/O, clock or chance.
+
+    for to, message in server.handle(message):
+        ...   # WEST, EAST: to that neighbour; HOME: to subscribers, or `Done`
+
+Servers stand in a row, and each knows its two neighbours. The server whose zone holds an object
+paints its changes: it asks for the nearest k better objects on each side (Algorithm 1), then again
+and again for the next object that the changed one falls behind (Algorithm 2). Questions walk from
+neighbour to neighbour as far as they must.
+
+Changes are applied one after the other: whoever sends them waits for `Done`. Each has a number,
+and what it comes to depends on all before it.
+
+Zones move by themselves, whatever else is going on. A server's share is the number of all objects
+by that of servers. One that has more than one and a half shares hands the outermost objects to a
+neighbour, the one that has fewer, and keeps one and a quarter. A neighbour that has too many then
+passes on what is too much, in the same direction, and at the last server back again: there is room
+for half as many objects again as there are. Objects at one place stay together.
+
+Three things make that safe. Questions are for places, not for servers (`wire.py`). A server hands
+nothing over while it paints, or while interests are edited. And neighbours take turns at moving
+their border: it is the turn of the one that received the last run, until the other one asks.
+
+Appendix C of paper 001, which is silent about zones that move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any, NamedTuple
+
+from rangecast.errors import UsageError
+from rangecast.notify.messages import Message
+from rangecast.notify.servers.painting import Painting, Tiler
+from rangecast.notify.servers.wire import (
+    EAST,
+    HOME,
+    WEST,
+    Alter,
+    Ask,
+    Done,
+    Edit,
+    Enter,
+    FirstK,
+    Grant,
+    Handover,
+    Load,
+    Lowest,
+    MinY,
+    Nearest,
+    Routed,
+    Thing,
+    Wire,
+)
+from rangecast.notify.servers.zone import Zone
+
+_FULL, _RELIEVED = 1.5, 1.25
+"""Shares that a server has at most, and that it keeps if it has more."""
+_DRIFT = 0.25
+"""The share of a change in numbers that neighbours are told of."""
+
+
+class Output(NamedTuple):
+    """What a server sends, and where to: WEST, EAST or HOME."""
+
+    to: int
+    what: Wire | Message | Done
+
+
+class Server:
+    """One of a row of servers."""
+
+    def __init__(self, zone: Zone, tiler: Tiler, *, place: int, servers: int, objects: int):
+        """Take a zone; `place` is its number among all servers, from west to east."""
+        self.zone = zone
+        self.tiler = tiler
+        self._place, self._servers = place, servers
+        self._seq, self._objects = -1, objects
+        self._told = len(zone), objects
+        """Own and all objects, as neighbours were last told."""
+        self._loads = {WEST: 0, EAST: 0}
+        self._has_turn = {WEST: False, EAST: True}
+        """Whether it may move the border to a neighbour: never both, else runs would cross."""
+        self._has_asked = {WEST: False, EAST: False}
+        self._painting: Painting | None = None
+        self._change: Alter | Enter | None = None
+        self._is_held = False
+        self._onwards = HOME
+        """The direction of a run that came in, until there is no more to pass on."""
+        self._todo: deque[Wire] = deque()
+        self._outputs: list[Output] = []
+
+    def handle(self, message: Wire) -> list[Output]:
+        """Take a message from a neighbour, or a change or an edit; return what to send."""
+        self._todo.append(message)
+        while self._todo:
+            self._take(self._todo.popleft())
+        self._tell_neighbours()
+        self._rebalance()
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def _neighbours(self) -> list[int]:
+        return [WEST] * (self._place > 0) + [EAST] * (self._place < self._servers - 1)
+
+    def _send(self, to: int, what: Any) -> None:
+        self._outputs.append(Output(to, what))
+
+    def _take(self, message: Wire) -> None:
+        if isinstance(message, Routed):
+            self._take_routed(message)
+        elif isinstance(message, Handover):
+            self.zone.gain(*message)
+            self._onwards = message.towards
+            self._take_turn(-message.towards)
+        elif isinstance(message, Grant):
+            self._take_turn(-message.towards)
+        elif isinstance(message, Ask):
+            side = -message.towards
+            if self._has_turn[side]:  # else it is under way to the neighbour
+                self._has_turn[side] = False
+                self._send(side, Grant(side))
+        elif isinstance(message, Load):
+            self._loads[-message.towards] = message.own
+            self._learn(message.seq, message.objects)
+        else:
+            self._edit(message)
+
+    def _take_routed(self, message: Routed) -> None:
+        if not self.zone.holds(message.at):
+            if isinstance(message, FirstK | MinY):
+                message = message._replace(hops=message.hops + 1)
+            self._send(WEST if message.at < self.zone.lo else EAST, message)
+        elif isinstance(message, FirstK):
+            self._first_k(message)
+        elif isinstance(message, MinY):
+            self._min_y(message)
+        elif isinstance(message, Nearest | Lowest):
+            assert self._painting is not None
+            self._painting.take(message)
+            self._go_on()
+        else:
+            self._begin(message)
+
+    # ---- questions of others, or one's own
+
+    def _first_k(self, asked: FirstK) -> None:
+        zone, west = self.zone, asked.towards == WEST
+        near = zone.nearest(asked.at, asked.y, asked.arrival, asked.wanted, east=not west)
+        found, missing = asked.found + near, asked.wanted - len(near)
+        at = math.nextafter(zone.lo, -math.inf) if west else zone.hi
+        if missing and math.isfinite(at):
+            self._todo.append(asked._replace(at=at, wanted=missing, found=found))
+        else:
+            self._todo.append(Nearest(asked.home, asked.towards, found, asked.hops))
+
+    def _min_y(self, asked: MinY) -> None:
+        zone, west = self.zone, asked.towards == WEST
+        lo, hi = (asked.end, asked.at) if west else (asked.at, asked.end)
+        limit = asked.limit_y, asked.limit_arrival
+        best = zone.next_best(lo, hi, (asked.y, asked.arrival), limit)
+        if best is not None:
+            asked = asked._replace(best=best, limit_y=best.y, limit_arrival=best.arrival)
+        at = math.nextafter(zone.lo, -math.inf) if west else zone.hi
+        if asked.end <= at if west else at <= asked.end:
+            self._todo.append(asked._replace(at=at))
+        else:
+            self._todo.append(Lowest(asked.home, asked.towards, asked.best, asked.hops))
+
+    # ---- changes
+
+    def _begin(self, change: Alter | Enter) -> None:
+        self._learn(change.seq, change.objects)
+        zone = self.zone
+        if isinstance(change, Enter):
+            old, y, position = change.thing._replace(y=math.inf), change.thing.y, change.position
+            zone.add(old)
+        else:
+            if change.object not in zone:
+                raise UsageError(f"no object {change.object!r} at {change.at!r}")
+            old, position = zone[change.object], 0
+            y = change.y if change.to is None else math.inf
+        self._change = change
+        self._painting = Painting(self.tiler, zone.index, change.seq, position, old, y)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what has been painted and asked; finish if there is nothing to wait for."""
+        painting = self._painting
+        assert painting is not None
+        for message in painting.messages:
+            self._send(HOME, message)
+        painting.messages = []
+        self._todo.extend(painting.questions)
+        painting.questions = []
+        if painting.is_done:
+            self._finish(painting)
+
+    def _finish(self, painting: Painting) -> None:
+        change = self._change
+        assert change is not None
+        self._painting = self._change = None
+        if isinstance(change, Enter):
+            self.zone.change(change.thing.object, change.thing.y)
+        elif change.to is not None:
+            old = self.zone.remove(change.object)
+            thing = Thing(change.y, old.arrival, change.to, change.object)
+            entry = Enter(change.to, change.seq, painting.position, thing, change.objects)
+            self._todo.append(entry)
+            return
+        elif change.y == math.inf:
+            self.zone.remove(change.object)
+        else:
+            self.zone.change(change.object, change.y)
+        self._send(HOME, Done(change.seq))
+
+    # ---- interests
+
+    def _edit(self, edit: Edit) -> None:
+        if edit.towards == EAST:
+            self._is_held = True
+            if EAST in self._neighbours():
+                self._send(EAST, edit)
+                return
+        if self.tiler.uses_interests:
+            for interest in edit.removed:
+                self.zone.ignore(interest)
+            self.zone.watch(edit.added)
+        self._is_held = False
+        if WEST in self._neighbours():
+            self._send(WEST, edit._replace(towards=WEST))
+        else:
+            self._send(HOME, Done(edit.seq))
+
+    # ---- zones
+
+    def _learn(self, seq: int, objects: int) -> None:
+        """Hear how many objects there are in all, as of a change."""
+        if seq >= self._seq:
+            self._seq, self._objects = seq, objects
+
+    def _take_turn(self, side: int) -> None:
+        self._has_turn[side], self._has_asked[side] = True, False
+
+    @property
+    def _share(self) -> float:
+        return max(self._objects / self._servers, 1.0)
+
+    def _tell_neighbours(self) -> None:
+        own, objects = self._told
+        drift = _DRIFT * self._share
+        if (
+            abs(len(self.zone) - own) > drift
+            or abs(self._objects - objects) > drift * self._servers
+        ):
+            self._told = len(self.zone), self._objects
+            for side in self._neighbours():
+                self._send(side, Load(side, len(self.zone), self._seq, self._objects))
+
+    def _rebalance(self) -> None:
+        """Hand over a run of objects if there are too many, or pass on what is too much."""
+        most = math.ceil(_FULL * self._share)
+        if self._painting is not None or self._is_held:
+            return
+        sides = self._neighbours()
+        if len(self.zone) <= most or not sides:
+            self._onwards = HOME
+            return
+        if self._onwards == HOME:
+            side = min(sides, key=self._loads.__getitem__)
+            least = len(self.zone) - math.floor(_RELIEVED * self._share)
+        else:
+            side = self._onwards if self._onwards in sides else -self._onwards
+            least = len(self.zone) - most
+        border = self.zone.cut(side, least)
+        if border is not None and not self._has_turn[side]:
+            if not self._has_asked[side]:
+                self._has_asked[side] = True
+                self._send(side, Ask(side))
+            return
+        self._onwards = HOME
+        if border is not None:
+            self._has_turn[side] = False
+            self._send(side, Handover(side, border, *self.zone.give(side, border)))

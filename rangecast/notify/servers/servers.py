@@ -1,0 +1,263 @@
+"""Many servers in one process: what a network of them does, and how far their questions walk.
+
+    servers = Servers(3, 10, objects=objects, interests=interests)
+    servers.update("a", 0.5)             # the messages that one board would send
+
+Each server is a state machine (`server.py`) that knows its own zone only. This class carries what
+they say to one another, over links that keep the order, and sends them changes, one after the
+other. It knows where each object lies, as whoever changes objects does, but no values.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.errors import UsageError, near
+from rangecast.model.arguments import finite, whole
+from rangecast.model.members import Id, Members
+from rangecast.notify.board import ALGORITHMS
+from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
+from rangecast.notify.painter import groups_of
+from rangecast.notify.plan import Places, Step, planned
+from rangecast.notify.servers.painting import Tiler
+from rangecast.notify.servers.server import Server
+from rangecast.notify.servers.wire import EAST, Alter, Done, Edit, Enter, Range, Thing, Wire
+from rangecast.notify.servers.zone import Zone
+from rangecast.notify.tables import LARGEST_K, Change, as_changes, as_interests, as_objects
+
+Link = tuple[int, int]
+"""The servers at both ends, by their places in the row: from, to."""
+_NOTHING: dict[str, list[Any]] = {"id": [], "x": [], "y": []}
+
+
+class Walks(NamedTuple):
+    """How often servers asked, and how many further servers the questions went to.
+
+    first_k counts each side, min_y both sides as one.
+    """
+
+    first_k: int
+    first_k_hops: int
+    min_y: int
+    min_y_hops: int
+
+
+class _Known(NamedTuple):
+    """An object as whoever changes it knows it."""
+
+    x: float
+    server: int
+    """Where it was put: from there, messages are passed on to where it is."""
+
+
+def _first(links: Sequence[Link]) -> Link:
+    return links[0]
+
+
+class Servers:
+    """Objects over a row of servers, each of which has those of a range of places."""
+
+    def __init__(
+        self,
+        k: int,
+        servers: int,
+        *,
+        objects: Any = None,
+        interests: Any = None,
+        algorithm: str = "sparse",
+        epsilon: float | None = None,
+        descending: bool = False,
+        pick: Callable[[Sequence[Link]], Link] = _first,
+    ):
+        """Spread objects evenly over this many servers; other options are those of `Board`.
+
+        pick   chooses the link that delivers its next message, out of those that have one; they
+               are in the order in which their messages were sent
+        """
+        if algorithm not in ALGORITHMS:
+            raise UsageError(f"no algorithm {algorithm!r}: {near(str(algorithm), ALGORITHMS)}")
+        self.k = whole("k", k, most=LARGEST_K)
+        groups = groups_of(epsilon, self.k)
+        number = whole("servers", servers)
+        ids, xs, ys, arrivals = as_objects(_NOTHING if objects is None else objects)
+        came = np.arange(len(xs)) if arrivals is None else arrivals
+        self.descending = descending
+        self.seq = 0
+        """The number of the next change."""
+        self._pick = pick
+        self._objects = Members.of(ids, "object")
+        self._interests = Members("interest")
+        self._arrivals = int(came.max(initial=-1)) + 1
+        ranked = np.sort(xs)
+        firsts = [len(xs) * place // number for place in range(1, number)]
+        self._bounds = [-math.inf, *(float(ranked[at]) if len(xs) else 0.0 for at in firsts)]
+        """Where zones began at first."""
+        things: list[list[Thing]] = [[] for _ in range(number)]
+        self._known: dict[int, _Known] = {}
+        self._slots = count(len(xs))
+        columns = (ids.to_pylist(), xs.tolist(), self._signed(ys).tolist(), came.tolist())
+        for slot, (one, x, y, arrival) in enumerate(zip(*columns, strict=True)):
+            self._known[slot] = _Known(x, self._server_at(x))
+            things[self._known[slot].server].append(Thing(y, arrival, x, one))
+        ends = [*self._bounds, math.inf]
+        self.servers = [
+            Server(
+                Zone(ends[place], ends[place + 1], things[place]),
+                Tiler(self.k, groups, uses_interests=algorithm == "sparse"),
+                place=place,
+                servers=number,
+                objects=len(ids),
+            )
+            for place in range(number)
+        ]
+        self._links: dict[Link, deque[tuple[int, Wire]]] = {}
+        self._clock = count()
+        self._sent: list[Message] = []
+        self._is_done = True
+        if interests is not None:
+            self.subscribe_many(interests)
+
+    # ---- objects
+
+    def update(self, one: Id, y: float) -> list[Message]:
+        """Give an object a new value."""
+        self._objects.row(one)
+        return self.update_many([Change(one, finite("y", y))])
+
+    def put(self, one: Id, x: float, y: float) -> list[Message]:
+        """Add an object; its id must be new."""
+        new = self._objects.new(one, "use update() or move()")
+        return self.update_many([Change(new, finite("y", y), finite("x", x))])
+
+    def remove(self, one: Id) -> list[Message]:
+        """Remove an object."""
+        self._objects.row(one)
+        return self.update_many([Change(one, None)])
+
+    def move(self, one: Id, x: float, y: float) -> list[Message]:
+        """Give an object a new place and a new value."""
+        self._objects.row(one)
+        return self.update_many([Change(one, finite("y", y), finite("x", x))])
+
+    def update_many(self, changes: Any) -> list[Message]:
+        """Apply changes one after the other, as `Board.update_many` takes them."""
+        places = Places(
+            lambda slot: self._known[slot].x, lambda _, x: finite("x", x), as_changes, "x and y"
+        )
+        messages: list[Message] = []
+        for step in planned(changes, self._objects, places, descending=self.descending):
+            messages += self._apply(step)
+        return messages
+
+    def _apply(self, step: Step) -> list[Message]:
+        """Send one change, and carry messages until it is done."""
+        change: Alter | Enter
+        objects = len(self._objects) + {"put": 1, "remove": -1}.get(step.kind, 0)
+        if step.kind == "put":
+            thing = Thing(step.y, self._arrivals, step.place, step.id)
+            change = Enter(step.place, self.seq, 0, thing, objects)
+            self._arrivals += 1
+            slot = next(self._slots)
+            self._objects.bind(step.id, slot)
+            self._known[slot] = _Known(step.place, self._server_at(step.place))
+        else:
+            slot = self._objects.row(step.id)
+            y = math.inf if step.kind == "remove" else step.y
+            to = step.place if step.kind == "move" else None
+            change = Alter(self._known[slot].x, self.seq, step.id, y, to, objects)
+        self._run(self._known[slot].server, change)
+        self.seq += 1
+        if step.kind == "move":
+            self._known[slot] = _Known(step.place, self._server_at(step.place))
+        elif step.kind == "remove":
+            del self._known[self._objects.release(step.id)]
+        sent, self._sent = self._sent, []
+        return [message._replace(y=self._signed(message.y)) for message in sent]
+
+    # ---- interests
+
+    def subscribe_many(self, interests: Any) -> int:
+        """Add interests as `Board.subscribe_many` takes them; return how many."""
+        ids, lo, hi, _ = as_interests(interests, self.k)
+        new = self._interests.new_many(ids)
+        ranges = tuple(map(Range, new, lo.tolist(), hi.tolist()))
+        self._run(0, Edit(EAST, self.seq, (), ranges))
+        self._interests.bind_many(new, range(len(new)))
+        return len(new)
+
+    def unsubscribe_many(self, interests: Iterable[Id]) -> int:
+        """Remove interests, each once, all of them or none; return how many."""
+        gone, _ = self._interests.known_many(list(interests))
+        self._run(0, Edit(EAST, self.seq, tuple(gone), ()))
+        self._interests.release_many(gone)
+        return len(gone)
+
+    # ---- what servers say
+
+    def _run(self, server: int, message: Wire) -> None:
+        """Send a change or an edit to a server, and carry what servers say until it is done.
+
+        What is still under way then, such as a run that is handed over, waits for the next one.
+        """
+        self._is_done = False
+        self._hand(server, message)
+        while not self._is_done:
+            self._deliver()
+
+    def settle(self) -> None:
+        """Deliver all that is still under way."""
+        while self._links:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        links = sorted(self._links, key=lambda link: self._links[link][0][0])
+        link = self._pick(links)
+        _, message = self._links[link].popleft()
+        if not self._links[link]:
+            del self._links[link]
+        self._hand(link[1], message)
+
+    def _hand(self, server: int, message: Wire) -> None:
+        for to, what in self.servers[server].handle(message):
+            if isinstance(what, Done):
+                self._is_done = True
+            elif isinstance(what, Message):
+                self._sent.append(what)
+            else:
+                waiting = self._links.setdefault((server, server + to), deque())
+                waiting.append((next(self._clock), what))
+
+    def _signed(self, y: Any) -> Any:
+        """Return values as servers take them, the lowest first; and back."""
+        return 0.0 - y if self.descending else y
+
+    def _server_at(self, place: float) -> int:
+        """Return the server that had a place at first."""
+        return bisect_right(self._bounds, place) - 1
+
+    # ---- counts
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many objects each server has, from west to east."""
+        return [len(server.zone) for server in self.servers]
+
+    @property
+    def work(self) -> Work:
+        """Calls of each kind so far, on all servers."""
+        return Work(*map(sum, zip(*(server.tiler.work for server in self.servers), strict=True)))
+
+    @property
+    def walks(self) -> Walks:
+        """How far questions went so far."""
+        hops = [
+            sum(server.tiler.hops[kind] for server in self.servers) for kind in (FIRST_K, MIN_Y)
+        ]
+        return Walks(self.work.first_k, hops[0], self.work.min_y, hops[1])

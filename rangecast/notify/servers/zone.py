@@ -1,0 +1,142 @@
+"""The zone of a server: a range of places, the objects there, and the interests that meet it.
+
+An interest meets a zone if it holds a place of it. A message about an object goes to interests that
+hold its place, so a server needs no others to paint what lies in its zone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rangecast.kernels.arrays import I32
+from rangecast.model.members import Id
+from rangecast.notify.interests import Interests
+from rangecast.notify.objects import Objects
+from rangecast.notify.servers.wire import EAST, Range, Thing
+
+
+class Zone:
+    """Places from `lo` up to but not `hi`; there may be none."""
+
+    def __init__(self, lo: float, hi: float, things: Sequence[Thing]):
+        self.lo, self.hi = lo, hi
+        columns = zip(*((one.x, one.y, one.arrival) for one in things), strict=True)
+        self._objects = Objects(*columns) if things else Objects()
+        self._names: dict[int, Id] = {slot: one.object for slot, one in enumerate(things)}
+        self._slots: dict[Id, int] = {one.object: slot for slot, one in enumerate(things)}
+        self.index = Interests()
+        self._ids: dict[int, Id] = {}
+        self._rows: dict[Id, int] = {}
+
+    def __len__(self) -> int:
+        return self._objects.count
+
+    def holds(self, place: float) -> bool:
+        """Whether a place lies in the zone."""
+        return self.lo <= place < self.hi
+
+    # ---- objects
+
+    def __getitem__(self, one: Id) -> Thing:
+        return self._thing(self._slots[one])
+
+    def __contains__(self, one: Id) -> bool:
+        return one in self._slots
+
+    def _thing(self, slot: int) -> Thing:
+        x, y, arrival = self._objects.of(slot)
+        return Thing(y, arrival, x, self._names[slot])
+
+    def add(self, one: Thing) -> None:
+        """Let an object enter."""
+        slot = self._objects.add(one.x, one.y, one.arrival)
+        self._names[slot], self._slots[one.object] = one.object, slot
+
+    def change(self, one: Id, y: float) -> None:
+        """Give an object a new value."""
+        self._objects.change_many([self._slots[one]], [y])
+
+    def remove(self, one: Id) -> Thing:
+        """Let an object leave, and return it."""
+        slot = self._slots.pop(one)
+        thing = self._thing(slot)
+        del self._names[slot]
+        self._objects.remove(slot)
+        return thing
+
+    def nearest(self, x: float, y: float, arrival: int, k: int, *, east: bool) -> tuple[float, ...]:
+        """Return where the nearest k objects from x on lie whose keys are below this one."""
+        return self._objects.nearest(x, y, arrival, k, east=east)
+
+    def next_best(
+        self, lo: float, hi: float, key: tuple[float, int], limit: tuple[float, int]
+    ) -> Thing | None:
+        """Return the object of a range with the lowest key above one and below a limit."""
+        slot = self._objects.next_best(lo, hi, key, limit)
+        return None if slot is None else self._thing(slot)
+
+    # ---- interests
+
+    def meets(self, one: Range) -> bool:
+        """Whether an interest holds a place of the zone."""
+        return self.lo < self.hi and one.lo < self.hi and one.hi >= self.lo
+
+    def watch(self, ranges: Iterable[Range]) -> None:
+        """Take the interests that meet the zone and aren't known."""
+        new = [one for one in ranges if one.interest not in self._rows and self.meets(one)]
+        ends = np.array([(one.lo, one.hi) for one in new]).reshape(-1, 2)
+        rows = self.index.add_many(ends[:, 0].copy(), ends[:, 1].copy())
+        for row, one in zip(rows.tolist(), new, strict=True):
+            self._rows[one.interest], self._ids[row] = row, one.interest
+
+    def ignore(self, interest: Id) -> None:
+        """Forget an interest, if it is known."""
+        row = self._rows.pop(interest, None)
+        if row is not None:
+            del self._ids[row]
+            self.index.remove(row)
+
+    def _ranges(self, rows: I32) -> list[Range]:
+        return [Range(self._ids[row], *self.index.of(row)) for row in sorted(rows.tolist())]
+
+    # ---- runs
+
+    def cut(self, side: int, least: int) -> float | None:
+        """Return where to cut off at least this many objects on a side, if that leaves any.
+
+        Objects at one place stay together. If at least so many are all of them, fewer are cut off.
+        `None`: all objects are at one place.
+        """
+        xs = self._objects.columns()[1]
+        last = xs[-least] if side == EAST else xs[least - 1]
+        # the west side of a cut has the objects below it, so its own place is the first one east
+        first, end = np.searchsorted(xs, last, "left"), np.searchsorted(xs, last, "right")
+        near, far = (first, end) if side == EAST else (end, first)
+        at = near if 0 < near < len(xs) else far
+        return float(xs[at]) if 0 < at < len(xs) else None
+
+    def give(self, side: int, border: float) -> tuple[tuple[Thing, ...], tuple[Range, ...]]:
+        """Give away what lies on one side of a border, and return it with the interests there."""
+        slots, xs, _, _ = self._objects.columns()
+        lo, hi = (border, self.hi) if side == EAST else (self.lo, border)
+        gone = slots[(xs >= lo) & (xs < hi)].tolist()
+        things = tuple(self.remove(self._names[slot]) for slot in gone)
+        below = math.nextafter(hi, -math.inf)
+        met = self._ranges(self.index.within(-math.inf, below, lo, math.inf))
+        self.lo, self.hi = (self.lo, border) if side == EAST else (border, self.hi)
+        for one in met:
+            if not self.meets(one):
+                self.ignore(one.interest)
+        return things, tuple(met)
+
+    def gain(
+        self, towards: int, border: float, things: Iterable[Thing], ranges: Iterable[Range]
+    ) -> None:
+        """Take a run that a neighbour gives away, and the interests that meet it."""
+        self.lo, self.hi = (border, self.hi) if towards == EAST else (self.lo, border)
+        for thing in things:
+            self.add(thing)
+        self.watch(ranges)
