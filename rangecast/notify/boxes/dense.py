@@ -115,11 +115,11 @@ def _take_apart(p: F64, at: F64, floor: int, k: int, exposes: bool, tiles: Tiles
         is_full = cover == k
         if not sent and found.cover_below + found.open_below < k:
             sent = 1
-            set_tile(tiles, n, OWN, 0, region)
+            set_tile(tiles, n, OWN, region)
             n += 1
         if open_ == 0 if is_full else cover + open_ < k:
             if is_full:
-                set_tile(tiles, n, segments[begin + k - 1], 0, region)
+                set_tile(tiles, n, segments[begin + k - 1], region)
                 n += 1
             continue
         if sent and not exposes:

@@ -33,14 +33,12 @@ class Tiles(NamedTuple):
     """
 
     rival: I32
-    interests: I32
-    """How many it has; 0 if that isn't known."""
     bounds: Annotated[F64, 2]
 
     @classmethod
     def of(cls, d: int, room: int) -> Tiles:
         """Return an empty one."""
-        return cls(np.zeros(room, np.int32), np.zeros(room, np.int32), np.zeros((room, 4 * d)))
+        return cls(np.zeros(room, np.int32), np.zeros((room, 4 * d)))
 
 
 class Sorted(NamedTuple):
@@ -53,9 +51,9 @@ class Sorted(NamedTuple):
 
 
 @jit
-def set_tile(tiles: Tiles, n: int, rival: int, interests: int, bounds: F64) -> None:
+def set_tile(tiles: Tiles, n: int, rival: int, bounds: F64) -> None:
     """Write tile n."""
-    tiles.rival[n], tiles.interests[n] = rival, interests
+    tiles.rival[n] = rival
     for j in range(len(bounds)):
         tiles.bounds[n, j] = bounds[j]
 

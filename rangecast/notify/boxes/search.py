@@ -139,3 +139,48 @@ def entries_in(table: I64, within: F64, entries: I32) -> int:
     """Write the entries within bounds; return how many. There is room for all of them."""
     tree = opened(table, KdTree)
     return entries_within(tree, within, entries, np.empty(tree.used[LEVELS] + 2, np.int32))
+
+
+@jit
+def foreign_within(tree: KdTree, within: F64, one: F64, two: F64, stack: I32) -> int:
+    """Return an entry within bounds that lies in neither of two others, -1 if there is none."""
+    at, bounds, child, d = tree.at, tree.bounds, tree.child, tree.at.shape[1]
+    stack[0] = 0
+    depth = 1
+    while depth:
+        depth -= 1
+        node = stack[depth]
+        apart = tree.size[node] == 0
+        for j in range(d):
+            apart |= bounds[node, j] > within[d + j] or bounds[node, d + j] < within[j]
+        if apart:
+            continue
+        in_one = in_two = True
+        for j in range(d):
+            low, high = bounds[node, j], bounds[node, d + j]
+            in_one &= one[j] <= low and high <= one[d + j]
+            in_two &= two[j] <= low and high <= two[d + j]
+        if in_one or in_two:
+            continue
+        first = child[node]
+        if first >= 0:
+            stack[depth], stack[depth + 1] = first + 1, first
+            depth += 2
+            continue
+        block, left = ~first, tree.size[node]
+        while left > 0:
+            for e in range(LEAF * block, LEAF * block + min(left, LEAF)):
+                inside = True
+                for j in range(d):
+                    inside &= within[j] <= at[e, j] <= within[d + j]
+                if not inside:
+                    continue
+                in_one = in_two = True
+                for j in range(d):
+                    in_one &= one[j] <= at[e, j] <= one[d + j]
+                    in_two &= two[j] <= at[e, j] <= two[d + j]
+                if not in_one and not in_two:
+                    return e
+            left -= LEAF
+            block = tree.after[block]
+    return -1

@@ -2,8 +2,8 @@
 
 The tree of interests is walked from its root. A node whose interests all agree (see `regions.py`)
 becomes a tile, or is left; only where they don't its children are looked at. So only regions that
-hold interests are visited. Then tiles of one object are merged where the rectangle around them
-holds no other interest: first many at once, by halving the list of tiles, and then neighbours.
+hold interests are visited. Then neighbouring tiles of one object are merged where the rectangle
+around them holds no other interest.
 
 The plain alternative, for few interests or very many rivals: the k + 1 best objects of each
 interest that holds the object say whether it is concerned.
@@ -21,26 +21,27 @@ from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import LEAF, LEVELS, ZERO, KdTree, below, find
 from rangecast.notify.boxes.regions import OWN, Tiles, holding, set_tile, sort_rivals
 from rangecast.notify.boxes.rivals import Rivals, gather_rivals
-from rangecast.notify.boxes.search import best_of, count_within, entries_within
+from rangecast.notify.boxes.search import best_of, count_within, entries_within, foreign_within
 
 REGIONS, RIVALS, NODES, LISTS, PROBES, TOO_MANY = 0, 1, 2, 3, 4, 5
 """Where kernels count their work: see `messages.BoxWork`."""
 _NEIGHBOURS = 4
 """Tiles before it that a tile may be merged with."""
+_FOREIGN = 16
+"""Interests that were in the way of a merge, to be looked at first."""
 
 
 @jit
 def add_tile(tiles: Tiles, n: int, first: int, rival: int, point: F64) -> int:
-    """Add a tile of one interest; an equal one since `first` counts it in instead."""
+    """Add a tile of one interest, unless there is an equal one since `first`."""
     width = len(point)
     for t in range(first, n):
         same = tiles.rival[t] == rival
         for j in range(width):
             same &= tiles.bounds[t, j] == point[j] and tiles.bounds[t, width + j] == point[j]
         if same:
-            tiles.interests[t] += 1
             return n
-    tiles.rival[n], tiles.interests[n] = rival, 1
+    tiles.rival[n] = rival
     for j in range(width):
         tiles.bounds[n, j] = tiles.bounds[n, width + j] = point[j]
     return n + 1
@@ -85,11 +86,11 @@ def _descend(
                 return -1
             if not sent and found.cover_below + found.open_below < k:
                 sent = 1
-                set_tile(tiles, n, OWN, size[node], bounds[node])
+                set_tile(tiles, n, OWN, bounds[node])
                 n += 1
             if open_ == 0 if is_full else cover + open_ < k:
                 if is_full:
-                    set_tile(tiles, n, segments[begin + k - 1], size[node], bounds[node])
+                    set_tile(tiles, n, segments[begin + k - 1], bounds[node])
                     n += 1
                 continue
             if sent and not exposes:
@@ -227,56 +228,50 @@ def _hull(tree: KdTree, within: F64, d: int, hull: F64, stack: I32) -> None:
 
 
 @jit
-def _only_theirs(tree: KdTree, bounds: F64, count: int, stack: I32, work: I64) -> bool:
-    """Whether no more than this many interests lie within bounds."""
-    work[PROBES] += 1
-    return count_within(tree, bounds, count, stack) == count
-
-
-@jit
 def _merge(
     tree: KdTree, tiles: Tiles, order: I64, begin: int, end: int, out: Tiles, n: int, work: I64
 ) -> int:
-    """Merge the tiles order[begin:end], all of one rival, into `out`; return its new length."""
+    """Merge the tiles order[begin:end], all of one rival, into `out`; return its new length.
+
+    A tile has no interests but its own. So one that lies around two tiles, and in neither, is
+    foreign to both, and mustn't be reached. It is likely to be in the way again: a few are kept.
+    """
     width = tiles.bounds.shape[1] // 2
-    spans = np.empty((70, 2), np.int64)
     around, tile = np.empty(2 * width), np.empty(2 * width)
+    foreign, known = np.empty((_FOREIGN, width)), ZERO
     stack = np.empty(tree.used[LEVELS] + 2, np.int32)
-    spans[0, 0], spans[0, 1] = begin, end
-    waiting, start = 1, n
-    while waiting:
-        waiting -= 1
-        low, high = spans[waiting, 0], spans[waiting, 1]
-        for j in range(width):
-            around[j], around[width + j] = np.inf, -np.inf
-        count = ZERO
-        for i in range(low, high):
-            t = order[i]
-            count += tiles.interests[t]
-            for j in range(width):
-                around[j] = min(around[j], tiles.bounds[t, j])
-                around[width + j] = max(around[width + j], tiles.bounds[t, width + j])
-        if high - low > 1 and not _only_theirs(tree, around, count, stack, work):
-            middle = (low + high) >> 1
-            spans[waiting, 0], spans[waiting, 1] = middle, high
-            spans[waiting + 1, 0], spans[waiting + 1, 1] = low, middle
-            waiting += 2
-            continue
+    start = n
+    for i in range(begin, end):
         for j in range(2 * width):
-            tile[j] = around[j]
-        for turn in range(min(_NEIGHBOURS, n - start)):
+            tile[j] = tiles.bounds[order[i], j]
+        turn = ZERO
+        while turn < min(_NEIGHBOURS, n - start):
             last = n - 1 - turn
             for j in range(width):
                 around[j] = min(tile[j], out.bounds[last, j])
                 around[width + j] = max(tile[width + j], out.bounds[last, width + j])
-            if _only_theirs(tree, around, count + out.interests[last], stack, work):
-                for j in range(2 * width):
-                    tile[j] = around[j]
-                count += out.interests[last]
-                n -= 1
-                set_tile(out, last, out.rival[n], out.interests[n], out.bounds[n])
-                break
-        set_tile(out, n, tiles.rival[order[low]], count, tile)
+            turn += 1
+            work[PROBES] += 1
+            apart = False
+            for f in range(min(known, _FOREIGN)):
+                inside = True
+                for j in range(width):
+                    inside &= around[j] <= foreign[f, j] <= around[width + j]
+                apart |= inside
+            if apart:
+                continue
+            e = foreign_within(tree, around, tile, out.bounds[last], stack)
+            if e >= 0:
+                for j in range(width):
+                    foreign[known % _FOREIGN, j] = tree.at[e, j]
+                known += 1
+                continue
+            for j in range(2 * width):
+                tile[j] = around[j]
+            n -= 1
+            set_tile(out, last, out.rival[n], out.bounds[n])
+            turn = ZERO
+        set_tile(out, n, tiles.rival[order[i]], tile)
         n += 1
     return n
 

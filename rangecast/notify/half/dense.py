@@ -59,25 +59,25 @@ def _add_boxes(
     now = np.empty(count, np.int32)
     i = 0
     for t in range(count):
-        tile = s.tiles[t]
-        while i < lasts and out.bounds[last[i], 4 + axis] > tile[1]:
+        l0, l1, r0, r1 = s.tiles[4 * t], s.tiles[4 * t + 1], s.tiles[4 * t + 2], s.tiles[4 * t + 3]
+        while i < lasts and out.bounds[last[i], 4 + axis] > l1:
             i += 1
         if i < lasts:
             box = out.bounds[last[i]]
             if (
-                box[axis] == tile[0]
-                and box[4 + axis] == tile[1]
-                and box[2 + axis] == tile[2]
-                and box[6 + axis] == tile[3]
+                box[axis] == l0
+                and box[4 + axis] == l1
+                and box[2 + axis] == r0
+                and box[6 + axis] == r1
             ):
                 box[6 + up] = top
                 now[t] = last[i]
                 i += 1
                 continue
         box = out.bounds[n]
-        box[axis], box[4 + axis], box[2 + axis], box[6 + axis] = tile[0], tile[1], tile[2], tile[3]
+        box[axis], box[4 + axis], box[2 + axis], box[6 + axis] = l0, l1, r0, r1
         box[up], box[4 + up], box[2 + up], box[6 + up] = domain[0], domain[1], low, top
-        out.rival[n], out.interests[n] = rival, 0
+        out.rival[n] = rival
         now[t] = n
         n += 1
     for t in range(count):
@@ -137,7 +137,7 @@ def paint_dense(
             return NO_INTERVALS
         e = s.found[s.order[z]]
         place, there = objects.at[e, axis], objects.at[e, up]
-        first = begin_passing(s, z, there)
+        first = begin_passing(s, z, k, there)
         z, lasts = first, ZERO
         while is_between(s, z, k, place):
             if n + k > len(out.rival):

@@ -9,6 +9,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32
 from rangecast.kernels.bundle import Bundle
+from rangecast.notify.boxes.kdtree import LEAF
 from rangecast.notify.boxes.painter import BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.regions import Tiles
@@ -28,7 +29,7 @@ class HalfPainter(BoxPainter):
         self._axis, self._groups = axis, groups
         self._lows = np.array([-math.inf, least])
         self._sweep = Bundle(Sweep.of(k, 64))
-        self._held = Bundle(Held.of(1 << 10))
+        self._held = Bundle(Held.of(1 << 6))
         self.work = np.zeros(SNAP + 1, np.int64)
 
     def _with_room(self, kernel: Callable[[], int]) -> int:
@@ -39,7 +40,7 @@ class HalfPainter(BoxPainter):
             if n == NO_INTERVALS:
                 self._sweep = Bundle(Sweep.of(self._k, 2 * len(self._sweep.arrays.order)))
             elif n == NO_INTERESTS:
-                self._held = Bundle(Held.of(4 * len(self._held.arrays.entry)))
+                self._held = Bundle(Held.of(4 * len(self._held.arrays.block)))
             else:
                 return n
             self.work[:] = counted
@@ -83,7 +84,8 @@ class HalfPainter(BoxPainter):
                 )
             )
             if n != NO_TILES:
-                order = np.argsort(self._tiles.arrays.rival[:n], kind="stable")
+                tiles = self._tiles.arrays  # those of one height are the likeliest to be merged
+                order = np.lexsort((tiles.bounds[:n, 7 - self._axis], tiles.rival[:n]))
                 return self._merged(interests, order)
             self.work[:] = counted
             self._room(4 * len(self._tiles.arrays.rival))
@@ -105,4 +107,6 @@ class HalfPainter(BoxPainter):
                 self.work,
             )
         )
-        return self._held.arrays.entry[:n].copy()
+        held = self._held.arrays
+        which, bit = np.nonzero(held.mask[:n, None] >> np.arange(LEAF) & 1)
+        return (LEAF * held.block[which] + bit).astype(np.int32)

@@ -1,9 +1,10 @@
 """Paint-Sparse under an upper bound: only what reaches interests, each box as small as they are.
 
 The intervals of heights (see `sweep.py`) say whose lists have the object. Those interests are found
-in one walk through their tree and kept at hand, each with its number of better objects in the west
+in one walk through their tree and kept at hand, with their numbers of better objects in the west
 and in the east. So a tile that shrinks to its interests, a *snap* of the paper, needs no question
-of its own: they say in which tile they lie. The next object to be passed is looked for only as far
+of its own: they say in which tile they lie. Interests of a leaf mostly agree, and are moved at
+once. The next object to be passed is looked for only as far
 as the interests that are left reach. Boxes of one object are merged afterwards, as over all boxes
 (`boxes/sparse.py`).
 
@@ -16,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import I32, I64
-from rangecast.kernels.bundle import edited, opened
+from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.bundle import edited, opened, pointers
 from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import LEAF, LEVELS, ZERO, KdTree, find
 from rangecast.notify.boxes.regions import OWN, Tiles
@@ -25,6 +26,7 @@ from rangecast.notify.half.dense import NO_INTERVALS, NO_TILES
 from rangecast.notify.half.sweep import (
     COUNT,
     FREE,
+    ROOM,
     SNAP,
     Sweep,
     begin_passing,
@@ -46,35 +48,97 @@ NO_INTERESTS = -3
 
 @edited
 class Held(NamedTuple):
-    """Interests whose lists have the object: their entries, and better objects on either side."""
+    """Interests whose lists have the object, by blocks of the tree's leaves.
 
-    entry: I32
+    block      (blocks,)       of the tree
+    mask       (blocks,)       a bit for each of its interests that is left
+    hull       (8 blocks,)     least and then largest bounds of these
+    is_even    (blocks,)       whether all of them have as many better objects on either side
+    more_west, more_east (blocks,)   better objects of all of them, beside those of each
+    west, east (16 blocks,)    better objects of each, where they aren't even
+    most       (blocks,)       the most better objects that one of them has
+    """
+
+    block: I32
+    mask: I32
+    hull: F64
+    is_even: I32
+    more_west: I32
+    more_east: I32
     west: I32
     east: I32
+    most: I32
 
     @classmethod
-    def of(cls, room: int) -> Held:
+    def of(cls, blocks: int) -> Held:
         """Return an empty one."""
-        return cls(*(np.zeros(room, np.int32) for _ in range(3)))
+        return cls(
+            np.zeros(blocks, np.int32),
+            np.zeros(blocks, np.int32),
+            np.zeros(8 * blocks),
+            np.zeros(blocks, np.int32),
+            np.zeros(blocks, np.int32),
+            np.zeros(blocks, np.int32),
+            np.zeros(LEAF * blocks, np.int32),
+            np.zeros(LEAF * blocks, np.int32),
+            np.zeros(blocks, np.int32),
+        )
 
 
 @jit
-def _better(s: Sweep, left: float, right: float, c: float, k: int) -> int:
-    """Return how many better objects an interest has, k or more beyond the intervals."""
-    z = interval_of(s, c)
-    if z >= s.used[COUNT]:
-        return ZERO + k
-    slot = s.order[z]
-    return west_of(s, slot, left) + east_of(s, slot, right)
+def _take_even(tree: KdTree, node: int, west: int, east: int, held: Held, room: int, n: int) -> int:
+    """Add all interests below a node, which have as many better objects; -1 if there is no room."""
+    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
+    stack[0] = node
+    depth = 1
+    while depth:
+        depth -= 1
+        here = stack[depth]
+        first = tree.child[here]
+        if first >= 0:
+            stack[depth], stack[depth + 1] = first + 1, first
+            depth += 2
+            continue
+        block, more = ~first, tree.size[here]
+        while more > 0:
+            if n == room:
+                return -1
+            held.block[n], held.mask[n] = block, (1 << min(more, LEAF)) - 1
+            held.is_even[n], held.most[n] = 1, west + east
+            held.more_west[n], held.more_east[n] = west, east
+            for j in range(8):
+                held.hull[8 * n + j] = tree.bounds[8 * here + j]
+            n += 1
+            more -= LEAF
+            block = tree.after[block]
+    return n
+
+
+@jit
+def _refresh(tree: KdTree, held: Held, b: int) -> None:
+    """Work out the hull of a block, and the most better objects that one has."""
+    hull = 8 * b
+    for j in range(4):
+        held.hull[hull + j], held.hull[hull + 4 + j] = np.inf, -np.inf
+    held.most[b] = 0
+    for i in range(LEAF):
+        if held.mask[b] >> i & 1:
+            e, mine = LEAF * held.block[b] + i, LEAF * b + i
+            held.most[b] = max(held.most[b], held.west[mine] + held.east[mine])
+            for j in range(4):
+                v = tree.at[4 * e + j]
+                held.hull[hull + j] = min(held.hull[hull + j], v)
+                held.hull[hull + 4 + j] = max(held.hull[hull + 4 + j], v)
 
 
 @jit
 def gather_interests(
-    tree: KdTree, s: Sweep, axis: int, x: float, height: float, k: int, held: Held
+    tree: KdTree, s: Sweep, axis: int, x: float, height: float, k: int, held: Held, room: int
 ) -> int:
-    """Write the interests of the region; return how many, -1 if there is no room.
+    """Write the interests of the region, block by block; return how many, -1 if there is no room.
 
-    A node is left out if even its smallest interest around the object would have k better ones.
+    A node is left out if even its smallest interest around the object would have k better ones. If
+    the smallest and the largest one have the same ones, all have.
     """
     at, bounds, child, size = tree.at, tree.bounds, tree.child, tree.size
     left_, right_, upper = axis, 2 + axis, 3 - axis
@@ -86,13 +150,29 @@ def gather_interests(
         node = stack[depth]
         if (
             size[node] == 0
-            or bounds[node, left_] > x
-            or bounds[node, 4 + right_] < x
-            or bounds[node, 4 + upper] < height
+            or bounds[8 * node + left_] > x
+            or bounds[8 * node + 4 + right_] < x
+            or bounds[8 * node + 4 + upper] < height
         ):
             continue
-        left, right = min(bounds[node, 4 + left_], x), max(bounds[node, right_], x)
-        if _better(s, left, right, max(bounds[node, upper], height), k) >= k:
+        left, right = min(bounds[8 * node + 4 + left_], x), max(bounds[8 * node + right_], x)
+        z = interval_of(s, max(bounds[8 * node + upper], height))
+        if z >= s.used[COUNT]:
+            continue
+        slot = s.order[z]
+        west, east = west_of(s, slot, k, left), east_of(s, slot, k, right)
+        if west + east >= k:
+            continue
+        if (
+            bounds[8 * node + 4 + left_] <= x <= bounds[8 * node + right_]
+            and bounds[8 * node + upper] >= height
+            and interval_of(s, bounds[8 * node + 4 + upper]) == z
+            and west_of(s, slot, k, bounds[8 * node + left_]) == west
+            and east_of(s, slot, k, bounds[8 * node + 4 + right_]) == east
+        ):
+            n = _take_even(tree, node, west, east, held, room, n)
+            if n < 0:
+                return -1
             continue
         first = child[node]
         if first >= 0:
@@ -101,20 +181,30 @@ def gather_interests(
             continue
         block, more = ~first, size[node]
         while more > 0:
-            for e in range(LEAF * block, LEAF * block + min(more, LEAF)):
-                left, right, c = at[e, left_], at[e, right_], at[e, upper]
+            if n == room:
+                return -1
+            mask = ZERO
+            for i in range(min(more, LEAF)):
+                e = LEAF * block + i
+                left, right, c = at[4 * e + left_], at[4 * e + right_], at[4 * e + upper]
                 if not left <= x <= right or c < height:
                     continue
-                z = interval_of(s, c)
-                if z >= s.used[COUNT]:
-                    continue
-                slot = s.order[z]
-                west, east = west_of(s, slot, left), east_of(s, slot, right)
-                if west + east >= k:
-                    continue
-                if n == len(held.entry):
-                    return -1
-                held.entry[n], held.west[n], held.east[n] = e, west, east
+                here = z
+                while here + 1 < s.used[COUNT] and s.start[s.order[here + 1]] <= c:
+                    here += 1
+                slot = s.order[here]
+                a, b = west, east  # at least as many as the smallest one has
+                while a < s.west_n[slot] and s.west[slot * k + a] >= left:
+                    a += 1
+                while b < s.east_n[slot] and s.east[slot * k + b] <= right:
+                    b += 1
+                if a + b < k and c <= s.top[0]:
+                    held.west[LEAF * n + i], held.east[LEAF * n + i] = a, b
+                    mask |= 1 << i
+            if mask:
+                held.block[n], held.mask[n], held.is_even[n] = block, mask, 0
+                held.more_west[n] = held.more_east[n] = 0
+                _refresh(tree, held, n)
                 n += 1
             more -= LEAF
             block = tree.after[block]
@@ -122,36 +212,64 @@ def gather_interests(
 
 
 @jit
-def _count_in(
-    tree: KdTree, e: int, rival: int, number: I32, place: int, tiles: Tiles, n: int
+def _widen(
+    number: I32, place: int, rival: int, bounds: F64, low: int, high: int, tiles: Tiles, n: int
 ) -> int:
-    """Count an interest in: widen the box that `number` has at a place, or begin one."""
-    t, width = number[place], tree.at.shape[1]
+    """Widen the box that `number` has at a place, or begin one.
+
+    What it is widened to are the four bounds from `low` on and the four from `high` on.
+    """
+    t = number[place]
     if t < 0:
         number[place] = n
-        tiles.rival[n], tiles.interests[n] = rival, 1
-        for j in range(width):
-            tiles.bounds[n, j] = tiles.bounds[n, width + j] = tree.at[e, j]
+        tiles.rival[n] = rival
+        for j in range(4):
+            tiles.bounds[8 * n + j], tiles.bounds[8 * n + 4 + j] = bounds[low + j], bounds[high + j]
         return n + 1
-    tiles.interests[t] += 1
-    for j in range(width):
-        tiles.bounds[t, j] = min(tiles.bounds[t, j], tree.at[e, j])
-        tiles.bounds[t, width + j] = max(tiles.bounds[t, width + j], tree.at[e, j])
+    for j in range(4):
+        tiles.bounds[8 * t + j] = min(tiles.bounds[8 * t + j], bounds[low + j])
+        tiles.bounds[8 * t + 4 + j] = max(tiles.bounds[8 * t + 4 + j], bounds[high + j])
     return n
 
 
 @jit
-def _reach(tree: KdTree, s: Sweep, axis: int, held: Held, count: int) -> None:
+def _box_region(
+    tree: KdTree, s: Sweep, upper: int, held: Held, blocks: int, k: int, number: I32, tiles: Tiles
+) -> int:
+    """Box all interests by the tiles of the region that they lie in; return how many boxes."""
+    n = ZERO
+    for b in range(blocks):
+        if held.is_even[b]:
+            slot = s.order[interval_of(s, held.hull[8 * b + upper])]
+            place = slot * k + s.tile_of[slot * k + held.more_west[b]]
+            n = _widen(number, place, OWN, held.hull, 8 * b, 8 * b + 4, tiles, n)
+            continue
+        for i in range(LEAF):
+            if held.mask[b] >> i & 1:
+                point = 4 * (LEAF * held.block[b] + i)
+                slot = s.order[interval_of(s, tree.at[point + upper])]
+                place = slot * k + s.tile_of[slot * k + held.west[LEAF * b + i]]
+                n = _widen(number, place, OWN, tree.at, point, point, tiles, n)
+    return n
+
+
+@jit
+def _reach(s: Sweep, axis: int, held: Held, blocks: int) -> bool:
     """Say where the next object is looked for: as far as interests reach, interval by interval.
 
-    What lies in an interval concerns the interests of that one and of those above it.
+    What lies in an interval concerns the interests of that one and of those above it. Return
+    whether there are any.
     """
-    intervals = s.used[COUNT]
+    intervals, some = s.used[COUNT], False
     for z in range(intervals):
         s.lo[z], s.hi[z], s.high[z] = np.nan, -np.inf, -np.inf
-    for i in range(count):
-        e = held.entry[i]
-        left, right, c = tree.at[e, axis], tree.at[e, 2 + axis], tree.at[e, 3 - axis]
+    for b in range(blocks):
+        if held.mask[b] == 0:
+            continue
+        some = True
+        hull = 8 * b
+        left, right = held.hull[hull + axis], held.hull[hull + 6 + axis]
+        c = held.hull[hull + 7 - axis]
         z = interval_of(s, c)
         s.lo[z] = left if np.isnan(s.lo[z]) else min(s.lo[z], left)
         s.hi[z], s.high[z] = max(s.hi[z], right), max(s.high[z], c)
@@ -161,6 +279,98 @@ def _reach(tree: KdTree, s: Sweep, axis: int, held: Held, count: int) -> None:
             continue
         s.lo[z] = s.lo[z + 1] if np.isnan(s.lo[z]) else min(s.lo[z], s.lo[z + 1])
         s.hi[z], s.high[z] = max(s.hi[z], s.hi[z + 1]), end_of(s, z)
+    return some
+
+
+@jit
+def _lose(
+    tree: KdTree,
+    s: Sweep,
+    axis: int,
+    held: Held,
+    b: int,
+    k: int,
+    is_west: bool,
+    place: float,
+    there: float,
+    rival: int,
+    number: I32,
+    tiles: Tiles,
+    n: int,
+) -> int:
+    """Count in a passed object for each interest of a block; box those that lose to it."""
+    more_west, more_east = held.more_west[b], held.more_east[b]
+    for i in range(LEAF):
+        if not held.mask[b] >> i & 1:
+            continue
+        mine, point = LEAF * b + i, 4 * (LEAF * held.block[b] + i)
+        c = tree.at[point + 3 - axis]
+        west, east = more_west, more_east
+        if not held.is_even[b]:
+            west, east = west + held.west[mine], east + held.east[mine]
+        if tree.at[point + axis] <= place <= tree.at[point + 2 + axis] and there <= c:
+            if west + east == k - 1:
+                slot = s.order[interval_of(s, c)]
+                at = slot * k + s.tile_of[slot * k + west]
+                n = _widen(number, at, rival, tree.at, point, point, tiles, n)
+                held.mask[b] ^= 1 << i
+                continue
+            west, east = west + is_west, east + (not is_west)
+        held.west[mine], held.east[mine] = west, east
+    held.is_even[b] = held.more_west[b] = held.more_east[b] = 0
+    _refresh(tree, held, b)
+    return n
+
+
+@jit
+def _lose_all(
+    tree: KdTree,
+    s: Sweep,
+    axis: int,
+    held: Held,
+    blocks: int,
+    k: int,
+    is_west: bool,
+    place: float,
+    there: float,
+    rival: int,
+    number: I32,
+    tiles: Tiles,
+    n: int,
+) -> int:
+    """Do the same for all blocks; most of them lie outside, or all their interests agree."""
+    hull = held.hull
+    for b in range(blocks):
+        at = 8 * b
+        if (
+            held.mask[b] == 0
+            or hull[at + axis] > place
+            or hull[at + 6 + axis] < place
+            or hull[at + 7 - axis] < there
+        ):
+            continue
+        low = hull[at + 3 - axis]
+        if hull[at + 4 + axis] <= place <= hull[at + 2 + axis] and there <= low:
+            if held.most[b] + 1 < k:
+                held.most[b] += 1
+                held.more_west[b] += is_west
+                held.more_east[b] += not is_west
+                continue
+            z = interval_of(s, low)
+            if held.is_even[b] and interval_of(s, hull[at + 7 - axis]) == z:
+                slot = s.order[z]
+                tile = slot * k + s.tile_of[slot * k + held.more_west[b]]
+                n = _widen(number, tile, rival, hull, at, at + 4, tiles, n)
+                held.mask[b] = 0
+                continue
+        n = _lose(tree, s, axis, held, b, k, is_west, place, there, rival, number, tiles, n)
+    return n
+
+
+@jit
+def _clear(number: I32, slot: int, k: int) -> None:
+    for i in range(slot * k, slot * k + k):
+        number[i] = -1
 
 
 @jit
@@ -178,12 +388,10 @@ def paint_sparse(
     work: I64,
 ) -> int:
     """Write the boxes of a change of y, not yet made; return how many, or what needs more room."""
-    objects, tree = opened(objects_table, KdTree), opened(tree_table, KdTree)
-    s, held, tiles = (
-        opened(sweep_table, Sweep),
-        opened(held_table, Held),
-        opened(tiles_table, Tiles),
-    )
+    objects, tree = opened(objects_table, KdTree), pointers(opened(tree_table, KdTree))
+    s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, Held))
+    tiles = pointers(opened(tiles_table, Tiles))
+    room, most = len(opened(held_table, Held).block), len(opened(tiles_table, Tiles).rival)
     e, up = find(objects, row), 1 - axis
     x, height = objects.at[e, axis], objects.at[e, up]
     old, arrival = objects.y[e], objects.arrival[e]
@@ -193,24 +401,19 @@ def paint_sparse(
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
     if sweep_upwards(objects, axis, x, height, floor_y, arrival, k, s, stack, work) < 0:
         return NO_INTERVALS
-    count = gather_interests(tree, s, axis, x, height, k, held)
-    if count < 0:
+    blocks = gather_interests(tree, s, axis, x, height, k, held, room)
+    if blocks < 0:
         return NO_INTERESTS
-    if 2 * count > len(tiles.rival):
-        return NO_TILES
-    number = np.full(len(s.order) * k, -1, np.int32)
-    n = ZERO
+    number = np.empty(s.used[ROOM] * k, np.int32)
     for z in range(s.used[COUNT]):
         work[SNAP] += region_tiles(s, s.order[z], k, x, groups)
-    for i in range(count):
-        e = held.entry[i]
-        slot = s.order[interval_of(s, tree.at[e, 3 - axis])]
-        place = slot * k + s.tile_of[slot, held.west[i]]
-        n = _count_in(tree, e, OWN, number, place, tiles, n)
+        _clear(number, s.order[z], k)
+    if min(LEAF * blocks, s.used[COUNT] * k) > most:
+        return NO_TILES
+    n = _box_region(tree, s, 3 - axis, held, blocks, k, number, tiles)
     limit = arrival if y < np.inf else ZERO - 1
     swept_y, swept_arrival = floor_y, arrival
-    while y > old and count:
-        _reach(tree, s, axis, held, count)
+    while y > old and _reach(s, axis, held, blocks):
         z = next_exposed(objects, axis, swept_y, swept_arrival, y, limit, s, stack, work)
         if z < 0:
             break
@@ -218,31 +421,16 @@ def paint_sparse(
             return NO_INTERVALS
         h = s.found[s.order[z]]
         place, there = objects.at[h, axis], objects.at[h, up]
-        first = begin_passing(s, z, there)
+        first = begin_passing(s, z, k, there)
         z = first
         while is_between(s, z, k, place):
-            slot = s.order[z]
-            work[SNAP] += gain_tiles(s, slot, k, x, place, groups)
-            for i in range(slot * k, slot * k + k):
-                number[i] = -1
+            work[SNAP] += gain_tiles(s, s.order[z], k, x, place, groups)
+            _clear(number, s.order[z], k)
             z += 1
-        left = ZERO
-        for i in range(count):
-            e, west, east = held.entry[i], held.west[i], held.east[i]
-            c = tree.at[e, 3 - axis]
-            if tree.at[e, axis] <= place <= tree.at[e, 2 + axis] and there <= c:
-                if west + east == k - 1:
-                    slot = s.order[interval_of(s, c)]
-                    at = slot * k + s.tile_of[slot, west]
-                    n = _count_in(tree, e, objects.row[h], number, at, tiles, n)
-                    continue
-                if place <= x:
-                    west += 1
-                else:
-                    east += 1
-            held.entry[left], held.west[left], held.east[left] = e, west, east
-            left += 1
-        count = left
+        if n + min(LEAF * blocks, s.used[COUNT] * k) > most:
+            return NO_TILES
+        rival, west = objects.row[h], place <= x
+        n = _lose_all(tree, s, axis, held, blocks, k, west, place, there, rival, number, tiles, n)
         end_passing(s, objects, first, k, x, place)
         swept_y, swept_arrival = objects.y[h], objects.arrival[h]
     return n
@@ -260,16 +448,17 @@ def find_interests(
     held_table: I64,
     work: I64,
 ) -> int:
-    """Write the interests that have an object in their list at this y; return how many.
+    """Write the interests that have an object in their list at this y; return how many blocks.
 
     Or what needs more room.
     """
-    objects, tree = opened(objects_table, KdTree), opened(tree_table, KdTree)
-    s, held = opened(sweep_table, Sweep), opened(held_table, Held)
+    objects, tree = opened(objects_table, KdTree), pointers(opened(tree_table, KdTree))
+    s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, Held))
+    room = len(opened(held_table, Held).block)
     e = find(objects, row)
     x, height = objects.at[e, axis], objects.at[e, 1 - axis]
     stack = np.empty(objects.used[LEVELS] + 2, np.int32)
     if sweep_upwards(objects, axis, x, height, y, objects.arrival[e], k, s, stack, work) < 0:
         return NO_INTERVALS
-    n = gather_interests(tree, s, axis, x, height, k, held)
+    n = gather_interests(tree, s, axis, x, height, k, held, room)
     return NO_INTERESTS if n < 0 else n

@@ -10,14 +10,17 @@ polygon* in the plane of objects, and their staircases the polyhedron of the int
     order      (T,)      slots of the intervals from low to high; `used[0]` of them
     free       (T,)      slots that are free; `used[1]` of them
     start      (T,)      where the interval of a slot begins; it ends before the next one begins
-    west, east (T, k)    places of better objects up to there, from near to far; at the same x: west
+    west, east (T k,)    places of better objects up to there, from near to far; at the same x: west
     west_n, east_n (T,)  how many they are
     found      (T,)      entry of the object that is passed next there, UNKNOWN or NOTHING
     lo, hi, high (T,)    where it is looked for: x from lo to hi, heights up to `high`; no
                          number if it needn't be
+    used       (3,)      also how many slots there are
     top        (1,)      where the last interval ends
-    tile_of    (T, k)    by slot and number of better objects in the west: the tile of an interest
-    tiles      (2k + 2, 4)   least and largest l, least and largest r
+    tile_of    (T k,)    by slot and number of better objects in the west: the tile of an interest
+    tiles      (8k + 8,)     of each, least and largest l, least and largest r
+
+Kernels take it as pointers: it is handed to small functions very often.
 
 All bounds are included. Coordinates may be +inf, for a missing value, so lists have lengths and no
 padding. Where k better objects lie at x itself nobody has the object in the list, nor above: there
@@ -28,18 +31,18 @@ Appendix D of paper 001, Algorithms 6 to 11, with the corrections of our reading
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.bundle import edited
+from rangecast.kernels.bundle import edited, pointer
 from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import NOBODY, ZERO, KdTree, below
 from rangecast.notify.half.search import first_k, next_best, next_upwards
 
 UNKNOWN, NOTHING = -2, -1
-COUNT, FREE = 0, 1
+COUNT, FREE, ROOM = 0, 1, 2
 FIRST_K, MIN_HEIGHT, MIN_Y, SNAP = 7, 8, 9, 10
 """Where kernels count their calls: see `board.HalfWork`."""
 
@@ -52,8 +55,8 @@ class Sweep(NamedTuple):
     free: I32
     used: I64
     start: F64
-    west: Annotated[F64, 2]
-    east: Annotated[F64, 2]
+    west: F64
+    east: F64
     west_n: I32
     east_n: I32
     found: I64
@@ -61,8 +64,8 @@ class Sweep(NamedTuple):
     hi: F64
     high: F64
     top: F64
-    tile_of: Annotated[I32, 2]
-    tiles: Annotated[F64, 2]
+    tile_of: I32
+    tiles: F64
 
     @classmethod
     def of(cls, k: int, intervals: int) -> Sweep:
@@ -70,10 +73,10 @@ class Sweep(NamedTuple):
         return cls(
             np.zeros(intervals, np.int32),
             np.zeros(intervals, np.int32),
-            np.zeros(2, np.int64),
+            np.array([0, 0, intervals], np.int64),
             np.zeros(intervals),
-            np.zeros((intervals, k)),
-            np.zeros((intervals, k)),
+            np.zeros(intervals * k),
+            np.zeros(intervals * k),
             np.zeros(intervals, np.int32),
             np.zeros(intervals, np.int32),
             np.zeros(intervals, np.int64),
@@ -81,8 +84,8 @@ class Sweep(NamedTuple):
             np.zeros(intervals),
             np.zeros(intervals),
             np.zeros(1),
-            np.zeros((intervals, k), np.int32),
-            np.zeros((2 * k + 2, 4)),
+            np.zeros(intervals * k, np.int32),
+            np.zeros(4 * (2 * k + 2)),
         )
 
 
@@ -91,7 +94,7 @@ def least_x(s: Sweep, slot: int, k: int) -> float:
     """Return the least x that lies beyond none of the western list."""
     if s.west_n[slot] < k:
         return -np.inf
-    return float(np.nextafter(s.west[slot, k - 1], np.inf))
+    return float(np.nextafter(s.west[slot * k + k - 1], np.inf))
 
 
 @jit
@@ -99,7 +102,7 @@ def largest_x(s: Sweep, slot: int, k: int) -> float:
     """Return the largest x that lies beyond none of the eastern list."""
     if s.east_n[slot] < k:
         return np.inf
-    return float(np.nextafter(s.east[slot, k - 1], -np.inf))
+    return float(np.nextafter(s.east[slot * k + k - 1], -np.inf))
 
 
 @jit
@@ -126,12 +129,12 @@ def interval_of(s: Sweep, c: float) -> int:
 
 
 @jit
-def west_of(s: Sweep, slot: int, left: float) -> int:
+def west_of(s: Sweep, slot: int, k: int, left: float) -> int:
     """Return how many of the western list lie in a range from `left` on."""
     low, high = ZERO, ZERO + s.west_n[slot]
     while low < high:
         middle = (low + high) >> 1
-        if s.west[slot, middle] >= left:
+        if s.west[slot * k + middle] >= left:
             low = middle + 1
         else:
             high = middle
@@ -139,12 +142,12 @@ def west_of(s: Sweep, slot: int, left: float) -> int:
 
 
 @jit
-def east_of(s: Sweep, slot: int, right: float) -> int:
+def east_of(s: Sweep, slot: int, k: int, right: float) -> int:
     """Return how many of the eastern list lie in a range up to `right`."""
     low, high = ZERO, ZERO + s.east_n[slot]
     while low < high:
         middle = (low + high) >> 1
-        if s.east[slot, middle] <= right:
+        if s.east[slot * k + middle] <= right:
             low = middle + 1
         else:
             high = middle
@@ -152,7 +155,7 @@ def east_of(s: Sweep, slot: int, right: float) -> int:
 
 
 @jit
-def _insert(s: Sweep, z: int, start: float, source: int) -> int:
+def _insert(s: Sweep, z: int, k: int, start: float, source: int) -> int:
     """Put an interval with the lists of another slot at place z; return its slot."""
     count = s.used[COUNT]
     s.used[FREE] -= 1
@@ -164,9 +167,9 @@ def _insert(s: Sweep, z: int, start: float, source: int) -> int:
     s.start[slot], s.found[slot] = start, UNKNOWN
     s.west_n[slot], s.east_n[slot] = s.west_n[source], s.east_n[source]
     for i in range(s.west_n[slot]):
-        s.west[slot, i] = s.west[source, i]
+        s.west[slot * k + i] = s.west[source * k + i]
     for i in range(s.east_n[slot]):
-        s.east[slot, i] = s.east[source, i]
+        s.east[slot * k + i] = s.east[source * k + i]
     return slot
 
 
@@ -194,18 +197,18 @@ def _pass_by(s: Sweep, slot: int, k: int, x: float, place: float) -> bool:
         if s.west_n[slot] < k:
             s.west_n[slot] += 1
         at = s.west_n[slot] - 1
-        while at and s.west[slot, at - 1] < place:
-            s.west[slot, at] = s.west[slot, at - 1]
+        while at and s.west[slot * k + at - 1] < place:
+            s.west[slot * k + at] = s.west[slot * k + at - 1]
             at -= 1
-        s.west[slot, at] = place
-        return bool(s.west_n[slot] < k or s.west[slot, k - 1] < x)
+        s.west[slot * k + at] = place
+        return bool(s.west_n[slot] < k or s.west[slot * k + k - 1] < x)
     if s.east_n[slot] < k:
         s.east_n[slot] += 1
     at = s.east_n[slot] - 1
-    while at and s.east[slot, at - 1] > place:
-        s.east[slot, at] = s.east[slot, at - 1]
+    while at and s.east[slot * k + at - 1] > place:
+        s.east[slot * k + at] = s.east[slot * k + at - 1]
         at -= 1
-    s.east[slot, at] = place
+    s.east[slot * k + at] = place
     return True
 
 
@@ -223,15 +226,19 @@ def sweep_upwards(
     work: I64,
 ) -> int:
     """Fill in the intervals of an object with this key; return how many, -1 if there is no room."""
-    room, up = len(s.order), 1 - axis
+    room, up = s.used[ROOM], 1 - axis
     for i in range(room):
         s.free[i] = room - 1 - i
     s.used[COUNT], s.used[FREE], s.top[0] = 0, room, np.inf
-    slot = _insert(s, ZERO, height, ZERO)
-    s.west_n[slot] = first_k(tree, axis, True, x, height, y, arrival, k, s.west[slot], stack)
-    s.east_n[slot] = first_k(tree, axis, False, x, height, y, arrival, k, s.east[slot], stack)
+    slot = _insert(s, ZERO, k, height, ZERO)
+    s.west_n[slot] = first_k(
+        tree, axis, True, x, height, y, arrival, k, pointer(s.west, slot * k), stack
+    )
+    s.east_n[slot] = first_k(
+        tree, axis, False, x, height, y, arrival, k, pointer(s.east, slot * k), stack
+    )
     work[FIRST_K] += 2
-    if s.west_n[slot] == k and s.west[slot, k - 1] == x:
+    if s.west_n[slot] == k and s.west[slot * k + k - 1] == x:
         _cut_off(s, ZERO)
         return 0
     last = ZERO + NOBODY
@@ -245,7 +252,7 @@ def sweep_upwards(
         if tree.at[e, up] > s.start[slot]:
             if s.used[FREE] == 0:
                 return -1
-            slot = _insert(s, ZERO + s.used[COUNT], tree.at[e, up], slot)
+            slot = _insert(s, ZERO + s.used[COUNT], k, tree.at[e, up], slot)
         if not _pass_by(s, slot, k, x, tree.at[e, axis]):
             _cut_off(s, s.used[COUNT] - 1)
             break
@@ -254,18 +261,18 @@ def sweep_upwards(
 
 @jit
 def _add_tile(s: Sweep, n: int, l0: float, l1: float, r0: float, r1: float) -> int:
-    tile = s.tiles[n]
-    tile[0], tile[1], tile[2], tile[3] = l0, l1, r0, r1
+    s.tiles[4 * n], s.tiles[4 * n + 1] = l0, l1
+    s.tiles[4 * n + 2], s.tiles[4 * n + 3] = r0, r1
     return n + 1
 
 
 @jit
-def _strip(s: Sweep, slot: int, a: int, x: float) -> tuple[float, float, bool]:
+def _strip(s: Sweep, slot: int, k: int, a: int, x: float) -> tuple[float, float, bool]:
     """Return least and largest l of ranges with a of the western list, and if there are any."""
-    inner = s.west[slot, a - 1] if a else x
+    inner = s.west[slot * k + a - 1] if a else x
     if a == s.west_n[slot]:
         return -np.inf, inner, True
-    return np.nextafter(s.west[slot, a], np.inf), inner, s.west[slot, a] < inner
+    return np.nextafter(s.west[slot * k + a], np.inf), inner, s.west[slot * k + a] < inner
 
 
 @jit
@@ -273,16 +280,16 @@ def region_tiles(s: Sweep, slot: int, k: int, x: float, groups: int) -> int:
     """Tile the ranges that have the object in their list, from east to west; return how many."""
     n = 0
     for a in range(min(k - 1, s.west_n[slot]) + 1):
-        l0, l1, some = _strip(s, slot, a, x)
+        l0, l1, some = _strip(s, slot, k, a, x)
         if not some:
             continue
         b = k - 1 - a
-        r1 = np.nextafter(s.east[slot, b], -np.inf) if b < s.east_n[slot] else np.inf
-        if n and s.tiles[n - 1, 3] == r1:
-            s.tiles[n - 1, 0] = l0
+        r1 = np.nextafter(s.east[slot * k + b], -np.inf) if b < s.east_n[slot] else np.inf
+        if n and s.tiles[4 * n - 1] == r1:
+            s.tiles[4 * n - 4] = l0
         else:
             n = _add_tile(s, n, l0, l1, x, r1)
-        s.tile_of[slot, a] = n - 1
+        s.tile_of[slot * k + a] = n - 1
     return _gather(s, slot, k, n, groups)
 
 
@@ -297,19 +304,19 @@ def gain_tiles(s: Sweep, slot: int, k: int, x: float, place: float, groups: int)
         b = k - 1 - a
         if b > s.east_n[slot]:
             continue
-        l0, l1, some = _strip(s, slot, a, x)
-        r0 = s.east[slot, b - 1] if b else x
+        l0, l1, some = _strip(s, slot, k, a, x)
+        r0 = s.east[slot * k + b - 1] if b else x
         r1 = np.inf
         if b < s.east_n[slot]:
-            r1 = np.nextafter(s.east[slot, b], -np.inf)
-            some &= r0 < s.east[slot, b]
+            r1 = np.nextafter(s.east[slot * k + b], -np.inf)
+            some &= r0 < s.east[slot * k + b]
         if place > x:
             r0 = max(r0, place)
         else:
             l1 = min(l1, place)
         if some and l0 <= l1 and r0 <= r1:
             n = _add_tile(s, n, l0, l1, r0, r1)
-            s.tile_of[slot, a] = n - 1
+            s.tile_of[slot * k + a] = n - 1
     return _gather(s, slot, k, n, groups)
 
 
@@ -323,14 +330,16 @@ def _gather(s: Sweep, slot: int, k: int, n: int, groups: int) -> int:
         return n
     for t in range(n):
         group = ((t + 1) * groups - 1) // n
-        tile, whole = s.tiles[t], s.tiles[group]
+        tile, whole = 4 * t, 4 * group
         if t == group * n // groups:
             for side in range(4):
-                whole[side] = tile[side]
-        whole[0], whole[1] = min(whole[0], tile[0]), max(whole[1], tile[1])
-        whole[2], whole[3] = min(whole[2], tile[2]), max(whole[3], tile[3])
+                s.tiles[whole + side] = s.tiles[tile + side]
+        for side in (0, 2):
+            s.tiles[whole + side] = min(s.tiles[whole + side], s.tiles[tile + side])
+        for side in (1, 3):
+            s.tiles[whole + side] = max(s.tiles[whole + side], s.tiles[tile + side])
     for a in range(k):
-        s.tile_of[slot, a] = ((s.tile_of[slot, a] + 1) * groups - 1) // n
+        s.tile_of[slot * k + a] = ((s.tile_of[slot * k + a] + 1) * groups - 1) // n
     return groups
 
 
@@ -384,13 +393,13 @@ def next_exposed(
 
 
 @jit
-def begin_passing(s: Sweep, z: int, height: float) -> int:
+def begin_passing(s: Sweep, z: int, k: int, height: float) -> int:
     """Return the first interval that what was found in z belongs to: z, or a part of it."""
     slot = s.order[z]
     s.found[slot] = UNKNOWN
     if height <= s.start[slot]:
         return z
-    _insert(s, z + 1, height, slot)
+    _insert(s, z + 1, k, height, slot)
     return z + 1
 
 
@@ -404,20 +413,20 @@ def is_between(s: Sweep, z: int, k: int, place: float) -> bool:
 
 
 @jit
-def _is_same(s: Sweep, one: int, two: int) -> bool:
+def _is_same(s: Sweep, one: int, two: int, k: int) -> bool:
     same = s.west_n[one] == s.west_n[two] and s.east_n[one] == s.east_n[two]
     if same:
         for i in range(s.west_n[one]):
-            same &= s.west[one, i] == s.west[two, i]
+            same &= s.west[one * k + i] == s.west[two * k + i]
         for i in range(s.east_n[one]):
-            same &= s.east[one, i] == s.east[two, i]
+            same &= s.east[one * k + i] == s.east[two * k + i]
     return bool(same)
 
 
 @jit
-def _unite(s: Sweep, tree: KdTree, z: int) -> bool:
+def _unite(s: Sweep, tree: KdTree, z: int, k: int) -> bool:
     """Make one interval of z and the one below it if their lists agree; return whether they do."""
-    if z == 0 or z >= s.used[COUNT] or not _is_same(s, s.order[z - 1], s.order[z]):
+    if z == 0 or z >= s.used[COUNT] or not _is_same(s, s.order[z - 1], s.order[z], k):
         return False
     one, two = s.found[s.order[z - 1]], s.found[s.order[z]]
     if one == UNKNOWN or two == UNKNOWN:
@@ -438,6 +447,6 @@ def end_passing(s: Sweep, tree: KdTree, z: int, k: int, x: float, place: float) 
         if not _pass_by(s, s.order[z], k, x, place):
             _cut_off(s, z)
             return
-        if not _unite(s, tree, z):
+        if not _unite(s, tree, z, k):
             z += 1
-    _unite(s, tree, z)
+    _unite(s, tree, z, k)
