@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.notify import Board
-from rangecast.notify.messages import Message
+from rangecast.notify.messages import Messages
 from rangecast.spark.steps.buckets import (
     INTERESTS,
     LISTS,
@@ -25,18 +25,19 @@ from rangecast.spark.steps.buckets import (
     sweep,
     write_objects,
 )
-from rangecast.spark.steps.interest_edits import EDIT_COLUMNS, apply_edits, checked_edits
+from rangecast.spark.steps.ground import Ground, as_points, points_of
+from rangecast.spark.steps.interest_edits import apply_edits, checked_edits
 from rangecast.spark.steps.open_bucket import Entries, OpenBucket, cut, make_bucket
 
 K = 3
-NOWHERE = np.array([[0.0, 0.0, 0.0, 0.0]])
+NOWHERE = np.array([[1.0, 0.0, 0.0, 0.0]])
 
 
 def interests(ids, x):
     x = np.asarray(x, float)
-    return pa.table(
-        {"id": pa.array(ids, pa.int64()), "x_lo": x, "x_hi": x + 1, "k": np.full(len(x), K, "i4")}
-    )
+    points = as_points(np.stack([x, x + 1], axis=1))
+    k = np.full(len(x), K, np.int32)
+    return pa.table({"id": pa.array(ids, pa.int64()), "point": points, "k": k})
 
 
 def entries_of(rng, rows):
@@ -60,7 +61,7 @@ def test_lists_are_read_as_they_were_written_last(tmp_path, most):
         first = int(rng.integers(0, rows))
         last = min(rows - 1, first + int(rng.integers(0, most + 1)))
         # interests [x, x + 1] with first < x <= last hear of an object, which becomes the best
-        tile = np.array([[first, last, -1.0, rows + 9.0]])
+        tile = np.array([[first + 1.0, -1.0, last, rows + 9.0]])
         reached = np.arange(first + 1, last + 1, dtype=np.int32)
         best = -1.0 - changed
         now.arrivals[reached] = np.roll(now.arrivals[reached], 1, axis=1)
@@ -112,12 +113,12 @@ def test_interests_come_and_go_with_their_lists_and_little_is_written(tmp_path, 
         lists = opened.entries(opened.places).ys.tolist()
         table = opened.table
         assert bucket.interests == len(table)
-        bounds = [table[name].to_numpy() for name in ("x_lo", "x_hi")]
-        if len(table):
-            around = [end for one in bounds for end in (one.min(), one.max())]
-            least_lo, most_lo, least_hi, most_hi = np.array(bucket.bounds) - around
-            assert max(least_lo, least_hi) <= 0 <= min(most_lo, most_hi)
-        return dict(zip(table["id"].to_pylist(), zip(bounds[0], lists, strict=True), strict=True))
+        points = points_of(table)
+        least, largest = np.split(np.array(bucket.bounds), 2)
+        assert ((least <= points) & (points <= largest)).all()
+        return dict(
+            zip(table["id"].to_pylist(), zip(points[:, 0], lists, strict=True), strict=True)
+        )
 
     there = contents(buckets[0])
     following, edits, rows = 150, 0, 0
@@ -173,15 +174,13 @@ ENDS = st.integers(0, 6).map(float)
     st.lists(st.tuples(ENDS, ENDS, ENDS, ENDS), max_size=4),
 )
 def test_a_bucket_that_is_passed_over_is_reached_by_no_message(ranges, tiles):
-    ends = np.array(ranges)
-    bounds = [ends[:, 0].min(), ends[:, 0].max(), ends[:, 1].min(), ends[:, 1].max()]
+    ends, tile = np.array(ranges), np.array(tiles).reshape(-1, 4)
+    bounds = [*ends.min(axis=0), *ends.max(axis=0)]
     bucket = Bucket([0.0, 0.0], bounds, len(ends), len(ends), [], [])
-    messages = [
-        Message(0, 0, "o", 0.0, 0.0, inner_l, inner_r, outer_l, outer_r, 0)
-        for outer_l, inner_l, inner_r, outer_r in tiles
-    ]
+    none, names = np.zeros(len(tile)), np.full(len(tile), "o", object)
+    messages = Messages(none, none, names, none, none, none, none, tile)
     reached = any(one.reaches(lo, hi) for one in messages for lo, hi in ranges)
-    hears = bucket.may_hear(np.array(tiles).reshape(-1, 4)).any()
+    hears = bucket.may_hear(messages.bounds).any()
     assert hears or not reached
     if len(ranges) == 1:
         assert hears == reached
@@ -196,7 +195,7 @@ def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_pat
         Bucket([0.3, 0.3], ends, 1, 1, [FilePart("b", 1)], []),
     ]
     parts = [FilePart("o", 9), FilePart("n", 4)]
-    state = State(7, 2, {"k": 3, "epsilon": None}, "bigint", parts, buckets, Work(3, 2, 1, 4))
+    state = State(7, 2, {"k": 3, "epsilon": None}, "bigint", True, parts, buckets, Work(3, 2, 1, 4))
     state.commit(tmp_path)
     assert committed_state(tmp_path) == state
     for kind in (INTERESTS, LISTS, OBJECTS):
@@ -257,7 +256,7 @@ def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
     rng = np.random.default_rng(4)
     x, y = rng.integers(0, 6, (2, 15)).astype(float)
     board = Board(K, objects={"id": np.arange(15), "x": x, "y": y})
-    state = State(-1, -1, {}, "bigint", [], [], Work())
+    state = State(-1, -1, {}, "bigint", False, [], [], Work())
     following, most = 0, 5
     shown = {}
     for step in range(35):
@@ -278,9 +277,9 @@ def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
         types = (pa.int64(), pa.string(), pa.float64(), pa.float64(), pa.int64())
         table = pa.table(
             [column.cast(kind) for column, kind in zip(columns, types, strict=True)],
-            names=EDIT_COLUMNS,
+            names=("id", "op", "x_lo", "x_hi", "k"),
         )
-        edits = checked_edits(table, board)
+        edits = checked_edits(table, board, Ground(None))
         state = apply_edits(tmp_path, state, edits, board, most)
         board.unsubscribe_many(edits.gone)
         board.subscribe_many(edits.new)
@@ -289,8 +288,7 @@ def test_edits_find_their_interests_in_whatever_bucket_they_lie(tmp_path):
             opened = OpenBucket(tmp_path, bucket, K)
             lists = opened.entries(opened.places).arrivals.tolist()
             for row, entries in zip(opened.table.to_pylist(), lists, strict=True):
-                ends = row["x_lo"], row["x_hi"]
-                found[row["id"]] = (*ends, row["k"], [one for one in entries if one >= 0])
+                found[row["id"]] = (*row["point"], row["k"], [one for one in entries if one >= 0])
         wanted = {}
         for one in board:
             mine = board[one]

@@ -245,6 +245,28 @@ def test_a_batch_of_updates_without_a_quarantine_is_refused_whole(spark, board):
         load(board, text.replace('"batch"', '"stream"') + CHECKPOINT).run(spark)
 
 
+def test_a_stream_of_updates_over_a_space(spark, board):
+    attribute = '[[attribute]]\nname = "{}"\ntype = "number"\n'
+    (board / "flats.toml").write_text(attribute.format("km") + attribute.format("m2"))
+    (board / "o.csv").write_text("id,km,m2,y\np,1,50,10\nq,2,60,20\nr,3,70,30\n")
+    (board / "i.csv").write_text("id,filter,k\n7,km <= 2 or m2 > 65,1\n8,m2 between 55 and 90,\n")
+    for path in (board / "updates").iterdir():
+        path.unlink()
+    lines = "2,r,5,,\n1,s,1,9,80\n3,q,7,,95\n4,r,x,,\n"
+    (board / "updates" / "0.csv").write_text("seq,id,y,km,m2\n" + lines)
+    over = NOTIFY.replace("k = 2", 'k = 2\nspace = "flats.toml"')
+    text = HEAD[: HEAD.index("[[source]]")] + UPDATES + over
+    load(board, text + '[quarantine]\npath = "bad"\n').run(spark)
+    assert rows(board, "bad", "column", "value") == [("y", "x")]
+    space = Space.load(board / "flats.toml")
+    with TopKLists(spark, board / "l", k=2, space=space) as kept:
+        found = sorted(map(tuple, kept.read().collect()))
+    assert found == [(7, 1, "s", 9, 80, 1), (8, 1, "s", 9, 80, 1), (8, 2, "r", 3, 70, 5)]
+    (board / "flats.toml").write_text(attribute.format("y"))
+    with pytest.raises(FileError, match=r"step\[0\].space: an attribute called 'y'"):
+        load(board, text)
+
+
 # ---- names
 
 

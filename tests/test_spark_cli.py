@@ -216,10 +216,33 @@ def test_the_workers_find_lists_that_lack_a_message(spark, board, tmp_path):
     bad = KeptRows()
     for _, some in tables.read_updates(changes, pa.string(), table.objects.__contains__, bad):
         sent = table.update_many(some)
-    right = Sent(4, False, things, table.table(), wanted, [sent])
+    right = Sent(None, 4, False, things, table.table(), wanted, [sent])
     assert wrong_lists(spark, right) == 0
-    lost = Sent(4, False, things, table.table(), wanted, [])
+    lost = Sent(None, 4, False, things, table.table(), wanted, [])
     assert wrong_lists(spark, lost) == lost.wrong(0, 60) > 10
+
+
+def test_workers_check_lists_over_a_space(cli, spark, tmp_path):
+    attribute = '[[attribute]]\nname = "{}"\ntype = "number"\n'
+    (tmp_path / "space.toml").write_text(attribute.format("a") + attribute.format("b"))
+    random = np.random.default_rng(7)
+    lines = [
+        f"o{row},{a:.1f},{b:.1f},{row % 7}" for row, (a, b) in enumerate(random.random((60, 2)))
+    ]
+    (tmp_path / "o.csv").write_text("\n".join(["id,a,b,y", *lines]) + "\n")
+    lines = [
+        f"o{row % 60},{'' if row % 11 == 5 else row % 5},{a:.1f},"
+        for row, a in enumerate(random.random(55))
+    ]
+    (tmp_path / "u.csv").write_text("\n".join(["id,y,a,b", *lines]) + "\n")
+    lines = [
+        f"{row},a < {lo:.1f} or b >= {hi:.1f}"
+        for row, (lo, hi) in enumerate(random.random((30, 2)))
+    ]
+    (tmp_path / "i.csv").write_text("\n".join(["id,filter", *lines]) + "\n")
+    given = ("--space", "space.toml", "--check", "-k", 3)
+    messages, _ = by_both(cli, tmp_path, "notify", ("o.csv", "u.csv", "i.csv"), "csv", *given)
+    assert messages.count("\n") > 20
 
 
 def test_messages_are_made_by_one_process(cli, spark, board):

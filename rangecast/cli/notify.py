@@ -164,11 +164,6 @@ def notify(
             "  to do: pass --algorithm batch, or leave out --batch-size"
         )
     size = (batch_size or _BATCH) if in_batches else None
-    if space is not None and engine == Engine.SPARK:
-        raise UsageError(
-            "--engine spark checks lists of one attribute, and --space is given\n"
-            "  to do: leave out --engine; --check compares all lists here"
-        )
     if space is not None and algorithm == Algorithm.BATCH_DENSE:
         raise UsageError(
             "batch-dense is for one attribute, and --space is given\n  to do: --algorithm batch"
@@ -236,7 +231,7 @@ def notify(
         if engine == Engine.SPARK:
             from rangecast.spark.steps.check_lists import Sent, wrong_lists
 
-            all_sent = Sent(board.k, descending, things, board.table(), wanted, sent)
+            all_sent = Sent(where, board.k, descending, things, board.table(), wanted, sent)
             with run.task("checking lists on Spark"):
                 wrong = wrong_lists(run.spark(master), all_sent)
         facts = {

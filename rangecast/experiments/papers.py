@@ -45,7 +45,7 @@ PAPERS = (
         "001",
         "notify",
         "range top-k subscriptions",
-        ("uniform", "crowds", "shapes", "stocks", "batches"),
+        ("uniform", "crowds", "shapes", "stocks", "batches", "boxes"),
         {
             "Figures 1 to 10, 18, 19": "drawings",
             "Figures 14, 17": "no network of brokers yet",

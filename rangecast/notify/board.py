@@ -43,7 +43,7 @@ from rangecast.model.snapshot import (
     without_prefix,
 )
 from rangecast.model.space import Space
-from rangecast.notify.interestset import InterestSet, NewInterests
+from rangecast.notify.interestset import InterestSet, NewInterests, Regions
 from rangecast.notify.messages import Messages
 from rangecast.notify.plan import Places, Step, planned
 from rangecast.notify.tables import LARGEST_K, Change
@@ -125,14 +125,21 @@ class Board(InterestSet):
         memo: dict[int, Any] = {id(self.space): self.space}
         return copy.deepcopy(self, memo)
 
+    def bounds(self, interest: Id) -> F64:
+        """Return a row for each box of an interest: lower, then upper bounds, as coordinates."""
+        raise NotImplementedError
+
     # ---- lists
 
     def best(self, *where: Any, k: int | None = None) -> list[Any]:
         """Return the k best objects, the best first, of a range or filter as `subscribe` takes."""
         raise NotImplementedError
 
-    def lists(self) -> Any:
-        """Return the lists of all interests as they are now, to check or to measure."""
+    def lists(self, points: F64 | None = None) -> Any:
+        """Return the lists of all interests as they are now, to check or to measure.
+
+        With points, those of boxes that needn't be interests: bounds as `bounds` returns them.
+        """
         raise NotImplementedError
 
     def wrong(self, lists: Any) -> Any:
@@ -384,7 +391,7 @@ class Board(InterestSet):
         """Return the interests of these rows as a snapshot has them."""
         raise NotImplementedError
 
-    def _regions_of(self, arrays: Mapping[str, Any]) -> Any:
+    def _regions_of(self, arrays: Mapping[str, Any]) -> Regions:
         """Return the regions of a snapshot, as `_add_regions` takes them."""
         raise NotImplementedError
 

@@ -17,7 +17,6 @@ from rangecast.notify.tree import (
     Frontier,
     Rectangle,
     Tree,
-    mark_reached,
     number_reached,
     rows_in,
     snap,
@@ -215,12 +214,6 @@ class Interests:
         counts = np.zeros(len(tiles), np.int64)
         number_reached(self.table, tiles, counts)
         return counts
-
-    def reached_by_any(self, tiles: F64) -> I32:
-        """Return the rows of all interests that one of these tiles of messages reaches."""
-        marks = np.zeros(self.rows, np.bool_)
-        mark_reached(self.table, self._keep.row, tiles, np.empty(self.count, np.int32), marks)
-        return np.flatnonzero(marks).astype(np.int32)
 
     def number_within(self, l0: float, l1: float, r0: float, r1: float) -> int:
         """Return how many interests lie in [l0, l1] x [r0, r1]."""

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import whole
 from rangecast.model.members import Id, Members, as_id
 from rangecast.model.sets import MemberSet
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Boxes of interests as points, lower and then upper bounds, and how many each has."""
+
+    points: F64
+    sizes: I64
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return the points of one interest."""
+        end = int(self.sizes[: place + 1].sum())
+        return self.points[end - int(self.sizes[place]) : end]
 
 
 class NewInterests(NamedTuple):
     """Interests to add: an id and a region each, and how many objects some want, by place."""
 
     ids: pa.Array
-    regions: Any
-    """As `_add_regions` takes them; by place, they are regions as `_add_region` takes one."""
+    regions: Regions
     wanted: dict[int, int]
+
+    def part(self, begin: int, end: int) -> NewInterests:
+        """Return those at the places from begin to end."""
+        first, last = (int(self.regions.sizes[:place].sum()) for place in (begin, end))
+        wanted = {place - begin: k for place, k in self.wanted.items() if begin <= place < end}
+        regions = Regions(self.regions.points[first:last], self.regions.sizes[begin:end])
+        return NewInterests(self.ids[begin:end], regions, wanted)
 
 
 class InterestSet(MemberSet):
@@ -110,7 +131,7 @@ class InterestSet(MemberSet):
 
     # ---- what a subclass says
 
-    def _region(self, interest: Id, where: tuple[Any, ...]) -> Any:
+    def _region(self, interest: Id, where: tuple[Any, ...]) -> F64:
         """Return the checked region of an interest."""
         raise NotImplementedError
 
@@ -118,11 +139,11 @@ class InterestSet(MemberSet):
         """Return what a caller gives as interests."""
         raise NotImplementedError
 
-    def _add_region(self, region: Any) -> int:
-        """Put a region into the index; return its row."""
+    def _add_region(self, region: F64) -> int:
+        """Put a region, a point per box, into the index; return its row."""
         raise NotImplementedError
 
-    def _add_regions(self, regions: Any) -> range | list[int]:
+    def _add_regions(self, regions: Regions) -> range | list[int]:
         """Put regions into the index, and return their rows; a range if they are their places."""
         raise NotImplementedError
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from rangecast.model.numbers import MAX
 from rangecast.model.snapshot import Arrays
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
-from rangecast.notify.interestset import NewInterests
+from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.messages import Messages, Outbox, Work
 from rangecast.notify.objects import BoardObjects, Object, Objects
 from rangecast.notify.painter import Painter, groups_of
@@ -29,17 +28,6 @@ from rangecast.notify.tables import LARGEST_K, as_changes, as_interests, as_obje
 
 _OPTIONS = ("epsilon", "sketch")
 _NOTHING: dict[str, list[Any]] = {"id": [], "x": [], "y": []}
-
-
-@dataclass(frozen=True)
-class _Ranges:
-    """Many ranges, by place."""
-
-    lo: F64
-    hi: F64
-
-    def __getitem__(self, place: Any) -> Any:
-        return float(self.lo[place]), float(self.hi[place])
 
 
 class LineBoard(Board):
@@ -86,30 +74,35 @@ class LineBoard(Board):
             order = np.argsort(row)
             self.tree, self.index = Ranges(lo[order], hi[order]), tree.sketch(self.sketch)
 
-    def _region(self, interest: Id, where: tuple[Any, ...]) -> tuple[float, float]:
+    def _region(self, interest: Id, where: tuple[Any, ...]) -> F64:
         lo, hi = _range(where)
         if lo > hi:
             given = f"{where[0]!r} is above {where[1]!r}"
             raise UsageError(f"interest {interest!r} is empty: {given}")
-        return lo, hi
+        return np.array([[lo, hi]])
 
     def _given(self, interests: Any) -> NewInterests:
-        ids, lo, hi, wanted = as_interests(interests, self.k)
-        return NewInterests(ids, _Ranges(lo, hi), wanted)
+        return as_interests(interests, self.k)
 
-    def _add_region(self, region: tuple[float, float]) -> int:
-        row = self.tree.add(*region)
+    def _add_region(self, region: F64) -> int:
+        lo, hi = region[0].tolist()
+        row = self.tree.add(lo, hi)
         if self.sketch is not None:
-            self.index.add(*region)
+            self.index.add(lo, hi)
             if self.index.count > 2 * self.sketch:
                 self.index = self.index.sketch(self.sketch)
         return row
 
-    def _add_regions(self, regions: _Ranges) -> range | list[int]:
+    def bounds(self, interest: Id) -> F64:
+        """Return lo and hi of an interest, in a row."""
+        return np.array([self.tree.of(self._members.row(interest))])
+
+    def _add_regions(self, regions: Regions) -> range | list[int]:
+        lo, hi = regions.points.T.copy()
         if not self.tree.count:
-            self._watch(Interests(regions.lo, regions.hi))
+            self._watch(Interests(lo, hi))
             return range(self.tree.count)
-        rows: list[int] = self.tree.add_many(regions.lo, regions.hi).tolist()
+        rows: list[int] = self.tree.add_many(lo, hi).tolist()
         if self.sketch is not None:
             self.index = self.tree.sketch(self.sketch)
         return rows
@@ -129,9 +122,12 @@ class LineBoard(Board):
             entries.append(Entry(self._signed(y), arrival, self._names[slot], x))
         return entries
 
-    def lists(self) -> Lists:
-        """Return the lists of all interests as they are now, to check or to measure."""
-        index = self.tree.index() if isinstance(self.tree, Ranges) else self.tree
+    def lists(self, points: F64 | None = None) -> Lists:
+        """Return the lists of all interests as they are now, or those of other ranges."""
+        if points is not None:
+            index = Interests(*points.T.copy())
+        else:
+            index = self.tree.index() if isinstance(self.tree, Ranges) else self.tree
         return Lists.now(self.line, index, self.k)
 
     def wrong(self, lists: Lists) -> I32:
@@ -266,8 +262,9 @@ class LineBoard(Board):
         order = place[np.array(rows, np.int64)]
         return {"lo": lo[order], "hi": hi[order]}
 
-    def _regions_of(self, arrays: Mapping[str, Any]) -> _Ranges:
-        return _Ranges(arrays["lo"], arrays["hi"])
+    def _regions_of(self, arrays: Mapping[str, Any]) -> Regions:
+        ends = np.stack([arrays["lo"], arrays["hi"]], axis=1)
+        return Regions(ends, np.ones(len(ends), np.int64))
 
     def _meta(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _OPTIONS} | {"arrivals": self.line.arrivals}

@@ -145,6 +145,13 @@ class Messages(Results[Any]):
         }
         return replace(first, **joined)
 
+    @property
+    def bounds(self) -> F64:
+        """The least bounds, lower and then upper, that each message goes to; then the largest."""
+        left_outer, left_inner, right_inner, right_outer = self.tile.T
+        least = [np.nextafter(left_outer, np.inf), right_inner]
+        return np.stack([*least, left_inner, np.nextafter(right_outer, -np.inf)], axis=1)
+
     def __len__(self) -> int:
         return len(self.seq)
 

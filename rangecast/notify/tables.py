@@ -24,6 +24,7 @@ from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.numbers import MAX
 from rangecast.model.records import Records, Rows, Source, file_source, table_source
+from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.messages import Messages
 
 LARGEST_K = 1 << 16
@@ -58,24 +59,13 @@ class ObjectColumns(NamedTuple):
     arrival: I64 | None
 
 
-class InterestColumns(NamedTuple):
-    """Interests, column by column, and how many objects some of them want, by place."""
-
-    ids: pa.Array
-    lo: F64
-    hi: F64
-    wanted: dict[int, int]
-
-
 def as_objects(given: Any) -> ObjectColumns:
     """Return what a Python program gives as objects."""
     return given if isinstance(given, ObjectColumns) else read_objects(_rows(given, "objects"))
 
 
-def as_interests(given: Any, most: int) -> InterestColumns:
+def as_interests(given: Any, most: int) -> NewInterests:
     """Return what a Python program gives as interests, in at most this many objects each."""
-    if isinstance(given, InterestColumns):
-        return given
     return read_interests(_rows(given, "interests"), most=most)
 
 
@@ -174,7 +164,7 @@ def read_interests(
     *,
     most: int = LARGEST_K,
     ignore_unknown: bool = False,
-) -> InterestColumns:
+) -> NewInterests:
     """Return the interests of a source, in at most this many objects each."""
     found = records(
         source, bad or BadRows(), ("id",), ("x_lo", "x_hi", "k"), ignore_unknown=ignore_unknown
@@ -188,10 +178,11 @@ def read_interests(
         bounded = np.stack([np.maximum(lo, -MAX), np.minimum(hi, MAX), k], axis=1)
         parts.append(bounded[rows.good])
         progress(len(rows))
-    lo, hi, wanted = np.concatenate(parts).T.copy()
+    ends, wanted = np.split(np.concatenate(parts), [2], axis=1)
     places = np.flatnonzero(wanted < np.inf)
-    some = dict(zip(places.tolist(), wanted[places].astype(int).tolist(), strict=True))
-    return InterestColumns(pa.concat_arrays(ids), lo, hi, some)
+    some = dict(zip(places.tolist(), wanted[places, 0].astype(int).tolist(), strict=True))
+    regions = Regions(ends, np.ones(len(ends), np.int64))
+    return NewInterests(pa.concat_arrays(ids), regions, some)
 
 
 def _changes(rows: Rows) -> list[Change]:

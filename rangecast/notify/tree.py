@@ -30,7 +30,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
-from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import edited, opened
 from rangecast.kernels.jit import jit
 
@@ -284,15 +284,3 @@ def number_reached(table: I64, tiles: F64, counts: I64) -> None:
     for t in range(len(tiles)):
         l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
         counts[t] = rows_within(tree, none, l0, tiles[t, 1], tiles[t, 2], r1, none, stack)
-
-
-@jit
-def mark_reached(table: I64, row: I32, tiles: F64, found: I32, marks: Bool) -> None:
-    """Mark the rows of all interests that lie in one of these tiles."""
-    tree = opened(table, Tree)
-    stack = np.empty(STACK, np.int32)
-    for t in range(len(tiles)):
-        l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
-        n = rows_within(tree, row, l0, tiles[t, 1], tiles[t, 2], r1, found, stack)
-        for j in range(n):
-            marks[found[j]] = True

@@ -29,12 +29,8 @@ from rangecast.notify.boxes.messages import BoxMessages, BoxWork, values_of
 from rangecast.notify.boxes.painter import MOST_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.subscriber import BoxEntry, BoxInterest, BoxLists
-from rangecast.notify.boxes.tables import (
-    PlacedColumns,
-    Regions,
-    SpaceTables,
-)
-from rangecast.notify.interestset import NewInterests
+from rangecast.notify.boxes.tables import PlacedColumns, SpaceTables
+from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.objects import BoardObjects
 from rangecast.notify.plan import Places
 from rangecast.notify.subscriber import merged
@@ -89,6 +85,10 @@ class BoxBoard(Board):
             seq=self.seq - 1,
             descending=self.descending,
         )
+
+    def bounds(self, interest: Id) -> F64:
+        """Return a row for each box of an interest: lower, then upper bounds, as coordinates."""
+        return self._points_of(self._members.row(interest))
 
     def _points_of(self, row: int) -> F64:
         rows = [row, *self._more.get(row, ())]
@@ -155,9 +155,10 @@ class BoxBoard(Board):
             )
         return lists
 
-    def lists(self) -> BoxLists:
-        """Return the lists of all boxes of interests as they are now, to check or to measure."""
-        return BoxLists.now(self.field, self.tree, self.k)
+    def lists(self, points: F64 | None = None) -> BoxLists:
+        """Return the lists of all boxes of interests as they are now, or those of other boxes."""
+        boxes = self.tree if points is None else Points(points)
+        return BoxLists.now(self.field, boxes, self.k)
 
     def wrong(self, lists: BoxLists) -> I32:
         """Return the rows of the lists that differ from a recomputation."""

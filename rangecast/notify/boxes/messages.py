@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import MISSING
 from rangecast.model.encode import decode
 from rangecast.model.space import Space
@@ -54,6 +55,11 @@ class BoxMessages(Messages):
     """Messages of a board over a space; x and tile have a column per attribute and bound."""
 
     space: Space | None = None
+
+    @property
+    def bounds(self) -> F64:
+        """The least bounds, lower and then upper, that each message goes to; then the largest."""
+        return self.tile
 
     def _item(self, place: int) -> BoxMessage:
         assert self.space is not None

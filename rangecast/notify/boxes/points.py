@@ -22,7 +22,7 @@ from rangecast.notify.boxes.kdtree import (
     insert,
     rekey,
 )
-from rangecast.notify.boxes.search import best_in, count_in, entries_in
+from rangecast.notify.boxes.search import best_in, count_in, entries_in, mark_within
 
 _NO_KEYS = np.zeros(0), np.zeros(0, np.int64)
 
@@ -185,6 +185,12 @@ class Points:
         entries = np.empty(count_in(self.table, bounds, self.count), np.int32)
         entries_in(self.table, bounds, entries)
         return entries
+
+    def within_any(self, tiles: F64) -> I32:
+        """Return the rows of all points within one of these bounds."""
+        marks = np.zeros(self.rows, np.bool_)
+        mark_within(self.table, tiles, np.empty(self.count, np.int32), marks)
+        return np.flatnonzero(marks).astype(np.int32)
 
     @property
     def memory(self) -> int:

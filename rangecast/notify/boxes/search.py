@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import LEAF, LEVELS, KdTree, below
@@ -132,6 +132,16 @@ def count_in(table: I64, within: F64, most: int) -> int:
 def entries_within(tree: KdTree, within: F64, entries: I32, stack: I32) -> int:
     """Write the entries within bounds; return how many. There is room for all of them."""
     return _walk(tree, within, len(entries), entries, stack) if len(entries) else 0
+
+
+@jit
+def mark_within(table: I64, tiles: F64, entries: I32, marks: Bool) -> None:
+    """Mark the rows of all points within one of these bounds."""
+    tree = opened(table, KdTree)
+    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
+    for i in range(len(tiles)):
+        for j in range(entries_within(tree, tiles[i], entries, stack)):
+            marks[tree.row[entries[j]]] = True
 
 
 @jit

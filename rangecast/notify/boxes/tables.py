@@ -9,7 +9,6 @@ messages     seq, position, object, the attributes, y, and four bounds per attri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from rangecast.model.space import Space
 from rangecast.model.subscriptions import Part, encode_part
 from rangecast.model.text_attributes import String
 from rangecast.notify.boxes.messages import BOUNDS
-from rangecast.notify.interestset import NewInterests
+from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.tables import (
     ARRIVAL,
     LARGEST_K,
@@ -49,19 +48,6 @@ class PlacedColumns(NamedTuple):
     at: F64
     y: F64
     arrival: I64 | None
-
-
-@dataclass(frozen=True)
-class Regions:
-    """Boxes of interests as points, lower and then upper bounds, and how many each has."""
-
-    points: F64
-    sizes: I64
-
-    def __getitem__(self, place: Any) -> Any:
-        """Return the points of one interest."""
-        end = int(self.sizes[: place + 1].sum())
-        return self.points[end - int(self.sizes[place]) : end]
 
 
 def _check(space: Space) -> None:

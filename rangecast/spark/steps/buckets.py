@@ -1,15 +1,16 @@
 """Interests, lists and objects on the disk, in parts: a batch writes those that changed.
 
-    interests/*.arrow   a part of a bucket: place, id, x_lo, x_hi, k; one without id has left
+    interests/*.arrow   a part of a bucket: place, id, point, k; one without id has left
     lists/*.arrow       a part of a bucket: place, arrivals, ys
-    objects/*.arrow     a part of the objects: id, x, y, arrival; one without y is gone
+    objects/*.arrow     a part of the objects: id, where, y, arrival; one without y is gone
 
-A bucket holds interests that lie side by side, in the order of (x_lo, x_hi). An interest has a
-place there, which is never given to another one. The interests of a bucket are in parts, the oldest
-first; so are their lists. Of a place that is in several parts the newest counts. A new part takes
-in those before it that are at most twice as large. So each is more than twice as large as the next:
-a bucket of n lists has at most log2(n) + 1 parts, of less than 2 n lists in all, and a list that
-changed is written about log n times over the years. Objects are kept in parts in the same way.
+A bucket holds boxes of interests that lie side by side, in the order of their points (`ground`);
+most interests have one. A box has a place there, which is never given to another one. The boxes of
+a bucket are in parts, the oldest first; so are their lists. Of a place that is in several parts the
+newest counts. A new part takes in those before it that are at most twice as large. So each is more
+than twice as large as the next: a bucket of n lists has at most log2(n) + 1 parts, of less than 2 n
+lists in all, and a list that changed is written about log n times over the years. Objects are kept
+in parts in the same way.
 
 A part is an uncompressed Arrow file, and lists are of a fixed size: it maps into memory, and only
 the lists that are asked for are read. It has a name of its own and never changes. Which parts count
@@ -46,14 +47,14 @@ class FilePart(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Some interests and their lists."""
+    """Some boxes of interests and their lists."""
 
     start: Sequence[float]
-    """x_lo and x_hi: interests from here to the start of the next bucket lie in this one."""
+    """A point: those from here to the start of the next bucket lie in this one."""
     bounds: Sequence[float]
-    """The least and the greatest x_lo, the least and the greatest x_hi."""
+    """The least and then the largest coordinates of all points."""
     places: int
-    """How many were given out, also to interests that have left."""
+    """How many were given out, also to boxes that have left."""
     interests: int
     members: Sequence[FilePart]
     lists: Sequence[FilePart]
@@ -66,11 +67,11 @@ class Bucket(NamedTuple):
         return cls(start, bounds, places, interests, members, lists)
 
     def may_hear(self, tile: F64) -> Bool:
-        """Return of each message whether it may reach one of the interests."""
-        least_lo, most_lo, least_hi, most_hi = self.bounds
-        left = (tile[:, 0] < most_lo) & (least_lo <= tile[:, 1])
-        right = (tile[:, 2] <= most_hi) & (least_hi < tile[:, 3])
-        return left & right
+        """Return of each message, given by its bounds, whether it may reach one of the boxes."""
+        least, largest = np.split(np.array(self.bounds), 2)
+        first, last = np.split(tile, 2, axis=1)
+        hears: Bool = np.all((first <= largest) & (least <= last), axis=1)
+        return hears
 
 
 class Work(NamedTuple):
@@ -92,13 +93,15 @@ class Work(NamedTuple):
 class State(NamedTuple):
     """What holds after a batch or an edit; `batch` and `edit` are the last ones.
 
-    `settings` are the user's, `id` is the type of interests' ids. Buckets are in order of `start`.
+    `settings` are the user's, `id` is the type of interests' ids, and `several` says whether some
+    interests have, or had, several boxes. Buckets are in order of `start`.
     """
 
     batch: int
     edit: int
     settings: dict[str, Any]
     id: str
+    several: bool
     objects: Sequence[FilePart]
     buckets: Sequence[Bucket]
     work: Work

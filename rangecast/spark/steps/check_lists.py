@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from rangecast.model.space import Space
 from rangecast.notify.board import Board
+from rangecast.notify.interestset import NewInterests
 from rangecast.notify.messages import Messages
-from rangecast.notify.tables import InterestColumns, ObjectColumns
 from rangecast.spark.session import parallelism
 from rangecast.spark.shipped import ship
 
@@ -25,21 +26,20 @@ _SLICES = 4
 class Sent(NamedTuple):
     """Objects before and after some messages, and the interests that these went to."""
 
+    space: Space | None
     k: int
     descending: bool
-    before: ObjectColumns
+    before: Any
+    """Objects as a board takes them."""
     after: pa.Table
-    interests: InterestColumns
+    interests: NewInterests
     messages: Sequence[Messages]
 
     def wrong(self, begin: int, end: int) -> int:
         """Return how many lists of some interests differ from a recomputation."""
-        ids, lo, hi, wanted = self.interests
-        own = {row - begin: k for row, k in wanted.items() if begin <= row < end}
-        some = InterestColumns(ids[begin:end], lo[begin:end], hi[begin:end], own)
         how: dict[str, Any] = {
-            "interests": some,
-            "algorithm": "dense",
+            "space": self.space,
+            "interests": self.interests.part(begin, end),
             "descending": self.descending,
         }
         lists = Board(self.k, objects=self.before, **how).lists()

@@ -1,4 +1,4 @@
-"""The first buckets of interests: Spark sorts these into files, and the workers add their lists."""
+"""The first buckets of interests: Spark sorts their boxes into files, the workers add lists."""
 
 from __future__ import annotations
 
@@ -8,36 +8,53 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import FileError, UsageError
-from rangecast.model.numbers import MAX
-from rangecast.notify.objects import Objects
+from rangecast.notify.board import Board
+from rangecast.notify.interestset import NewInterests
+from rangecast.spark.columns import id_kind
 from rangecast.spark.steps.buckets import Work
-from rangecast.spark.steps.open_bucket import Entries, ends_of, make_bucket
+from rangecast.spark.steps.ground import Ground, as_points, boxes_of
+from rangecast.spark.steps.open_bucket import Entries, make_bucket
 
 SHARED = "give a folder on a file system that the driver and all workers mount"
 
 
-def sorted_strips(folder: Path, interests: DataFrame, kind: str, k: int, most: int) -> list[Path]:
-    """Write interests to files of at most this many, by place; return those that have some."""
-    wanted = F.col("k") if "k" in interests.columns else F.lit(k)
-    ranges = interests.select(
-        F.col("id").cast(kind).alias("id"),
-        _bound("x_lo", -MAX),
-        _bound("x_hi", MAX),
-        F.coalesce(wanted, F.lit(k)).cast("int").alias("k"),
-    )
-    wrong = ranges.where(f"id is null or not x_lo <= x_hi or k < 1 or k > {k}").limit(1)
-    for row in wrong.collect():
-        raise UsageError(f"interest {row['id']!r}: needs an id, x_lo <= x_hi and 1 <= k <= {k}")
-    for row in ranges.groupBy("id").count().where("count > 1").limit(1).collect():
+def first_boxes(
+    session: SparkSession, ground: Ground, interests: DataFrame | NewInterests, k: int
+) -> tuple[DataFrame, str]:
+    """Return the boxes of the first interests, and of which type their ids are."""
+    if not isinstance(interests, DataFrame):
+        kind = "bigint" if pa.types.is_integer(interests.ids.type) else "string"
+        return session.createDataFrame(boxes_of(interests, k, kind)), kind
+    ground.check_interests(interests, "interests")
+    kind = id_kind(interests, "id", "interests").simpleString()
+    for row in interests.groupBy("id").count().where("count > 1").limit(1).collect():
         raise UsageError(f"interests: duplicate id {row['id']!r}, {row['count']:,} times")
+    return ground.boxes(interests, kind, k), kind
+
+
+def sorted_strips(folder: Path, boxes: DataFrame, most: int) -> tuple[list[Path], bool]:
+    """Write boxes of interests, in the order of their points, to files of at most this many.
+
+    Return the files that have some, and whether an interest has several boxes.
+    """
+    if boxes.isEmpty():  # Spark would leave out the observation, too
+        folder.mkdir(parents=True, exist_ok=True)
+        return [], False
     seen = Observation()
-    ranges = ranges.observe(seen, F.count(F.lit(1)).alias("rows"))
-    writer = ranges.orderBy("x_lo", "x_hi").write.mode("overwrite")
+    columns = (
+        F.count(F.lit(1)).alias("rows"),
+        F.max("boxes").alias("boxes"),
+        F.first("error", ignorenulls=True).alias("error"),
+    )
+    boxes = boxes.observe(seen, *columns).select("id", "point", "k")
+    writer = boxes.orderBy("point").write.mode("overwrite")
     writer.option("maxRecordsPerFile", most).parquet(f"file://{folder}")
+    if seen.get["error"] is not None:
+        raise UsageError(f"interests: {seen.get['error']}\n  to do: correct or drop them")
     strips = strips_of(folder)
     there = sum(strips.values())
     if there != seen.get["rows"]:
@@ -45,29 +62,25 @@ def sorted_strips(folder: Path, interests: DataFrame, kind: str, k: int, most: i
             f"{folder}: {seen.get['rows']:,} interests were written, and {there:,} of "
             f"them are there\n  to do: {SHARED}"
         )
-    return list(strips)
-
-
-def _bound(name: str, none: float) -> Column:
-    """Return a bound, finite; `none` where there isn't one."""
-    bound = F.coalesce(F.nanvl(F.col(name).cast("double"), F.lit(none)), F.lit(none))
-    return F.greatest(F.least(bound, F.lit(MAX)), F.lit(-MAX)).alias(name)
+    return list(strips), (seen.get["boxes"] or 0) > 1
 
 
 def strips_of(folder: Path) -> dict[Path, int]:
-    """Return the files of interests that have some, and how many."""
+    """Return the files of boxes that have some, and how many."""
     rows = {path: pq.read_metadata(path).num_rows for path in folder.glob("*.parquet")}
     return {path: count for path, count in rows.items() if count}
 
 
-def bucket_maker(folder: Path, objects: Objects, k: int) -> Callable[[Path], list[Any]]:
-    """Return what makes a bucket of a file of interests, with their first lists."""
-    _, xs, ys, arrivals = objects.columns()
+def bucket_maker(folder: Path, board: Board) -> Callable[[Path], list[Any]]:
+    """Return what makes a bucket of a file of boxes, with lists of the objects of a board."""
 
     def make(strip: Path) -> list[Any]:
         found = pq.ParquetFile(strip).read()
         table = pa.table(dict(zip(found.column_names, found.columns, strict=True)))  # all nullable
-        entries = Entries.now(Objects(xs, ys, arrivals), *ends_of(table), k)
+        flat = table["point"].combine_chunks().flatten().to_numpy()
+        points = flat.reshape(len(table), -1)
+        table = table.set_column(1, "point", as_points(points))
+        entries = Entries.of(board.lists(points))
         return [make_bucket(folder, table, entries), Work(len(table), len(table))]
 
     return make

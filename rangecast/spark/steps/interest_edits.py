@@ -21,14 +21,13 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32
 from rangecast.model.badrows import KeptRows
 from rangecast.model.members import Id
-from rangecast.model.records import table_source
-from rangecast.notify.line_board import LineBoard
-from rangecast.notify.tables import InterestColumns, read_interests
+from rangecast.notify.board import Board
+from rangecast.notify.interestset import NewInterests
 from rangecast.spark.steps.buckets import State, Work
+from rangecast.spark.steps.ground import Ground, box_table, points_of, worded
 from rangecast.spark.steps.open_bucket import Entries, OpenBucket, cut
 from rangecast.store.edits import OPS
 
-EDIT_COLUMNS = ("id", "op", "x_lo", "x_hi", "k")
 _NAMED = 10
 """Ids that an error names."""
 
@@ -37,10 +36,10 @@ class InterestEdits(NamedTuple):
     """Interests that leave, and interests that come; one that is replaced does both."""
 
     gone: list[Id]
-    new: InterestColumns
+    new: NewInterests
 
 
-def checked_edits(rows: pa.Table, board: LineBoard) -> InterestEdits:
+def checked_edits(rows: pa.Table, board: Board, ground: Ground) -> InterestEdits:
     """Return the edits of a table; refuse all of them if one can't be applied."""
     ids: list[Any] = rows["id"].to_pylist()
     ops = rows["op"].to_pylist()
@@ -62,11 +61,10 @@ def checked_edits(rows: pa.Table, board: LineBoard) -> InterestEdits:
         raise _refused(f"not subscribed: {_named(unknown)}")
     new = rows.filter(pc.not_equal(rows["op"], "unsubscribe")).drop_columns("op")
     bad = KeptRows()
-    source = table_source(new, "edits of interests", nan_is_null=True)
-    ranges = read_interests(source, bad, most=board.k)
-    for wrong, data in bad.kept:
-        raise _refused(f"column {wrong.column!r}: {wrong.reason}; given: {data}")
-    return InterestEdits(gone, ranges)
+    found = ground.read(new, "edits of interests", bad, board.k)
+    for one in bad.kept:
+        raise _refused(worded(*one))
+    return InterestEdits(gone, found)
 
 
 def _refused(reason: str) -> UsageError:
@@ -78,12 +76,10 @@ def _named(ids: Collection[Any]) -> str:
     return some if len(ids) <= _NAMED else f"{some} and {len(ids) - _NAMED:,} more"
 
 
-def apply_edits(
-    folder: Path, state: State, edits: InterestEdits, board: LineBoard, most: int
-) -> State:
+def apply_edits(folder: Path, state: State, edits: InterestEdits, board: Board, most: int) -> State:
     """Return the state after edits that `board` doesn't know yet.
 
-    A bucket that is made has at most `most` interests.
+    A bucket that is made has at most `most` boxes.
     """
     starts = [tuple(bucket.start) for bucket in state.buckets]
     opened: dict[int, OpenBucket] = {}
@@ -93,34 +89,34 @@ def apply_edits(
             opened[number] = OpenBucket(folder, state.buckets[number], board.k)
         return opened[number]
 
-    looked_for: dict[int, list[Id]] = defaultdict(list)
+    looked_for: dict[int, set[Id]] = defaultdict(set)
+    boxes = 0
     for one in edits.gone:
-        interest = board[one]
-        key = interest.lo, interest.hi
-        first = max(bisect_left(starts, key) - 1, 0)
-        for number in range(first, max(bisect_right(starts, key), 1)):
-            looked_for[number].append(one)
+        for key in map(tuple, board.bounds(one).tolist()):
+            boxes += 1
+            first = max(bisect_left(starts, key) - 1, 0)
+            for number in range(first, max(bisect_right(starts, key), 1)):
+                looked_for[number].add(one)
     leaving: dict[int, I32] = {}
     own_k: dict[Id, int] = {}
     for number, some in looked_for.items():
         table = bucket_of(number).table
-        rows = table.filter(pc.is_in(table["id"], value_set=pa.array(some, table["id"].type)))
+        mine = pa.array(list(some), table["id"].type)
+        rows = table.filter(pc.is_in(table["id"], value_set=mine))
         leaving[number] = rows["place"].to_numpy()
         own_k.update(zip(rows["id"].to_pylist(), rows["k"].to_pylist(), strict=True))
-    assert len(own_k) == len(edits.gone), "an interest lies outside of its bucket"
+    assert sum(map(len, leaving.values())) == boxes, "a box lies outside of its bucket"
 
-    ids, lo, hi, wanted = edits.new
-    entries = Entries.now(board.line, lo, hi, board.k)
-    shown = [
-        wanted.get(place, own_k.get(one, board.k)) for place, one in enumerate(ids.to_pylist())
-    ]
-    kind = pa.string() if state.id == "string" else pa.int64()
-    columns = {"id": ids.cast(kind), "x_lo": lo, "x_hi": hi, "k": pa.array(shown, pa.int32())}
-    new = pa.table(columns)
+    ids = edits.new.ids.to_pylist()
+    kept = {place: own_k[one] for place, one in enumerate(ids) if one in own_k}
+    new = box_table(edits.new._replace(wanted=kept | edits.new.wanted), board.k, state.id)
+    state = state._replace(several=state.several or len(new) > len(ids))
+    points = points_of(new)
+    entries = Entries.of(board.lists(points))
     if not state.buckets:
         made = cut(folder, new, entries, most)
         return state._replace(buckets=made, work=Work(len(new), len(new)))
-    keys = zip(lo.tolist(), hi.tolist(), strict=True)
+    keys = map(tuple, points.tolist())
     home = np.array([max(bisect_right(starts, key) - 1, 0) for key in keys], np.int64)
     buckets = [[bucket] for bucket in state.buckets]
     works = [Work()]

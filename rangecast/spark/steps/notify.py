@@ -5,11 +5,15 @@
     lists.edit(edits, number=0)             # interests come and go: id, op, x_lo, x_hi, k
     lists.read().show()                     # interest, rank, object, x, y
 
+With `space=`, the attributes of the space are in the place of x, and interests are filters or
+bounds of them: the columns are those of `Board` and of `rangecast notify --space`.
+
 A micro-batch of updates is one batch of Paint-Batch, painted on the driver, which knows the objects
-and where interests lie. Its messages go to the workers; each takes a bucket of interests that lie
-side by side, applies the messages to the lists that they reach, and writes those that changed
-(`open_bucket`). Buckets that no message can reach are left alone. Edits of interests are applied
-between two batches, on the driver (`interest_edits`).
+and where interests lie. Its messages go to the workers; each takes a bucket of boxes of interests
+that lie side by side, applies the messages to the lists that they reach, and writes those that
+changed (`open_bucket`). Buckets that no message can reach are left alone. An interest of several
+boxes has a list for each, and `read` joins them. Edits of interests are applied between two
+batches, on the driver (`interest_edits`).
 
     folder/
         lock                        held by the one who applies batches
@@ -39,7 +43,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -47,16 +51,14 @@ from rangecast.errors import FileError, UsageError
 from rangecast.model.badrows import BadRows
 from rangecast.model.durable import sync_folder, sync_tree, try_lock
 from rangecast.model.records import table_source
-from rangecast.notify.line_board import LineBoard
+from rangecast.model.snapshot import space_meta
+from rangecast.model.space import Space
+from rangecast.notify.board import Board
+from rangecast.notify.boxes.tables import PlacedColumns
+from rangecast.notify.interestset import NewInterests
 from rangecast.notify.messages import Messages
-from rangecast.notify.tables import (
-    Change,
-    InterestColumns,
-    message_rows,
-    message_schema,
-    read_updates,
-)
-from rangecast.spark.columns import arrow_ids, id_kind, need, refuse_unknown
+from rangecast.notify.tables import Change, ObjectColumns, message_rows
+from rangecast.spark.columns import arrow_ids, id_kind, need, refuse_dots, refuse_unknown
 from rangecast.spark.session import need_classic, parallelism
 from rangecast.spark.steps.buckets import (
     LISTS,
@@ -69,16 +71,19 @@ from rangecast.spark.steps.buckets import (
     sweep,
     write_objects,
 )
-from rangecast.spark.steps.first_buckets import SHARED, bucket_maker, sorted_strips
-from rangecast.spark.steps.interest_edits import (
-    EDIT_COLUMNS,
-    apply_edits,
-    checked_edits,
+from rangecast.spark.steps.first_buckets import (
+    SHARED,
+    bucket_maker,
+    first_boxes,
+    sorted_strips,
 )
-from rangecast.spark.steps.open_bucket import OpenBucket, ends_of
+from rangecast.spark.steps.ground import Ground, interests_of
+from rangecast.spark.steps.interest_edits import apply_edits, checked_edits
+from rangecast.spark.steps.open_bucket import OpenBucket
 
 ENTRIES = 1 << 20
 """Objects in all lists of a bucket, 16 bytes each; a bucket that grows may have twice as many."""
+Columns = ObjectColumns | PlacedColumns
 _START = -1
 """The batch or edit before the first one."""
 
@@ -86,17 +91,20 @@ _START = -1
 class TopKLists:
     """The lists of all interests, in a folder. One at a time applies batches; any may read.
 
-    It begins with `objects` and `interests`; a folder that has been begun goes on without them.
-    `close` it, or leave a `with`, to let another one apply batches.
+    It begins with `objects` and `interests`, DataFrames with the columns that a `Board` takes; a
+    folder that has been begun goes on without them. Objects arrive in the order of their `seq` or
+    `arrival`, or else of their ids. `close` it, or leave a `with`, so that another one can apply
+    batches.
     """
 
     def __init__(
         self,
         session: SparkSession,
         folder: str | Path,
-        objects: DataFrame | None = None,
-        interests: DataFrame | None = None,
+        objects: DataFrame | Columns | None = None,
+        interests: DataFrame | NewInterests | None = None,
         *,
+        space: Space | None = None,
         k: int = 10,
         algorithm: str = "sparse",
         epsilon: float | None = None,
@@ -111,45 +119,52 @@ class TopKLists:
             "epsilon": epsilon,
             "descending": descending,
         }
-        self._board: LineBoard | None = None
+        self._ground = Ground(space)
+        self._board: Board | None = None
         self._lock: IO[str] | None = None
         self._turn = threading.RLock()
         """Held by the batch or the edit that is being applied: each stream has its thread."""
-        settings = {"k": k, **self._how}
+        self._settings = {"k": k, **self._how, **(space_meta(space) if space else {})}
         state = committed_state(self.folder)
         if state is not None:
-            if state.settings != settings:
-                raise UsageError(f"{folder}: was begun with {state.settings}; given: {settings}")
+            self._check_settings(state.settings)
             return
         if objects is None or interests is None:
             raise UsageError(f"{folder}: holds no lists yet; give it objects and interests")
-        self._begin(objects, interests, settings)
-
-    def _begin(self, objects: DataFrame, interests: DataFrame, settings: dict[str, Any]) -> None:
         self._hold()
-        need(objects, ("id", "x", "y"), "objects")
-        refuse_unknown(objects, ("id", "x", "y", "seq"), "objects")
-        need(interests, ("id", "x_lo", "x_hi"), "interests")
-        refuse_unknown(interests, ("id", "x_lo", "x_hi", "k"), "interests")
-        order = ["seq", "id"] if "seq" in objects.columns else ["id"]
-        table = objects.orderBy(*order).select("id", "x", "y").toArrow()
-        board = LineBoard(self._k, objects=table, **self._how)
-        kind = id_kind(interests, "id", "interests").simpleString()
+        boxes, kind = first_boxes(session, self._ground, interests, k)
+        things = self._ground.objects(objects) if isinstance(objects, DataFrame) else objects
+        self._begin(self._new_board(things), boxes, kind)
+
+    def _check_settings(self, begun: dict[str, Any]) -> None:
+        """Refuse to go on otherwise than it was begun."""
+        for name in (*begun, *self._settings):
+            was, given = begun.get(name), self._settings.get(name)
+            if was != given:
+                raise UsageError(f"{self.folder}: was begun with {name}={was!r}; given: {given!r}")
+
+    def _new_board(self, objects: Any, interests: NewInterests | None = None) -> Board:
+        how = {"space": self._ground.space, **self._how}
+        board: Board = Board(self._k, objects=objects, interests=interests, **how)
+        return board
+
+    def _begin(self, board: Board, boxes: DataFrame, kind: str) -> None:
         given = self.folder / "given"
-        strips = sorted_strips(given, interests, kind, self._k, self._most)
-        make = bucket_maker(self.folder, board.line, self._k)
+        strips, several = sorted_strips(given, boxes, self._most)
+        make = bucket_maker(self.folder, board)
         made = self._on_each(strips, _done(make), "done string").collect()
         found = [json.loads(row["done"]) for row in made]
         buckets = sorted(Bucket.of(one) for one, _ in found)  # by start, and then by bounds
         self._check_shared(buckets)
         works = [Work(), *(work for _, work in found)]
-        state = State(_START, _START, settings, kind, [], buckets, Work.total(works))
+        work = Work.total(works)
+        state = State(_START, _START, self._settings, kind, several, [], buckets, work)
         shutil.rmtree(given)
-        self._commit(state, board, table["id"])
+        self._commit(state, board, board.table()["id"])
 
     @property
     def _most(self) -> int:
-        """Interests of a bucket when it is made."""
+        """Boxes of interests of a bucket when it is made."""
         return max(1, ENTRIES // self._k)
 
     def close(self) -> None:
@@ -180,12 +195,12 @@ class TopKLists:
 
     def start(self, updates: DataFrame, **trigger: Any) -> StreamingQuery:
         """Start to apply a stream of updates; `trigger` is Spark's, such as availableNow=True."""
-        _check_updates(updates)
+        self._check_updates(updates)
         return self._started(updates, self.apply, "checkpoint", trigger)
 
     def start_edits(self, edits: DataFrame, **trigger: Any) -> StreamingQuery:
         """Start to apply a stream of edits of interests, beside that of updates or without it."""
-        _check_edits(edits)
+        self._check_edits(edits)
         return self._started(edits, self.edit, "edits_checkpoint", trigger)
 
     def _started(
@@ -202,14 +217,14 @@ class TopKLists:
     def edit(self, edits: DataFrame, number: int) -> None:
         """Let interests come, change and go: id, op, x_lo, x_hi and perhaps k.
 
+        Over a space, filter or <attribute>_lo and <attribute>_hi are in the place of x_lo and x_hi.
         An op is "subscribe", "replace" or "unsubscribe"; each id is edited once. If one of the
         edits is refused, none is applied. An edit of a number that was committed does nothing, so
         count them from 0. One that comes gets its list at once, from the objects as they are.
         Replacing without a k keeps the old one.
         """
-        _check_edits(edits)
+        self._check_edits(edits)
         kind = id_kind(edits, "id", "edits of interests")
-        names = [name for name in EDIT_COLUMNS if name in edits.columns]
         with self._turn:
             state = self._state
             if number <= state.edit:
@@ -220,10 +235,11 @@ class TopKLists:
                     f"edits of interests: ids are of the type {kind.simpleString()}, and those of "
                     f"{self.folder} are {state.id}\n  to do: cast them"
                 )
-            rows = edits.select(names).toArrow()
-            rows = rows.set_column(0, "id", rows["id"].cast(arrow_ids(kind)))
+            rows = edits.toArrow()
+            place = rows.column_names.index("id")
+            rows = rows.set_column(place, "id", rows["id"].cast(arrow_ids(kind)))
             board = self._board = self._board or self._loaded(state)
-            wanted = checked_edits(rows, board)
+            wanted = checked_edits(rows, board, self._ground)
             self._board = None  # until the edit is committed the folder alone is right
             state = apply_edits(self.folder, state, wanted, board, self._most)
             self._commit(state._replace(edit=number), board, pa.nulls(0))
@@ -233,14 +249,15 @@ class TopKLists:
 
     def apply(self, updates: DataFrame, batch: int) -> None:
         """Apply a batch of updates in the order of `seq`; one that was committed does nothing."""
-        _check_updates(updates)
-        columns = [name for name in ("id", "y", "x") if name in updates.columns]
+        self._check_updates(updates)
+        known = ("id", "y", *self._ground.places)
+        columns = [name for name in known if name in updates.columns]
         if batch > self.committed:
             rows = updates.orderBy("seq").select(*columns).toArrow()
             self.apply_changes(self.usable(rows, BadRows()), batch, rows.schema.field("id").type)
 
     def usable(self, rows: pa.Table, bad: BadRows) -> list[Change]:
-        """Return the updates that can be applied one after the other: id, y and perhaps x.
+        """Return the updates that can be applied one after the other: id, y and where they move.
 
         Those that can't go to `bad`.
         """
@@ -249,7 +266,8 @@ class TopKLists:
             if self._board is None:
                 self._board = self._loaded(self._state)
             source, kind = table_source(rows, "updates"), rows.schema.field("id").type
-            parts = read_updates(source, kind, self._board.objects.__contains__, bad)
+            known = self._board.objects.__contains__
+            parts = self._ground.files.read_updates(source, kind, known, bad)
             return [change for part in parts for change in part.changes]
 
     def apply_changes(self, changes: Sequence[Change], batch: int, kind: pa.DataType) -> None:
@@ -290,14 +308,10 @@ class TopKLists:
         assert state is not None
         return state
 
-    def _loaded(self, state: State) -> LineBoard:
+    def _loaded(self, state: State) -> Board:
         tables = [read_members(self.folder, one) for one in state.buckets]
         objects = read_objects(self.folder, state.objects)
-        interests = None
-        if tables:
-            table = pa.concat_tables(tables).combine_chunks()
-            interests = InterestColumns(table["id"].combine_chunks(), *ends_of(table), {})
-        return LineBoard(self._k, objects=objects, interests=interests, **self._how)
+        return self._new_board(objects, interests_of(tables) if tables else None)
 
     def _signed(self, ys: Any) -> Any:
         """Return values of messages as lists hold them, the lowest first; and back."""
@@ -308,7 +322,7 @@ class TopKLists:
         target = self._messages(batch)
         shutil.rmtree(target, ignore_errors=True)
         seq = np.full(len(messages), batch, np.int64)
-        rows = message_rows(messages, message_schema(kind), seq)
+        rows = message_rows(messages, self._ground.files.message_schema(kind), seq)
         table = pa.Table.from_batches([rows]).append_column("arrival", pa.array(messages.arrival))
         fresh = target.with_name(f".{target.name}-{uuid4().hex}")
         fresh.mkdir(parents=True)
@@ -322,9 +336,9 @@ class TopKLists:
 
     def _told(self, state: State, messages: Messages) -> State:
         """Return the state after the workers applied messages to the lists that they reach."""
-        hear = [at for at, one in enumerate(state.buckets) if one.may_hear(messages.tile).any()]
+        arrival, y, tile = messages.arrival, self._signed(messages.y), messages.bounds
+        hear = [at for at, one in enumerate(state.buckets) if one.may_hear(tile).any()]
         folder, k = self.folder, self._k
-        arrival, y, tile = messages.arrival, self._signed(messages.y), messages.tile
 
         def tell(number: int) -> list[Any]:
             return [number, *OpenBucket(folder, state.buckets[number], k).tell(arrival, y, tile)]
@@ -347,7 +361,7 @@ class TopKLists:
                         f"  to do: {SHARED}"
                     )
 
-    def _commit(self, state: State, board: LineBoard, changed: pa.Array | pa.ChunkedArray) -> None:
+    def _commit(self, state: State, board: Board, changed: pa.Array | pa.ChunkedArray) -> None:
         """Write the objects that changed, and make this state the one that holds."""
         parts = write_objects(self.folder, state.objects, board.table, changed)
         written = parts[-1].rows if parts != state.objects else 0
@@ -371,27 +385,34 @@ class TopKLists:
         return places.mapInArrow(run, schema)
 
     def read(self) -> DataFrame:
-        """Return all lists as they were committed: interest, rank (from 1), object, x, y."""
+        """Return all lists as they were committed: interest, rank (from 1), object, x, y.
+
+        Over a space, the attributes are in the place of x.
+        """
         state = self._state
-        schema = f"interest {state.id}, rank int, arrival bigint, y double"
+        schema = f"interest {state.id}, k int, rank int, arrival bigint, y double"
         folder, k = self.folder, self._k
         entries = self._on_each(
             state.buckets, lambda bucket: _shown(OpenBucket(folder, bucket, k)), schema
         )
+        if state.several:  # the best of the lists of its boxes, each object once
+            best_first = Window.partitionBy("interest").orderBy("y", "arrival")
+            distinct = entries.dropDuplicates(["interest", "arrival"])
+            ranked = distinct.withColumn("rank", F.row_number().over(best_first))
+            entries = ranked.where("rank <= k")
         objects = self._session.createDataFrame(read_objects(self.folder, state.objects))
-        named = objects.select(F.col("id").alias("object"), "x", "arrival")
+        places = self._ground.places
+        named = objects.select(F.col("id").alias("object"), *places, "arrival")
         found = entries.withColumn("y", self._signed(F.col("y"))).join(named, "arrival")
-        return found.select("interest", "rank", "object", "x", "y")
+        return found.select("interest", "rank", "object", *places, "y")
 
+    def _check_updates(self, updates: DataFrame) -> None:
+        need(updates, ("seq", "id", "y"), "updates")
+        refuse_unknown(updates, ("seq", "id", "y", *self._ground.places), "updates")
+        refuse_dots(updates.columns)
 
-def _check_updates(updates: DataFrame) -> None:
-    need(updates, ("seq", "id", "y"), "updates")
-    refuse_unknown(updates, ("seq", "id", "y", "x"), "updates")
-
-
-def _check_edits(edits: DataFrame) -> None:
-    need(edits, EDIT_COLUMNS[:4], "edits of interests")
-    refuse_unknown(edits, EDIT_COLUMNS, "edits of interests")
+    def _check_edits(self, edits: DataFrame) -> None:
+        self._ground.check_interests(edits, "edits of interests", ("op",))
 
 
 def _done(task: Callable[[Any], list[Any]]) -> Callable[[Any], pa.RecordBatch]:
@@ -408,6 +429,7 @@ def _shown(bucket: OpenBucket) -> pa.RecordBatch:
     return pa.record_batch(
         {
             "interest": bucket.table["id"].combine_chunks().take(pa.array(places)),
+            "k": pa.array(wanted[places]),
             "rank": pa.array((ranks + 1).astype(np.int32)),
             "arrival": pa.array(arrivals[shown]),
             "y": pa.array(ys[shown]),

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.notify.interests import Interests
-from rangecast.notify.objects import Objects
-from rangecast.notify.subscriber import Lists
+from rangecast.notify.boxes.points import Points
+from rangecast.notify.boxes.subscriber import BoxLists
+from rangecast.notify.subscriber import InterestLists
 from rangecast.spark.steps.buckets import (
     INTERESTS,
     LISTS,
@@ -25,6 +25,7 @@ from rangecast.spark.steps.buckets import (
     read_table,
     write_table,
 )
+from rangecast.spark.steps.ground import points_of
 
 
 class Entries(NamedTuple):
@@ -34,9 +35,8 @@ class Entries(NamedTuple):
     ys: F64
 
     @classmethod
-    def now(cls, objects: Objects, lo: F64, hi: F64, k: int) -> Entries:
-        """Return the lists of some ranges as the objects give them."""
-        lists = Lists.now(objects, Interests(lo, hi), k)
+    def of(cls, lists: InterestLists) -> Entries:
+        """Return what lists hold."""
         return cls(lists.arrivals, lists.ys)
 
     def take(self, rows: I64 | I32) -> Entries:
@@ -67,31 +67,28 @@ class _ListPart:
 
 
 def make_bucket(folder: Path, table: pa.Table, entries: Entries) -> Bucket:
-    """Write a bucket of interests (id, x_lo, x_hi, k) that have these lists."""
+    """Write a bucket of boxes of interests (id, point, k) that have these lists."""
     places = np.arange(len(table), dtype=np.int32)
     members = write_table(folder, INTERESTS, table.add_column(0, "place", pa.array(places)))
     lists = _write_lists(folder, places, entries)
-    lo, hi = ends_of(table)
-    first = np.lexsort((hi, lo))[0]
-    start, bounds = [float(lo[first]), float(hi[first])], _around(lo, hi)
-    return Bucket(start, bounds, len(table), len(table), [members], [lists])
+    points = points_of(table)
+    start = points[_in_order(points)[0]].tolist()
+    return Bucket(start, _around(points), len(table), len(table), [members], [lists])
 
 
 def cut(folder: Path, table: pa.Table, entries: Entries, most: int) -> list[Bucket]:
-    """Write interests with their lists as buckets of at most this many."""
-    lo, hi = ends_of(table)
-    order = np.lexsort((hi, lo))
+    """Write boxes of interests with their lists as buckets of at most this many."""
+    order = _in_order(points_of(table))
     pieces = np.array_split(order, -(-len(order) // most)) if len(order) else []
     return [make_bucket(folder, table.take(one), entries.take(one)) for one in pieces]
 
 
-def ends_of(table: pa.Table) -> tuple[F64, F64]:
-    """Return the ends of interests."""
-    return table["x_lo"].to_numpy(), table["x_hi"].to_numpy()
+def _in_order(points: F64) -> I64:
+    return np.lexsort(points.T[::-1])
 
 
-def _around(lo: F64, hi: F64) -> list[float]:
-    return [float(end) for ends in (lo, hi) for end in (ends.min(), ends.max())]
+def _around(points: F64) -> list[float]:
+    return [*points.min(axis=0).tolist(), *points.max(axis=0).tolist()]
 
 
 def _write_lists(folder: Path, places: I32, entries: Entries) -> FilePart:
@@ -103,7 +100,7 @@ def _write_lists(folder: Path, places: I32, entries: Entries) -> FilePart:
 
 
 class OpenBucket:
-    """The interests of a bucket, in the order of their places, and a way to their lists."""
+    """The boxes of a bucket, in the order of their places, and a way to their lists."""
 
     def __init__(self, folder: Path, bucket: Bucket, k: int):
         self._folder, self.bucket, self._k = folder, bucket, k
@@ -112,7 +109,7 @@ class OpenBucket:
 
     @property
     def places(self) -> I32:
-        """The places of the interests."""
+        """The places of the boxes."""
         places: I32 = self.table["place"].to_numpy()
         return places
 
@@ -131,15 +128,15 @@ class OpenBucket:
         return found
 
     def tell(self, arrival: I64, y: F64, tile: F64) -> tuple[Bucket, Work]:
-        """Apply messages, and write the lists that are others than before."""
+        """Apply messages, `tile` their bounds, and write the lists that are others than before."""
         heard = self.bucket.may_hear(tile)
         arrival, y, tile = arrival[heard], y[heard], tile[heard]
-        lo, hi = ends_of(self.table)
-        reached = Interests(lo, hi).reached_by_any(tile)
+        points = points_of(self.table)
+        reached = Points(points).within_any(tile)
         places = self.places[reached]
         before = self.entries(places)
         after = Entries(before.arrivals.copy(), before.ys.copy())
-        Lists(Interests(lo[reached], hi[reached]), *after).apply(arrival, y, tile)
+        BoxLists(Points(points[reached]), *after).apply(arrival, y, tile)
         differ = (after.arrivals != before.arrivals) | (after.ys != before.ys)
         changed = np.flatnonzero(differ.any(axis=1))
         lists, taken = self._written(places[changed], after.take(changed), self.places)
@@ -188,9 +185,8 @@ class OpenBucket:
         lists, taken = self._written(fresh, entries, self.places[stays])
         bounds = bucket.bounds
         if len(new):
-            lo, hi = ends_of(new)
-            wider = np.array([bounds, _around(lo, hi)])
-            bounds = _around(wider[:, :2], wider[:, 2:])
+            wider = np.array([*np.split(np.array(bounds), 2), *points_of(new)])
+            bounds = _around(wider)
         after = Bucket(bucket.start, bounds, places, there, members, lists)
         return [after], Work(len(new), len(new) + taken, taken)
 

@@ -230,4 +230,4 @@ def missing_files(graph: Graph) -> list[str]:
 
 
 _SET_FILES = ("file", "table", "edits")
-_NOTIFY_FILES = ("objects", "interests")
+_NOTIFY_FILES = ("objects", "interests", "space")

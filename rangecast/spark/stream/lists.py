@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,18 +23,17 @@ from rangecast.errors import BadRow, BadRowError, UsageError
 from rangecast.model.badrows import KeptRows
 from rangecast.model.durable import write_whole
 from rangecast.model.records import REMEDY
-from rangecast.notify.tables import file_rows, read_interests, read_objects
+from rangecast.model.space import Space
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
 from rangecast.spark.steps.buckets import STATE
+from rangecast.spark.steps.ground import Ground
 from rangecast.spark.steps.notify import TopKLists
 from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.settings import NotifyStep
 from rangecast.spark.stream.sinks import Batch, FileSink, Sink
 from rangecast.store.commits import BATCH_JOB
 
-UPDATES = ("seq", "y", "x")
-"""Columns of updates beside the id; without `x` no object can be new."""
 _OWNER = "stream.json"
 
 
@@ -43,6 +43,7 @@ class NotifyRunner:
     def __init__(
         self,
         step: NotifyStep,
+        space: Space | None,
         name: str,
         sinks: Sequence[Sink],
         quarantine: FileSink | None,
@@ -50,6 +51,7 @@ class NotifyRunner:
     ):
         self.closing = ExitStack()
         self._step, self._name = step, name
+        self._ground = Ground(space)
         self._sinks, self._quarantine = sinks, quarantine
         self._report = report
         self._lists: TopKLists | None = None
@@ -76,7 +78,7 @@ class NotifyRunner:
         updates, bad = 0, KeptRows()
         facts = Batch(stream, number, 0, 0)
         if batch > lists.committed:
-            rows = _in_order(events)
+            rows = _in_order(events, self._ground)
             changes = lists.usable(_whole(rows, bad), bad)
             self._set_aside(events.sparkSession, bad, facts)
             lists.apply_changes(changes, batch, rows.schema.field("id").type)
@@ -124,26 +126,14 @@ class NotifyRunner:
 
     def _opened(self, session: SparkSession, kind: pa.DataType) -> TopKLists:
         """Return the lists; those that aren't there yet begin with the files of the step."""
-        step = self._step
+        step, files = self._step, self._ground.files
+        how: dict[str, Any] = {"k": step.k, "descending": step.descending}
+        how["space"] = self._ground.space
         if (step.lists / STATE).exists():
-            return TopKLists(session, step.lists, k=step.k, descending=step.descending)
-        objects = read_objects(file_rows(step.objects), kind=kind)
-        interests = read_interests(file_rows(step.interests))
-        arrival = np.arange(len(objects.ids)) if objects.arrival is None else objects.arrival
-        given = pa.table({"id": objects.ids, "x": objects.x, "y": objects.y, "seq": arrival})
-        most = np.full(len(interests.ids), step.k, np.int32)
-        for place, k in interests.wanted.items():
-            most[place] = k
-        bounds = {"x_lo": interests.lo, "x_hi": interests.hi}
-        wanted = pa.table({"id": interests.ids, **bounds, "k": most})
-        return TopKLists(
-            session,
-            step.lists,
-            session.createDataFrame(given),
-            session.createDataFrame(wanted),
-            k=step.k,
-            descending=step.descending,
-        )
+            return TopKLists(session, step.lists, **how)
+        objects = files.read_objects(files.file_rows(step.objects), kind=kind)
+        interests = files.read_interests(files.file_rows(step.interests), most=step.k)
+        return TopKLists(session, step.lists, objects, interests, **how)
 
     def _set_aside(self, session: SparkSession, bad: KeptRows, batch: Batch) -> None:
         """Write bad rows to the quarantine, for good; without one, raise the first."""
@@ -173,10 +163,11 @@ class NotifyRunner:
         self._quarantine.write(rows, batch)({"rows": len(bad.kept)})
 
 
-def _in_order(events: DataFrame) -> pa.Table:
+def _in_order(events: DataFrame, ground: Ground) -> pa.Table:
     """Return updates in the order of `seq`, those without one first."""
     seq = F.expr("try_cast(seq as bigint)")
-    names = [name for name in ("id", "y", "x", BROKEN) if name in events.columns]
+    known = ("id", "y", *ground.places, BROKEN)
+    names = [name for name in known if name in events.columns]
     ordered = events.withColumn("_seq", seq).orderBy(F.col("_seq").asc_nulls_first())
     return ordered.select("_seq", F.col("seq").cast("string").alias("seq"), *names).toArrow()
 

@@ -24,16 +24,18 @@ from rangecast.merge.cells import Cells
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
+from rangecast.notify.tables import X
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.rank.shed import limits
 from rangecast.spark.session import need_classic
+from rangecast.spark.steps.ground import Ground
 from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
 from rangecast.spark.stream.edits import EDITS, EditsRunner
 from rangecast.spark.stream.graph import Graph, graph_of
 from rangecast.spark.stream.kafka import KafkaSource
-from rangecast.spark.stream.lists import UPDATES, NotifyRunner
+from rangecast.spark.stream.lists import NotifyRunner
 from rangecast.spark.stream.run import Flow, Runner, run_all
 from rangecast.spark.stream.set_rows import write_covered, write_merged
 from rangecast.spark.stream.sets import (
@@ -65,8 +67,12 @@ from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 
 Report = Callable[[Done], None]
-_OF_IDS = (UPDATES, EDITS)
+_UPDATES = ("seq", "y")
+"""Columns of updates beside the id and where an object lies."""
+_OF_IDS = (_UPDATES, EDITS)
 """Columns of rows whose id says what they are about: it can't be made up."""
+_LINE = Space([X])
+"""Where objects lie if a step `notify` has no space."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,8 @@ class Pipeline:
         names = self.graph.steps_on(source)
         first = self.graph.nodes[names[0]].step
         if isinstance(first, NotifyStep):
-            return NotifyRunner(first, names[0], self.sinks[names[0]], quarantine, report)
+            sinks, space = self.sinks[names[0]], _space_of(first)
+            return NotifyRunner(first, space, names[0], sinks, quarantine, report)
         steps = [build.step(name) for name in names]
         return BatchRunner(steps, quarantine, self.graph.sources[source].nan, report)
 
@@ -161,11 +168,14 @@ class _Build:
         """Return the events of a source, with the columns that steps ask for."""
         graph = self._pipeline.graph
         steps = [graph.nodes[name].step for name in graph.steps_on(source)]
-        keep = [getattr(step, "keep", UPDATES) for step in steps] or [EDITS]
+        keep = [getattr(step, "keep", _UPDATES) for step in steps] or [EDITS]
+        space = self._pipeline.space
+        if steps and isinstance(steps[0], NotifyStep):
+            space = _space_of(steps[0]) or _LINE
         names = list(dict.fromkeys(name for some in keep for name in some))
         given = graph.sources[source]
         more = {"named": False} if isinstance(given, KafkaSource) and keep[0] in _OF_IDS else {}
-        return given.read(self._session, self._pipeline.space, names, stream=stream, **more)
+        return given.read(self._session, space, names, stream=stream, **more)
 
     def step(self, name: str) -> AnswerStep:
         """Return a step that answers events."""
@@ -269,6 +279,11 @@ class _Build:
         return read_table(self._session, given.format, given.table, {})
 
 
+def _space_of(step: NotifyStep) -> Space | None:
+    """Return the space of a step `notify`, if it has one."""
+    return None if step.space is None else Space.load(step.space)
+
+
 def _check_steps(settings: Settings, space: Space) -> None:
     """Refuse options of steps that don't fit together or don't fit the space."""
     for place, step in enumerate(settings.step):
@@ -282,6 +297,9 @@ def _check_steps(settings: Settings, space: Space) -> None:
                 check_combine(step.combine, relaxed=step.relaxed)
                 key = "clock"
                 limits(space, step.k, step.limit, step.clock)
+            elif isinstance(step, NotifyStep):
+                key = "space"
+                Ground(_space_of(step))
             elif isinstance(step, MergeStep):
                 key = "attributes"
                 Cells.chosen(space, step.bits, step.attributes, None)

@@ -113,6 +113,7 @@ class NotifyStep(Step, kw_only=True, tag="notify"):
     takes_from: Named = field(name="from", default=None)
     objects: Annotated[Path, takes("a file of objects: id, x, y")]
     interests: Annotated[Path, takes("a file of interests: id, x_lo, x_hi")]
+    space: Annotated[Path | None, takes("a file: the attributes of objects, if not x")] = None
     lists: Annotated[Path, takes("a folder for the lists")]
     k: Annotated[Count, takes("a whole number")] = 10
     descending: Annotated[bool, takes("true or false")] = False
