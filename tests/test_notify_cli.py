@@ -317,7 +317,6 @@ def test_what_a_space_excludes_is_explained(cli, flats):
     for option, says in (
         (("--epsilon", 1), "boards without a space"),
         (("--algorithm", "batch-dense"), "--algorithm batch"),
-        (("--engine", "spark", "--check"), "leave out --engine"),
     ):
         assert says in cli("notify", *FLAT_FILES, *option, code=2).stderr
     assert "is an input" in cli("notify", *FLAT_FILES, "--lists", "space.toml", code=2).stderr

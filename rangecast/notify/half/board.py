@@ -14,10 +14,10 @@ from rangecast.model.members import Id
 from rangecast.notify.boxes.board import BoxBoard
 from rangecast.notify.boxes.painter import MOST_DENSE
 from rangecast.notify.boxes.sparse import LISTS, PROBES, TOO_MANY
-from rangecast.notify.boxes.tables import Regions
 from rangecast.notify.half.painter import HalfPainter
 from rangecast.notify.half.sweep import FIRST_K, MIN_HEIGHT, MIN_Y, SNAP
 from rangecast.notify.half.tables import HalfTables
+from rangecast.notify.interestset import Regions
 from rangecast.notify.painter import groups_of
 
 
