@@ -185,9 +185,9 @@ class Servers:
 
     def subscribe_many(self, interests: Any) -> int:
         """Add interests as `Board.subscribe_many` takes them; return how many."""
-        ids, lo, hi, _ = as_interests(interests, self.k)
-        new = self._interests.new_many(ids)
-        ranges = tuple(map(Range, new, lo.tolist(), hi.tolist()))
+        given = as_interests(interests, self.k)
+        new = self._interests.new_many(given.ids)
+        ranges = tuple(map(Range, new, *given.regions.points.T.tolist()))
         self._run(0, Edit(EAST, self.seq, (), ranges))
         self._interests.bind_many(new, range(len(new)))
         return len(new)
