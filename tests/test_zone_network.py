@@ -15,35 +15,41 @@ from rangecast.overlay.zones.broker import ZoneBroker
 from rangecast.overlay.zones.frames import Held, Numbered, Subscribe
 from rangecast.overlay.zones.geometry import Box
 from rangecast.overlay.zones.server import ZoneServer, rectangles
-from rangecast.overlay.zones.simulate import Simulation
+from rangecast.overlay.zones.simulate import ZoneSimulation
 
 OBJECTS, INTERESTS = 12, 30
 
 
 class Story:
-    """A seeded history of a network: over one attribute, or over a space of two."""
+    """A seeded history of a network: over one attribute, or over a space of two.
 
-    def __init__(self, seed: int, attributes: int = 1, *, by_load: bool = False):
+    With `upper`, interests have no lower bound on the second: zones have three dimensions.
+    """
+
+    def __init__(
+        self, seed: int, attributes: int = 1, *, by_load: bool = False, upper: bool = False
+    ):
         self.rng = rng = random.Random(seed)
-        self.attributes = attributes
+        self.attributes, self.upper = attributes, upper
         names = "xz"[:attributes]
         objects: dict[str, Any] = {"id": list(range(OBJECTS))}
         for column in (*names, "y"):
             objects[column] = [rng.random() for _ in range(OBJECTS)]
         space = None if attributes == 1 else Space([Number(name) for name in names])
-        board = Board(3, space=space, objects=objects)
+        board = Board(3, space=space, objects=objects, upper="z" if upper else None)
         for interest in range(INTERESTS):
             board.subscribe(interest, *self.where())
-        sides = 2 * attributes
+        sides = 2 * attributes - upper
         frame = Box((0.0,) * sides, (1.0,) * sides)
-        self.network = Simulation(board, frame, seed=seed, by_load=by_load)
+        self.network = ZoneSimulation(board, frame, seed=seed, by_load=by_load)
         self.next = INTERESTS
 
     def where(self) -> tuple[Any, ...]:
         ends = [sorted((self.rng.random(), self.rng.random())) for _ in range(self.attributes)]
         if self.attributes == 1:
             return tuple(ends[0])
-        return (" and ".join(f"{a} <= {n} <= {b}" for n, (a, b) in zip("xz", ends, strict=True)),)
+        (a, b), (c, d) = ends
+        return (f"{a} <= x <= {b} and " + (f"z <= {d}" if self.upper else f"{c} <= z <= {d}"),)
 
     def grow(self, brokers: int) -> None:
         for _ in range(brokers):
@@ -71,13 +77,19 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("seed", "attributes", "by_load"),
-    [(1, 1, False), (2, 1, True), (125, 1, True), (3, 2, True)],
+    ("seed", "attributes", "by_load", "upper"),
+    [
+        (1, 1, False, False),
+        (2, 1, True, False),
+        (125, 1, True, False),
+        (3, 2, True, False),
+        (4, 2, False, True),
+    ],
 )
 def test_all_is_well_after_joins_leaves_and_failures(
-    seed: int, attributes: int, by_load: bool
+    seed: int, attributes: int, by_load: bool, upper: bool
 ) -> None:
-    story = Story(seed, attributes, by_load=by_load)
+    story = Story(seed, attributes, by_load=by_load, upper=upper)
     story.grow(8 if attributes == 1 else 6)
     for _ in range(50 if attributes == 1 else 25):
         story.step()

@@ -45,10 +45,9 @@ PAPERS = (
         "001",
         "notify",
         "range top-k subscriptions",
-        ("uniform", "crowds", "shapes", "stocks", "batches", "boxes"),
+        ("uniform", "crowds", "shapes", "stocks", "batches", "boxes", "network"),
         {
             "Figures 1 to 10, 18, 19": "drawings",
-            "Figures 14, 17": "no network of brokers yet",
             "Figure 20": "no objects on several servers yet",
             "Figures 21 to 26, Tables VII, VIII": "no interests with a second attribute yet",
         },

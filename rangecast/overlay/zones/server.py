@@ -80,6 +80,15 @@ def rectangles(messages: Messages) -> tuple[F64, F64]:
     return lo, np.stack([tile[:, 1], np.nextafter(tile[:, 3], -np.inf)], axis=1)
 
 
+def _axes(board: Board) -> list[int]:
+    """Return the ends of interests that differ: lower ones, then upper ones, by attribute."""
+    if board.space is None:
+        return [0, 1]
+    d = len(board.space)
+    fixed = None if board.upper is None else board.space.names.index(board.upper)
+    return [axis for axis in range(2 * d) if axis != fixed]
+
+
 class ZoneServer:
     """A board, and its messages on their way."""
 
@@ -90,7 +99,7 @@ class ZoneServer:
         self._unsettled: dict[int, _Unsettled] = {}
         self._probe: _Unsettled | None = None
         self._ticks = 0
-        self._dimensions = 2 if board.space is None else 2 * len(board.space)
+        self._axes = _axes(board)
         self._out: list[FromServer] = []
         for interest in board:
             self._points[interest] = self._point_of(interest)
@@ -112,7 +121,8 @@ class ZoneServer:
             case Update(change, arguments):
                 messages = getattr(self.board, change)(*arguments)
                 lows, highs = rectangles(messages)
-                for message, lo, hi in zip(messages, lows.tolist(), highs.tolist(), strict=True):
+                ends = lows[:, self._axes].tolist(), highs[:, self._axes].tolist()
+                for message, lo, hi in zip(messages, *ends, strict=True):
                     self._add(Box(tuple(lo), tuple(hi)), Paint(message))
             case Subscribe(interest, where, k):
                 self._subscribe(interest, where, k)
@@ -140,7 +150,8 @@ class ZoneServer:
                 f"interest {interest!r} has {len(lo)} boxes, and a zone holds interests of one\n"
                 "  to do: subscribe its boxes one by one"
             )
-        return (*lo[0].tolist(), *hi[0].tolist())
+        ends = (*lo[0].tolist(), *hi[0].tolist())
+        return tuple(ends[axis] for axis in self._axes)
 
     def _subscribe(self, interest: Id, where: tuple[Any, ...], k: int | None) -> None:
         """Take an interest; one that is there already is installed again: its list may be lost."""
@@ -201,7 +212,7 @@ class ZoneServer:
         if self._probe is not None:
             self._go_on(self._probe)
         elif self._ticks % PROBE == 0:
-            everything = Box.everything(self._dimensions)
+            everything = Box.everything(len(self._axes))
             self._probe = _Unsettled(self._next, everything, Probe(), [everything])
             self._next += 1
             self._send(self._probe)

@@ -1,6 +1,6 @@
 """A seeded simulation of a network by zones: brokers that come, go and fail; a server; subscribers.
 
-    network = Simulation(board, frame, seed=1)
+    network = ZoneSimulation(board, ((0.0, 0.0), (1.0, 1.0)), seed=1)
     network.add_broker() ...
     network.update("update", "a", 0.5)
     network.run_until_quiet()
@@ -42,7 +42,7 @@ from rangecast.overlay.zones.frames import (
     ToServer,
     Unsubscribe,
 )
-from rangecast.overlay.zones.geometry import Box, left_of
+from rangecast.overlay.zones.geometry import Box, Point, left_of
 from rangecast.overlay.zones.server import Update, ZoneServer
 
 
@@ -64,11 +64,23 @@ class Subscriber:
         return True
 
 
-class Simulation:
+class ZoneSimulation:
     """Brokers, a server and subscribers, under one seed."""
 
-    def __init__(self, board: Board, frame: Box, *, seed: int = 0, by_load: bool = False):
-        self.frame, self.by_load = frame, by_load
+    def __init__(
+        self,
+        board: Board,
+        frame: tuple[Point, Point],
+        *,
+        seed: int = 0,
+        by_load: bool = False,
+    ):
+        """Simulate a network for the interests of a board.
+
+        frame     the lower and upper ends between which interests lie, as points
+        by_load   a broker that joins takes half the interests of another one, not half its zone
+        """
+        self.frame, self.by_load = Box(*frame), by_load
         self.random = random.Random(seed)
         self.server = ZoneServer(board)
         self.brokers: dict[int, ZoneBroker] = {}

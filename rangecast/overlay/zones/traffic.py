@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
@@ -46,7 +47,7 @@ class Traffic(NamedTuple):
 
 @jit
 def _letters(
-    table: I64, row: I32, tiles: F64, links: I64, ip: I64, direct: I64, found: I32
+    table: I64, row: I32, tiles: F64, ways: I32, found: I32
 ) -> tuple[int, int, int, int, int]:
     """Return how many interests lie in tiles, and the links from the server to all of them.
 
@@ -59,10 +60,11 @@ def _letters(
         l0, r1 = np.nextafter(tiles[t, 0], np.inf), np.nextafter(tiles[t, 3], -np.inf)
         n = rows_within(tree, row, l0, tiles[t, 1], tiles[t, 2], r1, found, stack)
         for j in range(n):
-            overlay += links[found[j]]
-            through += ip[found[j]]
-            once += links[found[j]] > 0
-            straight += direct[found[j]]
+            way = ways[found[j]]
+            overlay += way[0]
+            through += way[1]
+            once += way[0] > 0
+            straight += way[2]
         count += n
     return count, overlay, through, once, straight
 
@@ -71,20 +73,27 @@ class ZoneTraffic:
     """A network by zones over an internet, for interests in ranges."""
 
     def __init__(self, zones: ZoneMap, internet: Internet, interests: Interests, seed: int = 0):
-        rng = np.random.default_rng([seed, 0xB40C])
-        self.nodes = rng.choice(internet.nodes, len(zones), replace=False)
+        if len(zones) > internet.nodes:
+            raise UsageError(
+                f"each broker is a node of the internet: {len(zones):,} don't fit into "
+                f"{internet.nodes:,} nodes\n  to do: fewer brokers, or more nodes"
+            )
+        draw = np.random.default_rng([seed, 0xB40C]).choice
+        self.nodes = draw(internet.nodes, len(zones), replace=False)
         """The node of each zone's broker."""
         hops = internet.hops(self.nodes)
         self.zones = zones.with_hops(np.ascontiguousarray(hops[:, self.nodes]))
         self._nearest = hops.argmin(axis=0)
         """The zone whose broker is nearest to each node."""
-        self._rng, self._internet, self.interests = rng, internet, interests
+        self.interests, self._seed = interests, seed
         row, lo, hi = interests.columns()
         points = np.empty((interests.rows, 2))
         points[row] = np.stack([lo, hi], axis=1)
         server = self.zones.server
-        self.gateways, self._links, self._ip = self.zones.routes(server, points)
-        self._direct = hops[server, self.nodes].astype(np.int64)[self.gateways]
+        self.gateways, links, ip = self.zones.routes(server, points)
+        direct = hops[server, self.nodes][self.gateways]
+        self._ways = np.stack([links, ip, direct], axis=1).astype(np.int32)
+        """From the server to each interest: overlay and IP links, and IP links of a direct way."""
 
     def painted(self, messages: Messages) -> tuple[Traffic, Ways]:
         """Return what messages cost that the server sends; who receives them isn't counted."""
@@ -95,7 +104,8 @@ class ZoneTraffic:
 
     def relaxed(self, xs: F64) -> tuple[Traffic, Ways]:
         """Return what it costs to send changes at these places to all interests that hold them."""
-        sources = self._rng.integers(0, self._internet.nodes, len(xs))
+        rng = np.random.default_rng([self._seed, 0x50CE])
+        sources = rng.integers(0, len(self._nearest), len(xs))
         endless = np.full(len(xs), np.inf)
         lo, hi = np.stack([-endless, xs], axis=1), np.stack([xs, endless], axis=1)
         ways = self.zones.spreads(self._nearest[sources], lo, hi)
@@ -107,7 +117,7 @@ class ZoneTraffic:
         _, row, _ = self.interests.entries()
         found = np.empty(self.interests.count, np.int32)
         count, overlay, ip, once, direct = _letters(
-            self.interests.table, row, tiles, self._links, self._ip, self._direct, found
+            self.interests.table, row, tiles, self._ways, found
         )
         sent = LETTER_BYTES * count
         through = Traffic(count, sent, LETTER_BYTES * overlay, LETTER_BYTES * ip, count)
