@@ -20,6 +20,7 @@ MODULES = {
     "rangecast.cover": "the subscriptions that another one makes redundant",
     "rangecast.merge": "subscriptions summed up into ranges",
     "rangecast.notify": "top-k lists kept up to date",
+    "rangecast.overlay": "brokers of a network, which another program drives",
     "rangecast.spark": "the steps on DataFrames, streams and pipelines; needs PySpark",
     "rangecast.store": "versions of a set, and folders of committed batches",
 }

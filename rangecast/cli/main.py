@@ -24,6 +24,7 @@ from rangecast.cli import (
     pipeline,
     rank,
     report,
+    route,
     verify,
     why,
 )
@@ -37,6 +38,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "merge": (merge.merge, "Sum subscriptions up into a few ranges."),
     "notify": (notify.notify, "Keep top-k lists up to date with the fewest messages."),
     "network": (network.network, "Compare what messages cost in a network of brokers."),
+    "route": (route.app, "Send events through a network of brokers; break it."),
     "why": (why.why, "Explain why a subscription holds an event, or doesn't."),
     "verify": (verify.verify, "Prove that a result of matching is right."),
     "report": (report.report, "Make a page of a result of matching."),

@@ -117,7 +117,8 @@ class Broker:
 
         incarnation     higher than that of any earlier broker of this name, and at least 1
         strategy        none, covering, subsumption, merging or both (`strategies`)
-        cells           of ranges: for merging, both and subsumption
+        cells           for merging and both: of ranges, without strings, the same at all brokers;
+                        for subsumption: of its index, any
         budget          ranges that a neighbour is told of at most
         links           neighbours that were there before: until heard, they want everything
         subscriptions   of clients, as they were
@@ -134,7 +135,8 @@ class Broker:
         self.links: dict[str, Link] = {}
         self.log = Log()
         self._options = Options(strategy, cells, budget, cover_index)
-        self._cells = cells
+        self._cells = None if strategy == "subsumption" else cells
+        """Of ranges that neighbours may send."""
         self._space_digest = space_digest(self.space.to_toml())
         self._strings = [one.name for one in self.space if isinstance(one, String)]
         self._members = Members()
@@ -248,10 +250,12 @@ class Broker:
         ids: list[Id] | None = given.ids
         if isinstance(given.events, np.ndarray):
             points = as_points(given.events, self.space)
-            for name in self._strings:
-                attribute = self.space[name]
-                column = points[:, self.space.axis(name)].tolist()
-                words[name] = [None if at == np.inf else attribute.value(at) for at in column]
+            words = given.words or {}
+            if list(words) != self._strings:
+                raise UsageError(
+                    f"with points, words are given for the string attributes {self._strings}, in "
+                    f"this order; given: {list(words)}"
+                )
         else:
             table = table_of(given.events, "events")
             encoded = encode_events(table, self.space)
@@ -263,9 +267,11 @@ class Broker:
                 ids = encoded.ids.to_pylist()
         if ids is None:
             ids = list(range(self._number, self._number + len(points)))
-        if len(ids) != len(points) or len(given.priorities) not in (0, len(points)):
+        sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
+        if sizes - {len(points)}:
             raise UsageError(
-                f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities"
+                f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
+                f"{[len(texts) for texts in words.values()]} words"
             )
         return points, list(ids), words
 

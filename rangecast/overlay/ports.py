@@ -66,6 +66,8 @@ class Publish:
 
     events: Any
     ids: list[Id] | None = None
+    words: dict[str, list[str | None]] | None = None
+    """With points: the values of string attributes, which points don't tell."""
     priorities: list[float] = field(default_factory=list)
 
 

@@ -1,0 +1,38 @@
+"""Seeds of the simulator of brokers, over the workers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from rangecast.overlay.simulate import Outcome, simulate
+
+_SCHEMA = "seed long, wrong array<string>, counts string"
+_AT_ONCE = 50
+"""Seeds of a task, at least."""
+
+
+def outcomes_on_spark(session: SparkSession, seeds: range) -> list[Outcome]:
+    """Simulate seeds, which follow one another, on the workers; in order."""
+    tasks = max(1, min(len(seeds) // _AT_ONCE, 1000))
+    frame = session.range(seeds.start, seeds.stop, 1, tasks)
+    rows = frame.mapInArrow(_simulated, _SCHEMA).collect()
+    found = [
+        Outcome(row.seed, list(row.wrong), Counter(json.loads(row.counts)), []) for row in rows
+    ]
+    return sorted(found, key=lambda one: one.seed)
+
+
+def _simulated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = [simulate(seed) for seed in batch.column(0).to_pylist()]
+        columns = {
+            "seed": pa.array([one.seed for one in found], pa.int64()),
+            "wrong": pa.array([one.wrong for one in found], pa.list_(pa.string())),
+            "counts": pa.array([json.dumps(one.counts) for one in found], pa.string()),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
