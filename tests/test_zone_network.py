@@ -12,7 +12,20 @@ from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker
-from rangecast.overlay.zones.frames import Held, Numbered, Subscribe
+from rangecast.overlay.zones.frames import (
+    Fill,
+    Filled,
+    Frame,
+    Held,
+    Kept,
+    Numbered,
+    Route,
+    Send,
+    Subscribe,
+    Tick,
+    ToServer,
+    Yielded,
+)
 from rangecast.overlay.zones.geometry import Box
 from rangecast.overlay.zones.server import ZoneServer, rectangles
 from rangecast.overlay.zones.simulate import ZoneSimulation
@@ -186,6 +199,47 @@ def test_a_broker_that_answers_before_it_has_its_interests_is_found_out(
             story.network.check()
 
     monkeypatch.setattr(ZoneBroker, "_take", hasty)
+    with pytest.raises(AssertionError):
+        play()
+
+
+def test_the_winner_of_a_claim_hears_who_answered_before_and_asks_for_the_interests() -> None:
+    frame = Box((0.0, 0.0), (1.0, 1.0))
+    old, new = ZoneBroker(0, frame), ZoneBroker(1, frame)
+    left, right = Box.everything(2).cut(0, 0.5)
+    old.zones, new.zones = [Held(Box.everything(2), 5)], [Held(right, 7)]
+    new.interests["gone"] = Kept((0.6, 0.7), 1, 1)
+    told = [one.what for one in old.handle(Frame(1, new._announcement())) if isinstance(one, Send)]
+    assert [zone.box for zone in old.zones] == [left]
+    assert Yielded((right,)) in told
+    for what in told:
+        new.handle(Frame(0, what))
+    assert not new.zones[0].is_ready
+    assert ToServer(Fill(right)) in new.handle(Tick())
+    filled = Filled(right, 9, (("here", (0.8, 0.9)),))
+    new.handle(Frame(0, Route((0.6, 0.7), (0.6, 0.7), filled)))
+    assert new.zones[0].is_ready
+    assert set(new.interests) == {"here"}
+
+
+def test_a_server_that_waits_for_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(self: ZoneServer) -> None:
+        for one in self._unsettled.values():
+            if not one.is_sent:
+                one.is_sent = True
+                self._send(one)
+
+    def play() -> None:
+        for seed in range(20):
+            story = Story(seed)
+            story.grow(10)
+            story.network.run_until_quiet()
+            for number in range(60):
+                story.network.update("update", number % OBJECTS, story.rng.random())
+            story.network.run_until_quiet()
+            story.network.check()
+
+    monkeypatch.setattr(ZoneServer, "_send_ready", hasty)
     with pytest.raises(AssertionError):
         play()
 

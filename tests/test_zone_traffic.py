@@ -57,6 +57,8 @@ def test_an_internet_that_cannot_be_is_refused() -> None:
         Internet(2)
     with pytest.raises(UsageError, match="a smaller share of leaves"):
         Internet(100, leaves=0.97, exponent=6.0)
+    with pytest.raises(UsageError, match="seed"):
+        Internet(100, seed=-1)
 
 
 @pytest.mark.parametrize("by_load", [True, False])

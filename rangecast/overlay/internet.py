@@ -16,6 +16,7 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U8, offsets_of, readonly
 from rangecast.kernels.jit import jit
+from rangecast.model.arguments import whole
 
 NODES, EXPONENT, LEAVES = 20_000, 2.2, 0.3
 FAR = 255
@@ -84,7 +85,7 @@ class Internet:
                 "an internet takes at least 3 nodes, an exponent above 1 and a share of leaves "
                 f"from 0 to below 1; given: {nodes}, {exponent}, {leaves}"
             )
-        rng = np.random.default_rng([seed, 0x1AE7])
+        rng = np.random.default_rng([whole("seed", seed, least=0), 0x1AE7])
         ones = min(int(leaves * nodes), nodes - 2)
         sizes = np.arange(2, max(nodes // 4, 3))
         share = np.cumsum(sizes ** -float(exponent))

@@ -46,6 +46,7 @@ from rangecast.overlay.zones.frames import (
     Tick,
     Took,
     ToServer,
+    Yielded,
 )
 from rangecast.overlay.zones.geometry import Box, Point, left_of
 from rangecast.overlay.zones.territory import Territory
@@ -98,6 +99,8 @@ class ZoneBroker(Territory):
                 self._accept(sender, what)
             case Took(zones):
                 self._gave(sender, zones)
+            case Yielded(boxes):
+                self._doubt(boxes)
 
     def _beside(self, box: Box) -> dict[Box, int]:
         """Return the zones adjacent to a box, and who holds them."""
@@ -224,6 +227,11 @@ class ZoneBroker(Territory):
                 continue
             known = max(zone.known, filled.number)
             self.zones[place] = replace(zone, is_ready=True, known=known)
+            self.interests = {
+                interest: kept
+                for interest, kept in self.interests.items()
+                if not zone.box.holds(kept.point)
+            }
             for interest, point in filled.interests:
                 if zone.box.holds(point):
                     self.interests[interest] = Kept(point, filled.number - 1, -1)

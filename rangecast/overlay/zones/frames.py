@@ -194,6 +194,16 @@ class Took:
     zones: tuple[Held, ...]
 
 
+@dataclass(frozen=True)
+class Yielded:
+    """The sender answered for boxes until now that the receiver has the better claim to.
+
+    Interests may have come and gone there, of which the receiver knows nothing.
+    """
+
+    boxes: tuple[Box, ...]
+
+
 # ---- inputs and outputs of a broker
 
 

@@ -28,6 +28,7 @@ from rangecast.overlay.zones.frames import (
     Left,
     Send,
     Took,
+    Yielded,
 )
 from rangecast.overlay.zones.geometry import Box, Point, left_of
 
@@ -308,9 +309,15 @@ class Territory:
                 told = self._settle_claims(known, entry, told)
         self.around[owner] = told
         if lost:
-            self.zones = [
-                replace(zone, box=box) for zone in self.zones for box in left_of(zone.box, lost)
+            served = [
+                zone.box.common(box)
+                for zone in self.zones
+                for box in lost
+                if zone.is_ready and zone.box.meets(box)
             ]
+            if served:
+                self._send(owner, Yielded(tuple(served)))
+            self.zones = list(_trimmed(self.zones, lost))
             self._changed()
             return
         near = any(box.touches(one.box) for box in self._mine() for one in told.zones)
@@ -320,6 +327,13 @@ class Territory:
             self._send(owner, self._announcement())
         self._meet(told)
         self._claim()
+
+    def _doubt(self, boxes: tuple[Box, ...]) -> None:
+        """Ask the server again for the interests of zones that somebody else answered for too."""
+        self.zones = [
+            replace(zone, is_ready=zone.is_ready and not any(zone.box.meets(box) for box in boxes))
+            for zone in self.zones
+        ]
 
     def _meet(self, told: Announce) -> None:
         """Make ourselves known to neighbours of a neighbour that are ours too."""
