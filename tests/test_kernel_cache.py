@@ -142,5 +142,7 @@ def test_a_kernel_is_kept_under_all_that_it_imports_and_nothing_else(monkeypatch
     (tmp_path / "kernels/heap.py").write_text("# changed")
     assert digests()[0] == changed
     assert digests()[1] != other
+    with pytest.raises(FileNotFoundError):
+        sources_digest("rangecast.match.gone")
     for function in (sources_digest, jit._imported_by, jit._file_of):
         function.cache_clear()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rangecast import Space
 from rangecast.errors import RangecastError
 from rangecast.model.attributes import Integer, Number
+from rangecast.model.text_attributes import Category
 from rangecast.notify import Board
 from rangecast.workloads import generate
 from tests.notify_model import BoxModel, needed
@@ -237,8 +238,11 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         assert not len(twin.wrong(lists))
     with pytest.raises(RangecastError, match="no lower bound on 'a'"):
         Board.open(tmp_path / "board", upper="a")
-    if "epsilon" not in options:
-        assert content(Board.open(tmp_path / "board", upper=None))[0] == content(board)[0]
+    if "epsilon" in options:
+        with pytest.raises(RangecastError, match="give epsilon=None as well"):
+            Board.open(tmp_path / "board", upper=None)
+    without = Board.open(tmp_path / "board", upper=None, epsilon=None)
+    assert content(without)[0] == content(board)[0]
 
 
 @pytest.mark.parametrize(
@@ -261,11 +265,15 @@ def test_a_lower_bound_is_refused_and_changes_nothing(call, says):
     assert [e.object for e in board.best("b >= 1")] == [0]
 
 
+TOWNS = Space([Number("km"), Category("town", ["Arles", "Bern"])])
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"upper": "a"}, "there is no space"),
-        ({"space": space_of(2), "upper": "z"}, "an attribute of the space"),
+        ({"space": space_of(2), "upper": "z"}, "upper is 'z', which is no attribute of the space"),
+        ({"space": TOWNS, "upper": "town"}, "a category, which has no order"),
         ({"space": space_of(3), "upper": "a"}, "the space has 3: a, b, c"),
         ({"space": space_of(2), "upper": "a", "sketch": 4}, "without a space"),
         ({"space": space_of(2), "upper": "a", "epsilon": 2}, "at most 1"),
@@ -274,6 +282,17 @@ def test_a_lower_bound_is_refused_and_changes_nothing(call, says):
 def test_what_no_board_is_made_of(options, says):
     with pytest.raises(RangecastError, match=says):
         Board(2, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"space": space_of(2)}, {"space": space_of(2), "upper": "b"}]
+)
+def test_lists_of_boxes_that_fit_alone_are_worked_out(options):
+    board, columns = Board(1, **options), 4 if options else 2
+    assert board.lists(np.zeros((3, columns))).ys.shape == (3, 1)
+    for wrong in (np.zeros((3, columns + 1)), np.zeros(columns), np.full((1, columns), np.nan)):
+        with pytest.raises(RangecastError, match=r"columns; given|NaN"):
+            board.lists(wrong)
 
 
 def test_a_domain_that_begins_somewhere_is_no_lower_bound():
@@ -349,4 +368,4 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
     bad = cli("notify", *files[:2], "wishes.csv", *files[3:], "--upper", "z", code=2).stderr
     assert "no lower bound on 'z'" in bad
     assert "no --space" in cli("notify", *files[:3], "--upper", "z", code=2).stderr
-    assert "an attribute of the space" in cli("notify", *files, "--upper", "q", code=2).stderr
+    assert "no attribute of the space" in cli("notify", *files, "--upper", "q", code=2).stderr

@@ -161,10 +161,13 @@ def cache_folder() -> Path | None:
 @cache
 def sources_digest(module: str) -> str:
     """Return a hash of the sources of a module and of all modules of ours that it imports."""
-    reached, waiting = set[Path](), [_file_of(module)]
+    source = _file_of(module)
+    if source is None:
+        raise FileNotFoundError(f"no source of {module}: the package isn't a folder of files")
+    reached, waiting = set[Path](), [source]
     while waiting:
         file = waiting.pop()
-        if file and file not in reached:
+        if file not in reached:
             reached.add(file)
             waiting += _imported_by(file)[1]
     digest = hashlib.sha256()
@@ -175,7 +178,7 @@ def sources_digest(module: str) -> str:
 
 
 @cache
-def _imported_by(file: Path) -> tuple[bytes, list[Path | None]]:
+def _imported_by(file: Path) -> tuple[bytes, list[Path]]:
     """Return a hash of one source and the files of what it imports from us."""
     text = file.read_bytes()
     imported = []
@@ -183,7 +186,7 @@ def _imported_by(file: Path) -> tuple[bytes, list[Path | None]]:
         module, names = found[1].decode(), (found[2] or b"").decode()
         imported.append(_file_of(module))
         imported += [_file_of(f"{module}.{name}") for name in re.findall(r"\w+", names)]
-    return hashlib.sha256(text).digest(), imported
+    return hashlib.sha256(text).digest(), [one for one in imported if one]
 
 
 @cache

@@ -297,6 +297,12 @@ class Board(InterestSet):
         if "space" in options:
             raise UsageError("a board is opened over the space that it was saved with")
         upper = options.get("upper", meta.get("upper"))
+        saved_epsilon = meta.get("epsilon") if meta.get("upper") else None
+        if upper is None and saved_epsilon is not None and "epsilon" not in options:
+            raise UsageError(
+                f"the board was saved with epsilon={saved_epsilon}, which needs upper\n"
+                "  to do: give epsilon=None as well"
+            )
         engine = _engine("space" in meta, upper is not None)
         saved = {name: meta[name] for name in ("k", "algorithm", "descending")}
         board: Any = engine(**saved | engine._options(meta) | options)

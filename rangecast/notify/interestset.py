@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import whole
 from rangecast.model.members import Id, Members, as_id
@@ -23,8 +26,22 @@ class Regions:
 
     def __getitem__(self, place: Any) -> Any:
         """Return the points of one interest."""
-        end = int(self.sizes[: place + 1].sum())
+        end = int(self._ends[place])
         return self.points[end - int(self.sizes[place]) : end]
+
+    @cached_property
+    def _ends(self) -> I64:
+        return np.cumsum(self.sizes)
+
+
+def checked_boxes(given: Any, attributes: int) -> F64:
+    """Return boxes, lower and then upper bounds, as an array that fits."""
+    boxes = np.ascontiguousarray(given, np.float64)
+    if boxes.ndim != 2 or boxes.shape[1] != 2 * attributes:
+        raise UsageError(f"boxes have {2 * attributes} columns; given: an array {boxes.shape}")
+    if not (boxes[:, :attributes] <= boxes[:, attributes:]).all():
+        raise UsageError("a box has a lower bound above its upper one, or NaN")
+    return boxes
 
 
 class NewInterests(NamedTuple):

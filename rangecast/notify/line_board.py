@@ -17,7 +17,7 @@ from rangecast.model.numbers import MAX
 from rangecast.model.snapshot import Arrays
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
-from rangecast.notify.interestset import NewInterests, Regions
+from rangecast.notify.interestset import NewInterests, Regions, checked_boxes
 from rangecast.notify.messages import Messages, Outbox, Work
 from rangecast.notify.objects import BoardObjects, Object, Objects
 from rangecast.notify.painter import Painter, groups_of
@@ -125,7 +125,7 @@ class LineBoard(Board):
     def lists(self, points: F64 | None = None) -> Lists:
         """Return the lists of all interests as they are now, or those of other ranges."""
         if points is not None:
-            index = Interests(*points.T.copy())
+            index = Interests(*checked_boxes(points, 1).T.copy())
         else:
             index = self.tree.index() if isinstance(self.tree, Ranges) else self.tree
         return Lists.now(self.line, index, self.k)

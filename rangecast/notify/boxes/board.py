@@ -30,7 +30,7 @@ from rangecast.notify.boxes.painter import MOST_DENSE, BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.subscriber import BoxEntry, BoxInterest, BoxLists
 from rangecast.notify.boxes.tables import PlacedColumns, SpaceTables
-from rangecast.notify.interestset import NewInterests, Regions
+from rangecast.notify.interestset import NewInterests, Regions, checked_boxes
 from rangecast.notify.objects import BoardObjects
 from rangecast.notify.plan import Places
 from rangecast.notify.subscriber import merged
@@ -157,7 +157,7 @@ class BoxBoard(Board):
 
     def lists(self, points: F64 | None = None) -> BoxLists:
         """Return the lists of all boxes of interests as they are now, or those of other boxes."""
-        boxes = self.tree if points is None else Points(points)
+        boxes = self.tree if points is None else Points(checked_boxes(points, len(self.space)))
         return BoxLists.now(self.field, boxes, self.k)
 
     def wrong(self, lists: BoxLists) -> I32:

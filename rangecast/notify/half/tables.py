@@ -20,11 +20,17 @@ class HalfTables(SpaceTables):
         super().__init__(space)
         names = space.names
         if upper not in names:
-            raise UsageError(f"upper is an attribute of the space: {near(str(upper), names)}")
+            known = near(str(upper), names)
+            raise UsageError(f"upper is {upper!r}, which is no attribute of the space: {known}")
         if len(space) != 2:
             raise UsageError(
                 f"a board with upper has two attributes; the space has {len(space)}: "
                 f"{', '.join(names)}\n  to do: leave out upper, or take a space of two of them"
+            )
+        if not space[upper].ordered:
+            raise UsageError(
+                f"upper is {upper!r}, a {space[upper].type}, which has no order\n"
+                "  to do: name an attribute that filters can bound from above"
             )
         self.upper = upper
         self.axis = 1 - space.axis(upper)
