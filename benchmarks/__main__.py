@@ -1,8 +1,8 @@
-"""Run benchmarks: all of them, or those named; `spark-size` is a command of its own."""
+"""Run benchmarks: all of them, or those named; `spark-size`, `spark-stream` are apart."""
 
 import sys
 
-from benchmarks import spark_size
+from benchmarks import spark_size, spark_stream
 from benchmarks.frame import main
 
 ABOUT = {
@@ -16,8 +16,10 @@ ABOUT = {
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 
+HUNTS = {"spark-size": spark_size.main, "spark-stream": spark_stream.main}
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["spark-size"]:
-        spark_size.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in HUNTS:
+        HUNTS[sys.argv[1]](sys.argv[2:])
     else:
         main(ABOUT)

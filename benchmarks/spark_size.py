@@ -14,7 +14,7 @@ import argparse
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ class Watch:
 
         def look() -> None:
             while not done.wait(_POLL):
-                self.peak = max([self.peak, *map(_own_memory, _below(self._jvm))])
+                self.peak = max([self.peak, *map(own_memory, below(self._jvm))])
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
@@ -124,18 +124,16 @@ class Watch:
             thread.join()
 
 
-def _below(process: int) -> set[int]:
+def below(process: int) -> set[int]:
     """Return all processes below one."""
-    found: set[int] = set()
-    try:
-        below = list(Path(f"/proc/{process}/task").glob("*/children"))
-        children = {int(one) for file in below for one in file.read_text().split()}
-    except OSError:
-        return found
-    return children.union(*map(_below, children))
+    children: set[int] = set()
+    for file in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            children |= {int(one) for one in file.read_text().split()}
+    return children.union(*map(below, children))
 
 
-def _own_memory(process: int) -> int:
+def own_memory(process: int | str) -> int:
     """Return the bytes of a process that are in memory and not pages of files."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import frame, match, match_peers, rank_peers, spark_size
+from benchmarks import frame, match, match_peers, rank_peers, spark_size, spark_stream
 from benchmarks import spark as on_spark
 from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
@@ -245,6 +245,13 @@ def test_the_hunt_for_size_verifies_what_it_answers(
     assert re.search(r"shards: \d\d, .* in all", said)
     assert re.search(r"verified: all \d\d matches of 2 events", said)
     assert re.search(r"a worker took [1-9]\d+ MB", said)
+
+
+def test_a_long_stream_is_measured_on_its_way(tmp_path: Path, spark: Any) -> None:
+    given = argparse.Namespace(batches=10, events=20, subscriptions=500)
+    measured = spark_stream.hunt(spark, tmp_path, given)
+    assert len(measured) == 10
+    assert all(megabytes > 10 for row in measured for megabytes in row)
 
 
 def test_the_hunt_for_size_finds_wrong_answers() -> None:
