@@ -1,5 +1,6 @@
 """Lists on the disk: what was written is what is read, and little more than changed is written."""
 
+import json
 import math
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rangecast.errors import FileError
 from rangecast.notify import Board
 from rangecast.notify.messages import Messages
 from rangecast.spark.steps.buckets import (
@@ -206,6 +208,11 @@ def test_a_state_is_read_as_it_was_committed_and_names_the_files_to_keep(tmp_pat
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*")}
     assert left == {"interests/p.arrow", "lists/p.arrow", "objects/p.arrow"}
     assert state.files() == {"a", "b", "p", "q", "o", "n"}
+    before = {**state._asdict(), "buckets": []}
+    del before["several"]
+    (tmp_path / "state.json").write_text(json.dumps(before))
+    with pytest.raises(FileError, match="lists of another version"):
+        committed_state(tmp_path)
 
 
 @pytest.mark.parametrize("most", [1, 20])

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +142,14 @@ def test_questions_go_no_further_than_they_must():
     assert servers.walks == (6, 19, 1, 9)
 
 
+def test_nothing_lies_east_of_the_largest_number():
+    largest = np.finfo(float).max
+    given = columns([("a", largest, 1.0), ("b", 0.0, 2.0)], [(-1.0, None)])
+    servers, board = Servers(1, 2, **given), Board(1, **given)
+    for y in (3.0, 0.5):
+        assert servers.update("a", y) == list(board.update("a", y))
+
+
 def test_bad_input_is_refused_and_changes_nothing():
     given = columns([("a", 1.0, 1.0), ("b", 2.0, 2.0)], [(0.0, 5.0)])
     servers = Servers(1, 2, **given)
@@ -150,6 +159,7 @@ def test_bad_input_is_refused_and_changes_nothing():
         (lambda: servers.update("a", float("nan")), "y"),
         (lambda: servers.move("a", float("inf"), 0.0), "x"),
         (lambda: servers.unsubscribe_many([7]), "7"),
+        (lambda: servers.unsubscribe_many("0"), "put a single id into a list"),
         (lambda: Servers(1, 0), "servers"),
         (lambda: Servers(1, 2, algorithm="dens"), "dense"),
     ]:

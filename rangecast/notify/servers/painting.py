@@ -201,7 +201,11 @@ class Painting:
             tiler.count(FIRST_K, 2)
             wanted = min(y, old.y), old.arrival, tiler.k, (), 0
             self._ask(FirstK(old.x, WEST, old.x, *wanted))
-            self._ask(FirstK(math.nextafter(old.x, math.inf), EAST, old.x, *wanted))
+            east = math.nextafter(old.x, math.inf)
+            if east < math.inf:
+                self._ask(FirstK(east, EAST, old.x, *wanted))
+            else:
+                self._found[EAST] = ()  # nothing lies east of the largest number
 
     def _ask(self, question: Question) -> None:
         self.questions.append(question)
@@ -251,7 +255,7 @@ class Painting:
         key = (*self._swept, self._y, limit, None, 0)
         self._ask(MinY(x, WEST, x, lo, *key))
         east = math.nextafter(x, math.inf)
-        if east <= hi:
+        if east <= hi and east < math.inf:
             self._ask(MinY(east, EAST, x, hi, *key))
 
     def _send(self, thing: Thing, tiles: F64) -> None:

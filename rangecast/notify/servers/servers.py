@@ -194,7 +194,7 @@ class Servers:
 
     def unsubscribe_many(self, interests: Iterable[Id]) -> int:
         """Remove interests, each once, all of them or none; return how many."""
-        gone, _ = self._interests.known_many(list(interests))
+        gone, _ = self._interests.known_many(interests)
         self._run(0, Edit(EAST, self.seq, tuple(gone), ()))
         self._interests.release_many(gone)
         return len(gone)

@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rangecast.errors import FileError
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.durable import sync_folder, write_bytes, write_whole
 from rangecast.model.members import Id
@@ -122,9 +123,15 @@ def committed_state(folder: Path) -> State | None:
         found = json.loads((folder / STATE).read_bytes())
     except FileNotFoundError:
         return None
-    buckets = [Bucket.of(one) for one in found["buckets"]]
-    objects, work = [FilePart(*part) for part in found["objects"]], Work(*found["work"])
-    return State(**{**found, "objects": objects, "buckets": buckets, "work": work})
+    try:
+        buckets = [Bucket.of(one) for one in found["buckets"]]
+        objects, work = [FilePart(*part) for part in found["objects"]], Work(*found["work"])
+        return State(**{**found, "objects": objects, "buckets": buckets, "work": work})
+    except (KeyError, TypeError):
+        raise FileError(
+            f"{folder / STATE}: lists of another version of rangecast\n"
+            "  to do: read them with that version, or start in another folder"
+        ) from None
 
 
 def sweep(folder: Path, used: set[str]) -> None:
