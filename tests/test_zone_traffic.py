@@ -59,6 +59,17 @@ def test_an_internet_that_cannot_be_is_refused() -> None:
         Internet(100, leaves=0.97, exponent=6.0)
     with pytest.raises(UsageError, match="seed"):
         Internet(100, seed=-1)
+    with pytest.raises(UsageError, match="255 links apart"):
+        Internet(1_200, exponent=60.0, leaves=0.0)  # a ring
+
+
+def test_a_point_without_a_zone_is_refused() -> None:
+    zones = ZoneMap.grown(interests(100), 4, FRAME)
+    nowhere = np.array([[np.nan, 0.2]])
+    with pytest.raises(UsageError, match="no zone holds point 0"):
+        zones.routes(0, nowhere)
+    with pytest.raises(UsageError, match="no zone holds point 0"):
+        zones.spreads(np.zeros(1, np.int64), nowhere, nowhere)
 
 
 @pytest.mark.parametrize("by_load", [True, False])

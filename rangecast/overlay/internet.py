@@ -20,7 +20,7 @@ from rangecast.model.arguments import whole
 
 NODES, EXPONENT, LEAVES = 20_000, 2.2, 0.3
 FAR = 255
-"""Hops to a node that can't be reached; no way of ours is as long."""
+"""Hops to a node that can't be reached; an internet with ways as long is refused."""
 
 
 @jit
@@ -45,8 +45,8 @@ def _tree(degree: I64, draws: F64, ends: I64, open_ends: I64) -> int:
 
 
 @jit
-def _hops(first: I64, other: I32, sources: I64, found: U8) -> None:
-    """Fill how many links each node is away from each source, by breadth."""
+def _hops(first: I64, other: I32, sources: I64, found: U8) -> bool:
+    """Fill how many links each node is away from each source, by breadth; whether all fit."""
     queue = np.empty(len(first) - 1, np.int64)
     for row in range(len(sources)):
         far = found[row]
@@ -59,9 +59,12 @@ def _hops(first: I64, other: I32, sources: I64, found: U8) -> None:
             head += 1
             for e in range(first[node], first[node + 1]):
                 if far[other[e]] == FAR:
+                    if far[node] + 1 == FAR:
+                        return False
                     far[other[e]] = far[node] + 1
                     queue[tail] = other[e]
                     tail += 1
+    return True
 
 
 class Internet:
@@ -120,7 +123,11 @@ class Internet:
     def hops(self, sources: I64) -> U8:
         """Return the number of links between some nodes and all: (sources, nodes)."""
         found = np.empty((len(sources), self.nodes), np.uint8)
-        _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), found)
+        if not _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), found):
+            raise UsageError(
+                f"some nodes are {FAR} links apart, or more\n"
+                "  to do: a smaller exponent: more nodes have many links then"
+            )
         return found
 
     def neighbours(self, node: int) -> I32:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, one_of
 from rangecast.kernels.arrays import F64
 from rangecast.model.members import Id
 from rangecast.notify.board import Board
@@ -47,6 +47,7 @@ PROBE = 24
 """Ticks after which the server asks who is there."""
 _PATIENCE = 3
 """How often it asks those who don't answer."""
+_CHANGES = ("update", "put", "remove", "move", "update_many", "update_batch")
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ class ZoneServer:
         self._out = []
         match given:
             case Update(change, arguments):
+                if change not in _CHANGES:
+                    raise UsageError(f"no change {change!r}: {one_of(change, _CHANGES)}")
                 messages = getattr(self.board, change)(*arguments)
                 lows, highs = rectangles(messages)
                 ends = lows[:, self._axes].tolist(), highs[:, self._axes].tolist()

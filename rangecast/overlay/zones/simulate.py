@@ -100,7 +100,7 @@ class ZoneSimulation:
         self._cut: dict[int, float] = {}
         self._born = 0
         self._wanted: dict[Id, Subscribe] = {}
-        self._unwanted: set[Id] = set()
+        self._unwanted: dict[Id, None] = {}
         self._next_tick = 1.0
 
     # ---- what happens
@@ -134,13 +134,13 @@ class ZoneSimulation:
     def subscribe(self, interest: Id, *where: Any) -> None:
         """Let a subscriber ask for an interest, by way of any broker, until it has its list."""
         self._wanted[interest] = Subscribe(interest, where)
-        self._unwanted.discard(interest)
+        self._unwanted.pop(interest, None)
 
     def unsubscribe(self, interest: Id) -> None:
         """Let a subscriber give up an interest."""
         self.subscribers.pop(interest, None)
         self._wanted.pop(interest, None)
-        self._unwanted.add(interest)
+        self._unwanted[interest] = None
 
     # ---- time
 
@@ -192,7 +192,7 @@ class ZoneSimulation:
             if interest in self.server.points:
                 self._give(self._any(), ToServer(Unsubscribe(interest)))
             else:
-                self._unwanted.discard(interest)
+                del self._unwanted[interest]
         for wanted in list(self._wanted.values()):
             self._give(self._any(), ToServer(wanted))
 

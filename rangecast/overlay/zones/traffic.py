@@ -87,7 +87,7 @@ class ZoneTraffic:
         """The zone whose broker is nearest to each node."""
         self.interests, self._seed = interests, seed
         row, lo, hi = interests.columns()
-        points = np.empty((interests.rows, 2))
+        points = np.zeros((interests.rows, 2))  # also of rows that nobody has any more
         points[row] = np.stack([lo, hi], axis=1)
         server = self.zones.server
         self.gateways, links, ip = self.zones.routes(server, points)

@@ -90,10 +90,12 @@ def _following(zones: Layout, zone: int, target: F64) -> int:
 
 @jit
 def _route(zones: Layout, zone: int, target: F64) -> tuple[int, int, int]:
-    """Return the zone of a point, and the overlay and IP links on the way there."""
+    """Return the zone of a point, and the overlay and IP links on the way there; -1: no way."""
     links = ip = 0
     while not _holds(zones, zone, target):
         following = _following(zones, zone, target)
+        if following < 0:
+            return -1, links, ip
         links += 1
         ip += zones.hops[zone, following]
         zone = following
@@ -140,6 +142,9 @@ def _spreads(zones: Layout, starts: I64, lows: F64, highs: F64, found: I64) -> N
             else:
                 entry[axis] = min(max(low[axis], zones.lo[zone, axis]), high[axis])
         stack[0], found[i, ROUTE], found[i, IP] = _route(zones, zone, entry)
+        if stack[0] < 0:
+            found[i, ZONES] = -1
+            continue
         depth, count = 1, 0
         while depth:
             depth -= 1
@@ -225,12 +230,14 @@ class ZoneMap:
         found = np.zeros((3, len(points)), np.int64)
         home, links, ip = found
         _routes(self._layout, start, readonly(points), links, ip, home)
+        _check_reached(home)
         return home, links, ip
 
     def spreads(self, starts: I64, lo: F64, hi: F64) -> Ways:
         """Return the ways of messages, from a zone to all zones that meet a box."""
         found = np.zeros((len(lo), 4), np.int64)
         _spreads(self._layout, readonly(starts), readonly(lo), readonly(hi), found)
+        _check_reached(found[:, ZONES])
         return Ways(*found.T)
 
     def path(self, start: int, box: Box) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -253,6 +260,14 @@ class ZoneMap:
                         spread.append((at, other))
                         waiting.append(other)
         return route, spread
+
+
+def _check_reached(zones: I64) -> None:
+    if (zones < 0).any():
+        raise UsageError(
+            f"no zone holds point {int(np.flatnonzero(zones < 0)[0])}: it has NaN, or the zones "
+            "don't tile the space"
+        )
 
 
 def _beside(lo: F64, hi: F64, zone: int) -> I64:
