@@ -439,6 +439,20 @@ def test_too_many_boxes_are_given_to_sparse_and_memory_is_bounded():
     assert not len(board.wrong(lists))
 
 
+def test_tiles_that_the_tree_took_apart_are_merged():
+    rng = np.random.default_rng(6)
+    objects = [(n, tuple(rng.random(2)), float(rng.random())) for n in range(200)]
+    boxes = [tuple(map(tuple, ends)) for ends in np.sort(rng.random((1000, 2, 2)), axis=1)]
+    board = make(3, 2, objects, boxes)
+    lists, sent = board.lists(), 0
+    for one in range(40):
+        messages = board.update(one, float(rng.random()))
+        lists.deliver(messages)
+        sent += len(messages)
+    assert not len(board.wrong(lists))
+    assert sent < 300
+
+
 def test_work_is_counted_and_few_interests_are_asked_one_by_one():
     rng = np.random.default_rng(5)
     objects = [(n, tuple(rng.random(2)), float(rng.random())) for n in range(500)]

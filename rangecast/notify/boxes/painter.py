@@ -106,11 +106,19 @@ class BoxPainter:
             self._tiles, self._out = (Bundle(Tiles.of(self._d, tiles)) for _ in range(2))
 
     def _merged(self, interests: Points, order: I64) -> tuple[I32, F64]:
-        """Return tiles in this order, merged."""
-        tiles, out = self._tiles.table, self._out.table
-        n = merge_tiles(interests.table, tiles, order, out, self.work)
-        found = self._out.arrays
-        return found.rival[:n].copy(), found.bounds[:n].copy()
+        """Return tiles in this order, merged: as they come, and then by their first bound.
+
+        What the tree of interests took apart is side by side in another order.
+        """
+        tiles, out = self._tiles, self._out
+        n = merge_tiles(interests.table, tiles.table, order, out.table, self.work)
+        if n > 2:
+            rival = out.arrays.rival[:n]
+            objects = np.cumsum(np.concatenate([[False], rival[1:] != rival[:-1]]))
+            order = np.lexsort((out.arrays.bounds[:n, 0], objects))
+            tiles, out = out, tiles
+            n = merge_tiles(interests.table, tiles.table, order, out.table, self.work)
+        return out.arrays.rival[:n].copy(), out.arrays.bounds[:n].copy()
 
     def near(self, interests: Points, place: F64) -> int:
         """Return how many interests hold a place."""
