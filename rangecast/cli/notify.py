@@ -139,7 +139,7 @@ def notify(
       rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
-      rangecast notify flats.csv rents.csv wishes.csv --space space.toml --upper m2 -o messages.csv
+      rangecast notify flats.csv rents.csv wishes.csv --space space.toml --upper price -o sent.csv
     """
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
