@@ -61,7 +61,9 @@ FRAMES = (
         parts=st.integers(1, 2),
         items=ITEMS,
     )
-    | st.builds(messages.Resync, version=COUNTS, why=NAMES)
+    | st.builds(
+        messages.Resync, version=COUNTS, why=st.sampled_from(["gap", "digest", "incarnation"])
+    )
     | st.builds(
         messages.Events,
         origin=NAMES,
@@ -269,7 +271,12 @@ def test_wrong_arguments_change_nothing():
         ports.Subscribe({2: "z < 6"}),
         ports.Replace({3: "x < 6"}),
         ports.Unsubscribe([4]),
+        ports.Unsubscribe("1"),
         ports.Publish([{"x": 1}], ids=[1, 2]),
+        ports.Publish([{"x": 1}], ids=[1.5]),
+        ports.Publish([{"x": 1}], ids=[1 << 70]),
+        ports.Publish([{"x": 1}], priorities=[float("nan")]),
+        ports.LinkUp(""),
     ):
         with pytest.raises(RangecastError):
             broker.handle(0, wrong)
@@ -277,9 +284,28 @@ def test_wrong_arguments_change_nothing():
     delivered = broker.handle(0, ports.Durable(1))
     assert output.block.ids == [0]
     assert [one.matches for one in delivered] == [[[1]]]
-    for options in ({"strategy": "all"}, {"strategy": "merging"}, {"incarnation": 0}):
+    for options in (
+        {"strategy": "all"},
+        {"strategy": "merging"},
+        {"incarnation": 0},
+        {"cover_index": "all"},
+        {"cells": Cells.uniform(Space([*SPACE, Integer("z", min=0, max=1)]), 2)},
+        {"name": ""},
+        {"name": "a" * 201},
+    ):
         with pytest.raises(UsageError):
-            Broker("a", SPACE, **options)
+            Broker(**{"name": "a", "space": SPACE} | options)
+    for wrong in ({"most_items": 0}, {"window": 0}, {"beat": 0}, {"linger": -1}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Settings(**wrong)
+
+
+def test_subscriptions_that_come_and_go_leave_nothing():
+    broker = Broker("a", SPACE)
+    for number in range(50):
+        broker.handle(0, ports.Subscribe({number: "x < 5"}))
+        broker.handle(0, ports.Unsubscribe([number]))
+    assert not broker._clients._late
 
 
 # ---- frames
@@ -318,7 +344,52 @@ def test_no_frame_makes_a_broker_fail(frames):
     for now, frame in enumerate(frames):
         broker.handle(now, ports.Received("y", frame))
         broker.handle(now, ports.Tick())
+        broker.handle(now, ports.Durable(broker.log.end))
     assert broker.handle(99, ports.Publish([{"x": 1}]))
+    broker.handle(99, ports.Durable(broker.log.end))
+
+
+def test_events_that_are_said_to_be_there_and_are_not_are_refused():
+    net = Net({"a": "b", "b": "ac", "c": "b"})
+    net.do("c", ports.Subscribe({1: "x >= 0"}))
+    points = np.zeros(2).tobytes()
+    for after, upto, numbers in ((0, 5, [5]), (0, 6, [3])):
+        frame = messages.Events(
+            origin="o", after=after, upto=upto, numbers=numbers, ids=numbers, points=points
+        )
+        net.do("b", ports.Received("a", frame))
+    assert net.brokers["b"].counts["frames refused"] == 1
+    net.do("a", ports.Publish([{"x": 1}], ids=["last"]))
+    assert list(net.got) == [5, "last"]
+
+
+def test_an_item_under_the_name_of_another_one_is_refused():
+    net = Net({"a": "b", "b": "a"})
+    heard = net.brokers["b"].links["a"].heard
+    item = messages.BoxItem(7, (((0, 1.0, 2.0),),))
+    frame = messages.Interest(
+        incarnation=1, before=heard.version, version=heard.version + 1, digest=7, added=[item]
+    )
+    net.do("b", ports.Received("a", frame))
+    assert net.brokers["b"].counts["frames refused"] == 1
+    assert not heard.items
+
+
+def test_a_broker_of_another_name_is_refused():
+    broker = Broker("z", SPACE)
+    broker.handle(0, ports.LinkUp("y"))
+    greeting = messages.Hello(broker="x", incarnation=1, space=broker._space_digest)
+    alarm, close, *_ = broker.handle(0, ports.Received("y", greeting))
+    assert (alarm.kind, close.why) == ("name", "the broker there is 'x'")
+
+
+def test_a_question_before_the_first_hello_is_asked_after_it():
+    broker = Broker("z", SPACE, settings=QUIET)
+    broker.handle(0, ports.LinkUp("y"))
+    broker.handle(0, ports.AskSettled("t"))
+    greeting = messages.Hello(broker="y", incarnation=1, space=broker._space_digest)
+    sent = [one.frame for one in broker.handle(0, ports.Received("y", greeting))]
+    assert [type(one) for one in sent if isinstance(one, messages.Settle)] == [messages.Settle]
 
 
 def test_a_frame_that_is_too_long_is_refused():

@@ -23,17 +23,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from rangecast.cover.coverset import CoverSet
 from rangecast.errors import FrameError, UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.merge.cells import Cells
+from rangecast.model.arguments import finite, whole
 from rangecast.model.events import encode_events
 from rangecast.model.filters.filter import Filter
 from rangecast.model.inputs import as_filter, as_points, as_space
-from rangecast.model.members import Id, Members
+from rangecast.model.members import Id, Members, as_id
 from rangecast.model.space import Space
 from rangecast.model.tables import table_of
 from rangecast.model.text_attributes import String
@@ -58,6 +60,7 @@ from rangecast.overlay.messages import (
     Settled,
     Snapshot,
     Taken,
+    Why,
     decode,
 )
 from rangecast.overlay.settling import Answer, Question, Settling
@@ -88,6 +91,18 @@ class Settings:
     """Events that may wait for a link; the lowest of more are shed, and counted."""
     most_hops: int = 1_000
     """Links that an event may go over."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "most_events", "most_items", "most_told", "most_hops"):
+            whole(name, getattr(self, name))
+        if self.most_waiting is not None:
+            whole("most_waiting", self.most_waiting, least=0)
+        if finite("linger", self.linger) < 0:
+            raise UsageError(f"linger is at least 0; given: {self.linger}")
+        for name in ("beat", "patience"):
+            value = getattr(self, name)
+            if (name != "beat" or value is not None) and finite(name, value) <= 0:
+                raise UsageError(f"{name} is above 0; given: {value}")
 
 
 class Broker:
@@ -126,7 +141,7 @@ class Broker:
         """
         if incarnation < 1:
             raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
-        self.name = name
+        self.name = _checked_name(name)
         self.space = as_space(space)
         self.incarnation = incarnation
         self.settings = settings or Settings()
@@ -135,6 +150,9 @@ class Broker:
         self.links: dict[str, Link] = {}
         self.log = Log()
         self._options = Options(strategy, cells, budget, cover_index)
+        if cells is not None:
+            cells.check(self.space)
+        CoverSet(self.space, index=cover_index)  # refuses an unknown index now, not at a Hello
         self._cells = None if strategy == "subsumption" else cells
         """Of ranges that neighbours may send."""
         self._space_digest = space_digest(self.space.to_toml())
@@ -213,8 +231,8 @@ class Broker:
         self._spread(now, CLIENTS, self._sources.subscribed(zip(ids, filters, strict=True)))
 
     def _unsubscribe(self, now: float, given: ports.Unsubscribe) -> None:
+        self._members.release_many(given.subscriptions)
         ids = list(dict.fromkeys(given.subscriptions))
-        self._members.release_many(ids)
         self._clients.change({}, ids)
         self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
 
@@ -226,6 +244,7 @@ class Broker:
 
     def _publish(self, now: float, given: ports.Publish) -> None:
         points, ids, words = self._encoded(given)
+        priorities = [finite("a priority", one) for one in given.priorities]
         if not len(points):
             return
         first = self._number + 1
@@ -238,7 +257,7 @@ class Broker:
             ids,
             points,
             words,
-            [float(one) for one in given.priorities],
+            priorities,
             0,
             "",
         )
@@ -273,7 +292,7 @@ class Broker:
                 f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
                 f"{[len(texts) for texts in words.values()]} words"
             )
-        return points, list(ids), words
+        return points, [as_id(one, "event") for one in ids], words
 
     def _ask_settled(self, now: float, given: ports.AskSettled) -> None:
         self._ask_on(self._settling.ask(given.token, self.links.values()))
@@ -281,7 +300,8 @@ class Broker:
     # ---- links
 
     def _add_link(self, name: str, *, is_expected: bool) -> Link:
-        link = self.link_type(name, Table(self.space, self._cells), is_expected=is_expected)
+        table = Table(self.space, self._cells)
+        link = self.link_type(_checked_name(name), table, is_expected=is_expected)
         self.links[name] = link
         if is_expected:
             self._enter(0.0, link, Change(list(link.heard.items.values()), []))
@@ -347,6 +367,7 @@ class Broker:
 
     def _hello(self, now: float, link: Link, frame: Hello) -> None:
         if frame.incarnation < link.peer:
+            self.counts["Hellos of an earlier incarnation"] += 1
             return
         wrong = self._wrong_with(link, frame)
         if wrong:
@@ -368,6 +389,9 @@ class Broker:
             link.rewind()
         why = link.heard.lacks(frame.incarnation, frame.version, frame.digest)
         self._ask_for_all(now, link, why, at_once=not was_greeted)
+        if not was_greeted:
+            asked = self._settling.open({link.name: link})
+            self._ask_on((asked, []))
         self._touched[link.name] = None
 
     def _wrong_with(self, link: Link, frame: Hello) -> tuple[str, str] | None:
@@ -375,6 +399,8 @@ class Broker:
             return "protocol", f"protocol {frame.protocol}; here: {PROTOCOL}"
         if frame.space != self._space_digest:
             return "space", f"the space has digest {frame.space}; here: {self._space_digest}"
+        if frame.broker != link.name:
+            return "name", f"the broker there is {frame.broker!r}"
         here = {self.name}
         for other in self.links.values():
             if other is not link and other.is_up:
@@ -470,7 +496,9 @@ class Broker:
         for part in link.snapshot(self.incarnation, self.settings.most_items):
             self._send(link, part)
 
-    def _ask_for_all(self, now: float, link: Link, why: str, *, at_once: bool = False) -> None:
+    def _ask_for_all(
+        self, now: float, link: Link, why: Why | Literal[""], *, at_once: bool = False
+    ) -> None:
         """Ask for a snapshot, if there is a reason and it wasn't asked for just now."""
         if why and (at_once or now - link.asked_at >= self.settings.patience):
             link.asked_at = now
@@ -643,3 +671,10 @@ class Broker:
         if due < self._timer:
             self._timer = due
             self._out.append(ports.Timer(float(due)))
+
+
+def _checked_name(name: str) -> str:
+    """Return the name of a broker, or of the link to it."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200:
+        raise UsageError(f"a broker is named by a text of 1 to 200 characters; given: {name!r}")
+    return name

@@ -118,6 +118,8 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
 def _later(block: Block, after: int) -> Block:
     """Return the events of a block that come after a number."""
     cut = bisect_right(block.numbers, after)
+    if cut == len(block):
+        raise FrameError("events after all that came before are said to be there, and aren't")
     return Block(
         block.origin,
         after,

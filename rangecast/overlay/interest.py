@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,7 @@ from rangecast.overlay.messages import (
     RangeItem,
     Snapshot,
     TextItem,
+    Why,
 )
 
 _TOP = (1 << 63) - 1
@@ -87,15 +88,25 @@ def filter_of(item: Item, space: Space, cells: Cells | None) -> Filter | None:
     """Return the filter of an item, `None` for a range; refuse one that can't be of this space."""
     if isinstance(item, BoxItem):
         _check_boxes(item, space)
+        if item.boxes != EVERYTHING.boxes:  # which has many names
+            _check_name(item, item.boxes)
         return Filter(space, item.boxes)
     if isinstance(item, TextItem):
+        _check_name(item, item.text)
         try:
             return Filter.parse(item.text, space)
         except FilterError as error:
             raise FrameError(f"an item has a filter that can't be read: {error}") from None
     if cells is None or not item.first <= item.last <= int(cells.top):
         raise FrameError(f"the range {item.first} to {item.last} is not one of this broker's curve")
+    _check_name(item, (item.first, item.last))
     return None
+
+
+def _check_name(item: Item, content: object) -> None:
+    """Refuse a name that isn't made of the content: another item may have it by right."""
+    if item.name != name_of(content):
+        raise FrameError(f"the name {item.name} is not that of its item")
 
 
 def _check_boxes(item: BoxItem, space: Space) -> None:
@@ -152,7 +163,7 @@ class Heard(ItemSet):
         """A part of the snapshot that is coming in; it stands for all."""
         self._parts: dict[int, list[Item]] = {}
 
-    def lacks(self, incarnation: int, version: int, digest: int) -> str:
+    def lacks(self, incarnation: int, version: int, digest: int) -> Why | Literal[""]:
         """Return why a snapshot is needed to get to this version; "": it isn't."""
         if incarnation < self.incarnation:
             return ""  # from before the neighbour's last start
@@ -162,7 +173,7 @@ class Heard(ItemSet):
             return "gap"
         return "digest" if version == self.version and digest != self.digest else ""
 
-    def change_of(self, frame: Interest) -> Change | str | None:
+    def change_of(self, frame: Interest) -> Change | Why | None:
         """Return what an Interest changes, or why it can't be used; `None`: it came before."""
         if frame.incarnation != self.incarnation:
             return "incarnation" if frame.incarnation > self.incarnation else None

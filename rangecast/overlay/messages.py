@@ -11,7 +11,7 @@ is `FrameError`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -31,6 +31,8 @@ Place = Annotated[int, Meta(ge=0)]
 Token = Annotated[str, Meta(min_length=1, max_length=500)]
 Term = tuple[Annotated[int, Meta(ge=0, le=1 << 16)], float, float]
 """An attribute that a box mentions, and its range."""
+Why = Literal["gap", "digest", "incarnation"]
+"""What of a version or its digest doesn't fit."""
 Cursors = dict[Name, Count]
 """By origin: a number of an event of that broker."""
 
@@ -115,7 +117,7 @@ class Resync(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="resync"
 
     version: Count
     """The version that is there."""
-    why: Annotated[str, Meta(max_length=200)]
+    why: Why
 
 
 class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"):

@@ -67,22 +67,22 @@ class Settling:
         if one is None:
             return []
         one.waits.pop(link, None)
-        return self._closed()
+        if one.waits:
+            return []
+        del self._open[token]
+        return [(one.asker, one.token)]
 
     def forget(self, link: str) -> list[Answer]:
         """A link is gone for good: nobody waits for it, and it waits for nothing."""
         self.restarted(link)
         for one in self._open.values():
             one.waits.pop(link, None)
-        return self._closed()
+        closed = [key for key, one in self._open.items() if not one.waits]
+        return [(one.asker, one.token) for one in map(self._open.pop, closed)]
 
     def restarted(self, link: str) -> None:
         """Drop the questions of a neighbour that has forgotten them."""
         self._open = {key: one for key, one in self._open.items() if one.asker != link}
-
-    def _closed(self) -> list[Answer]:
-        closed = [key for key, one in self._open.items() if not one.waits]
-        return [(one.asker, one.token) for one in map(self._open.pop, closed)]
 
     def open(self, links: Mapping[str, Link]) -> list[Question]:
         """Return all questions that wait, to be asked again."""

@@ -52,7 +52,10 @@ class Table:
                 self._union = None
         for name in go:
             if self._filters.pop(name, None) is not None:
-                self._late[name] = None
+                if self._engine is not None and name in self._engine:
+                    self._late[name] = None
+                else:
+                    self._late.pop(name, None)
             elif self._ranges.pop(name, None) is not None:
                 self._union = None
 
