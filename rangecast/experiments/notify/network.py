@@ -263,7 +263,8 @@ EXPERIMENT = Experiment(
         "Figure 14(b)": "Agrees, and follows the same trends.",
         "Figure 17(a)": """Agrees that painting sends two orders of magnitude less than Unicast.
         Differs in CN-Relax, which is never near: most of our stocks share a place with k better
-        ones and need no message, which the paper's, unpublished, do.""",
+        ones and need no message, where the paper's trace, unpublished, takes about k snaps per
+        update (Table VI).""",
         "Figure 17(b)": "As 17(a).",
     },
 )
