@@ -37,6 +37,8 @@ from rangecast.overlay.interest import Change, everything, range_item
 from rangecast.overlay.messages import Item, RangeItem
 
 STRATEGIES = ("none", "covering", "subsumption", "merging", "both")
+_STALE = 8
+"""Ranges are cut once one in this many items has gone."""
 _MANY = 16
 """Subscriptions from which a batch is quicker than one call each."""
 
@@ -162,7 +164,12 @@ class Subsumption(Covering):
 
 
 class Merging:
-    """The union of all items as few ranges."""
+    """The union of all items as few ranges.
+
+    Ranges that were told stay as they are as long as they can, as every other one costs a message:
+    they grow by what is new, and past the budget the shortest gaps are closed, some more than need
+    be. What nobody wants any more is cut off once it may be much.
+    """
 
     form = "ranges"
 
@@ -173,13 +180,23 @@ class Merging:
         self._budget = options.budget
         self._told = NOTHING
         self._items: dict[tuple[int, int], RangeItem] = {}
+        self._left = 0
+        """Items that went since the ranges were cut."""
 
     def change(self, come: Sequence[Wanted], go: Sequence[int]) -> Change:
         """Let items come and go; see `Plain.change`."""
         gained, lost = self._gained(come), self._lost(go)
-        if self._told.covers(gained) and not lost:
+        self._left += len(go) if lost else 0
+        if self._left * _STALE > len(self._summary):
+            self._left = 0
+            self._told, _ = within_budget(self._summary.ranges(), self._budget)
+        elif self._told.covers(gained):
             return Change([], [])
-        self._told, _ = within_budget(self._summary.ranges(), self._budget)
+        else:
+            self._told = joined([self._told, gained])
+            if len(self._told) > self._budget:
+                room = max(1, self._budget * 3 // 4)
+                self._told, _ = within_budget(self._told, room)
         before = self._items
         ends = zip(self._told.starts.tolist(), self._told.ends.tolist(), strict=True)
         self._items = {pair: before.get(pair) or range_item(*pair) for pair in ends}
