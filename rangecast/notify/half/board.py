@@ -31,7 +31,7 @@ class HalfWork(NamedTuple):
     min_y: int = 0
     """Next object of a rectangle; those that find nothing count too."""
     snap: int = 0
-    """Tiles that might be sent, of all intervals of heights."""
+    """Boxes that might be sent: tiles, each through all intervals of heights where it is there."""
     probe: int = 0
     """Questions whether boxes may be merged."""
     lists: int = 0

@@ -31,6 +31,8 @@ class HalfPainter(BoxPainter):
         self._sweep = Bundle(Sweep.of(k, 64))
         self._held = Bundle(Held.of(1 << 6))
         self.work = np.zeros(SNAP + 1, np.int64)
+        self.as_paper = False
+        """Whether to ask for objects as often as the paper's Paint-Sparse, to count its calls."""
 
     def _with_room(self, kernel: Callable[[], int]) -> int:
         """Call a kernel until it has room; what it counted in vain doesn't count."""
@@ -77,6 +79,7 @@ class HalfPainter(BoxPainter):
                     y,
                     self._k,
                     self._groups,
+                    self.as_paper,
                     self._sweep.table,
                     self._held.table,
                     self._tiles.table,

@@ -26,8 +26,11 @@ from rangecast.notify.half.dense import NO_INTERVALS, NO_TILES
 from rangecast.notify.half.sweep import (
     COUNT,
     FREE,
+    MIN_Y,
+    NOTHING,
     ROOM,
     SNAP,
+    UNKNOWN,
     Sweep,
     begin_passing,
     east_of,
@@ -36,6 +39,8 @@ from rangecast.notify.half.sweep import (
     gain_tiles,
     interval_of,
     is_between,
+    largest_x,
+    least_x,
     next_exposed,
     region_tiles,
     sweep_upwards,
@@ -83,6 +88,13 @@ class Held(NamedTuple):
             np.zeros(LEAF * blocks, np.int32),
             np.zeros(blocks, np.int32),
         )
+
+
+class Last(NamedTuple):
+    """The tiles of the interval below, from east to west, and their numbers."""
+
+    bounds: F64
+    number: I64
 
 
 @jit
@@ -241,14 +253,14 @@ def _box_region(
     for b in range(blocks):
         if held.is_even[b]:
             slot = s.order[interval_of(s, held.hull[8 * b + upper])]
-            place = slot * k + s.tile_of[slot * k + held.more_west[b]]
+            place = s.tile_of[slot * k + held.more_west[b]]
             n = _widen(number, place, OWN, held.hull, 8 * b, 8 * b + 4, tiles, n)
             continue
         for i in range(LEAF):
             if held.mask[b] >> i & 1:
                 point = 4 * (LEAF * held.block[b] + i)
                 slot = s.order[interval_of(s, tree.at[point + upper])]
-                place = slot * k + s.tile_of[slot * k + held.west[LEAF * b + i]]
+                place = s.tile_of[slot * k + held.west[LEAF * b + i]]
                 n = _widen(number, place, OWN, tree.at, point, point, tiles, n)
     return n
 
@@ -311,7 +323,7 @@ def _lose(
         if tree.at[point + axis] <= place <= tree.at[point + 2 + axis] and there <= c:
             if west + east == k - 1:
                 slot = s.order[interval_of(s, c)]
-                at = slot * k + s.tile_of[slot * k + west]
+                at = s.tile_of[slot * k + west]
                 n = _widen(number, at, rival, tree.at, point, point, tiles, n)
                 held.mask[b] ^= 1 << i
                 continue
@@ -359,7 +371,7 @@ def _lose_all(
             z = interval_of(s, low)
             if held.is_even[b] and interval_of(s, hull[at + 7 - axis]) == z:
                 slot = s.order[z]
-                tile = slot * k + s.tile_of[slot * k + held.more_west[b]]
+                tile = s.tile_of[slot * k + held.more_west[b]]
                 n = _widen(number, tile, rival, hull, at, at + 4, tiles, n)
                 held.mask[b] = 0
                 continue
@@ -368,9 +380,51 @@ def _lose_all(
 
 
 @jit
-def _clear(number: I32, slot: int, k: int) -> None:
+def _number_tiles(
+    s: Sweep, slot: int, k: int, tiles: int, last: Last, lasts: int, number: I32, ids: int
+) -> int:
+    """Give the tiles of an interval numbers, from `ids` on; return the next one.
+
+    A tile that the interval below has too, one of `lasts`, has its number: they are one box.
+    """
+    mine = np.empty(tiles, np.int64)
+    i = 0
+    for t in range(tiles):
+        while i < lasts and last.bounds[i, 1] > s.tiles[4 * t + 1]:
+            i += 1
+        same = i < lasts
+        for side in range(4):
+            same = same and last.bounds[i, side] == s.tiles[4 * t + side]
+        mine[t] = last.number[i] if same else ids
+        if not same:
+            number[ids] = -1
+            ids += 1
+    for t in range(tiles):
+        last.number[t] = mine[t]
+        for side in range(4):
+            last.bounds[t, side] = s.tiles[4 * t + side]
     for i in range(slot * k, slot * k + k):
-        number[i] = -1
+        s.tile_of[i] = mine[min(s.tile_of[i], tiles - 1)] if tiles else 0
+    return ids
+
+
+@jit
+def _ask_as_the_paper(s: Sweep, tree: KdTree, axis: int, k: int, is_first: bool, work: I64) -> None:
+    """Widen what `_reach` says to what the paper asks, to count its calls.
+
+    It asks each interval before it looks at interests there, and keeps what it found as long as it
+    lies between the lists; then it asks as far as interests reach, even if there are none.
+    """
+    for z in range(s.used[COUNT]):
+        slot = s.order[z]
+        lo, hi, e = least_x(s, slot, k), largest_x(s, slot, k), s.found[slot]
+        if e >= 0 and not lo <= tree.at[e, axis] <= hi:
+            s.found[slot] = e = UNKNOWN
+        if e >= 0 or is_first:
+            s.lo[z], s.hi[z], s.high[z] = lo, hi, end_of(s, z)
+        elif e == UNKNOWN and np.isnan(s.lo[z]):
+            work[MIN_Y] += 1
+            s.found[slot] = NOTHING
 
 
 @jit
@@ -382,12 +436,16 @@ def paint_sparse(
     y: float,
     k: int,
     groups: int,
+    as_paper: bool,
     sweep_table: I64,
     held_table: I64,
     tiles_table: I64,
     work: I64,
 ) -> int:
-    """Write the boxes of a change of y, not yet made; return how many, or what needs more room."""
+    """Write the boxes of a change of y, not yet made; return how many, or what needs more room.
+
+    `as_paper` asks for objects more often, and gives the same boxes.
+    """
     objects, tree = opened(objects_table, KdTree), pointers(opened(tree_table, KdTree))
     s, held = pointers(opened(sweep_table, Sweep)), pointers(opened(held_table, Held))
     tiles = pointers(opened(tiles_table, Tiles))
@@ -404,16 +462,25 @@ def paint_sparse(
     blocks = gather_interests(tree, s, axis, x, height, k, held, room)
     if blocks < 0:
         return NO_INTERESTS
-    number = np.empty(s.used[ROOM] * k, np.int32)
+    number, ids = np.empty(s.used[ROOM] * k, np.int32), ZERO
+    last, lasts = Last(np.empty((k, 4)), np.empty(k, np.int64)), ZERO
     for z in range(s.used[COUNT]):
-        work[SNAP] += region_tiles(s, s.order[z], k, x, groups)
-        _clear(number, s.order[z], k)
-    if min(LEAF * blocks, s.used[COUNT] * k) > most:
+        found = region_tiles(s, s.order[z], k, x, groups)
+        ids = _number_tiles(s, s.order[z], k, found, last, lasts, number, ids)
+        lasts = found
+    work[SNAP] += ids
+    if ids > most:
         return NO_TILES
     n = _box_region(tree, s, 3 - axis, held, blocks, k, number, tiles)
     limit = arrival if y < np.inf else ZERO - 1
     swept_y, swept_arrival = floor_y, arrival
-    while y > old and _reach(s, axis, held, blocks):
+    is_first = True
+    while y > old:
+        if not _reach(s, axis, held, blocks) and not as_paper:
+            break
+        if as_paper:
+            _ask_as_the_paper(s, objects, axis, k, is_first, work)
+            is_first = False
         z = next_exposed(objects, axis, swept_y, swept_arrival, y, limit, s, stack, work)
         if z < 0:
             break
@@ -422,12 +489,13 @@ def paint_sparse(
         h = s.found[s.order[z]]
         place, there = objects.at[h, axis], objects.at[h, up]
         first = begin_passing(s, z, k, there)
-        z = first
+        z, ids, lasts = first, ZERO, ZERO
         while is_between(s, z, k, place):
-            work[SNAP] += gain_tiles(s, s.order[z], k, x, place, groups)
-            _clear(number, s.order[z], k)
-            z += 1
-        if n + min(LEAF * blocks, s.used[COUNT] * k) > most:
+            found = gain_tiles(s, s.order[z], k, x, place, groups)
+            ids = _number_tiles(s, s.order[z], k, found, last, lasts, number, ids)
+            z, lasts = z + 1, found
+        work[SNAP] += ids
+        if n + ids > most:
             return NO_TILES
         rival, west = objects.row[h], place <= x
         n = _lose_all(tree, s, axis, held, blocks, k, west, place, there, rival, number, tiles, n)
