@@ -45,11 +45,11 @@ PAPERS = (
         "001",
         "notify",
         "range top-k subscriptions",
-        ("uniform", "crowds", "shapes", "stocks", "batches", "boxes", "network"),
+        ("uniform", "crowds", "shapes", "stocks", "batches", "half", "boxes", "network"),
         {
             "Figures 1 to 10, 18, 19": "drawings",
             "Figure 20": "no objects on several servers yet",
-            "Figures 21 to 26, Tables VII, VIII": "no interests with a second attribute yet",
+            "Figures 21 to 25": "drawings",
         },
     ),
     Paper(
