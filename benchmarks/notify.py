@@ -17,6 +17,8 @@ from benchmarks.frame import Report
 from benchmarks.harness import expected
 from benchmarks.notify_boxes import ABOUT as BOXES
 from benchmarks.notify_boxes import two_attributes
+from benchmarks.notify_half import ABOUT as HALF
+from benchmarks.notify_half import upper_bound
 from rangecast.experiments.notify.baselines import Told, unicast
 from rangecast.experiments.notify.painting import board_over
 from rangecast.experiments.timing import DisagreementError, race, timed
@@ -207,7 +209,7 @@ def checked(quick: bool) -> int:
 
 def run(report: Report, *, quick: bool) -> None:
     """Compare with Unicast, time single calls, then grow."""
-    report.begin("Range top-k messages", ABOUT + BOXES)
+    report.begin("Range top-k messages", ABOUT + BOXES + HALF)
     picture = report.picture("notify.png", "Updates a second")
     if wrong := checked(quick):
         raise DisagreementError(f"{wrong} lists differ from a recomputation")
@@ -222,6 +224,7 @@ def run(report: Report, *, quick: bool) -> None:
     more = [(few, m), (10 * few, m)]
     report.table(growth(more, MORE_OBJECTS, "objects", updates, runs))
     report.table(two_attributes(quick, runs))
+    report.table(upper_bound(quick, runs))
     _draw(picture, rates, f"{m:,} interests, k = {K}")
 
 
