@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from rangecast import Space
 from rangecast.errors import RangecastError
+from rangecast.kernels.bundle import Bundle
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.text_attributes import Category
 from rangecast.notify import Board
+from rangecast.notify.boxes.regions import Tiles
 from rangecast.workloads import generate
 from tests.notify_model import BoxModel, needed
 from tests.test_notify_boxes import ENDS, histories, model_of, shown, space_of
@@ -335,18 +337,24 @@ def test_calls_and_memory_of_a_small_market():
     made = generate("topk-1.5d", seed=1, objects=2000, interests=20_000, updates=300)
     objects, wishes, updates = (made.tables[n] for n in ("objects", "interests", "updates"))
     changes = list(zip(updates["id"].to_pylist(), updates["y"].to_pylist(), strict=True))
-    work = {}
-    for algorithm in ("sparse", "dense"):
+    work, sent = {}, {}
+    for way in ("sparse", "as the paper", "dense"):
+        algorithm = "dense" if way == "dense" else "sparse"
         board = Board(
             5, space=made.space, upper="z", objects=objects, interests=wishes, algorithm=algorithm
         )
+        board._painter.as_paper = way == "as the paper"
         lists = board.lists()
-        lists.deliver(board.update_many(changes))
+        messages = board.update_many(changes)
+        lists.deliver(messages)
         assert not len(board.wrong(lists))
+        work[way], sent[way] = board.work, [m[:5] for m in messages]
         lists.deliver(board.update_batch([(one, y / 2) for one, y in changes[:50]]))
         assert not len(board.wrong(lists))
-        work[algorithm] = board.work
         assert board.tree.memory <= len(board) * (3 * 16 + 20)
+    assert sent["sparse"] == sent["as the paper"]
+    assert work["sparse"].min_y < work["as the paper"].min_y < work["dense"].min_y
+    assert work["sparse"].snap < work["as the paper"].snap
     assert work["dense"].snap == 0
     assert 5 < work["dense"].min_height / 300 < 15
 
@@ -369,3 +377,25 @@ def test_the_shell_takes_an_upper_bound(cli, tmp_path):
     assert "no lower bound on 'z'" in bad
     assert "no --space" in cli("notify", *files[:3], "--upper", "z", code=2).stderr
     assert "no attribute of the space" in cli("notify", *files, "--upper", "q", code=2).stderr
+
+
+def test_dense_gets_room_for_many_boxes_and_gives_up_beyond_the_most(monkeypatch):
+    rng = np.random.default_rng(8)
+    n = 300
+    objects = {"id": np.arange(n), "a": rng.random(n), "b": rng.random(n), "y": rng.random(n)}
+    wishes = {"id": np.arange(50), "a_lo": rng.random(50) / 2, "b_hi": rng.random(50)}
+    sent = []
+    for most in (1 << 18, 0):
+        monkeypatch.setattr("rangecast.notify.half.painter.MOST_BOXES", most)
+        options = {"space": space_of(2), "upper": "b", "algorithm": "dense"}
+        board = Board(6, objects=objects, interests=wishes, **options)
+        board._painter._most = Bundle(Tiles.of(2, 8))
+        lists = board.lists()
+        sent.append(0)
+        for one in range(20):
+            messages = board.update_many([(one, -1.0), (one, 2.0)])
+            lists.deliver(messages)
+            sent[-1] += len(messages)
+        assert not len(board.wrong(lists))
+        assert (board.work.too_many > 0) == (most == 0)
+    assert sent[1] < sent[0]

@@ -271,7 +271,8 @@ class BoxBoard(Board):
             self.field.change(slot, y)
             if self._before is not None:
                 self._before.change(slot, y)
-            parts.append(self._sent(self.seq + event, np.where(who < 0, slot, who), tiles))
+            if len(who):
+                parts.append(self._sent(self.seq + event, np.where(who < 0, slot, who), tiles))
         return self._joined(parts)
 
     def _begin_batch(self) -> None:

@@ -12,9 +12,8 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
 from rangecast.model.members import Id
 from rangecast.notify.boxes.board import BoxBoard
-from rangecast.notify.boxes.painter import MOST_DENSE
 from rangecast.notify.boxes.sparse import LISTS, PROBES, TOO_MANY
-from rangecast.notify.half.painter import HalfPainter
+from rangecast.notify.half.painter import MOST_BOXES, HalfPainter
 from rangecast.notify.half.sweep import FIRST_K, MIN_HEIGHT, MIN_Y, SNAP
 from rangecast.notify.half.tables import HalfTables
 from rangecast.notify.interestset import Regions
@@ -45,6 +44,7 @@ class HalfBoard(BoxBoard):
 
     upper: str
     _tables: HalfTables
+    _painter: HalfPainter
 
     def _tools(self) -> tuple[HalfTables, HalfPainter]:
         if self.sketch is not None:
@@ -66,7 +66,7 @@ class HalfBoard(BoxBoard):
     def plan(self) -> tuple[str, str]:
         """How changes become messages, and why: a name and a reason."""
         if self.algorithm == "dense":
-            return "dense", f"from the objects alone; beyond {MOST_DENSE:,} boxes, like sparse"
+            return "dense", f"from the objects alone; beyond {MOST_BOXES:,} boxes, like sparse"
         other = self.space.names[self._tables.axis]
         return (
             "sweep",

@@ -22,14 +22,13 @@ from rangecast.notify.half.sweep import (
     begin_passing,
     end_of,
     end_passing,
-    gain_tiles,
     is_between,
     largest_x,
     least_x,
     next_exposed,
-    region_tiles,
     sweep_upwards,
 )
+from rangecast.notify.half.tiles import gain_tiles, region_tiles
 
 NO_TILES, NO_INTERVALS = -1, -2
 """What there was no room for."""

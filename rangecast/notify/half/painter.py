@@ -14,8 +14,12 @@ from rangecast.notify.boxes.painter import BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.notify.half.dense import NO_INTERVALS, NO_TILES, paint_dense
-from rangecast.notify.half.sparse import NO_INTERESTS, Held, find_interests, paint_sparse
+from rangecast.notify.half.held import Held
+from rangecast.notify.half.sparse import NO_INTERESTS, find_interests, paint_sparse
 from rangecast.notify.half.sweep import SNAP, Sweep
+
+MOST_BOXES = 1 << 18
+"""Boxes of a change, beyond which Paint-Dense gives it to Paint-Sparse."""
 
 
 class HalfPainter(BoxPainter):
@@ -48,7 +52,8 @@ class HalfPainter(BoxPainter):
             self.work[:] = counted
 
     def _paint_dense(self, objects: Points, row: int, y: float, tiles: Bundle[Tiles]) -> int:
-        return self._with_room(
+        counted = self.work.copy()
+        n = self._with_room(
             lambda: paint_dense(
                 objects.table,
                 self._axis,
@@ -62,6 +67,14 @@ class HalfPainter(BoxPainter):
                 self.work,
             )
         )
+        if n != NO_TILES:
+            return n
+        self.work[:] = counted
+        room = 4 * len(tiles.arrays.rival)
+        if room > MOST_BOXES:
+            return n
+        self._most = Bundle(Tiles.of(2, room))
+        return self._paint_dense(objects, row, y, self._most)
 
     def affected(
         self, objects: Points, interests: Points, row: int, y: float, *, exposes: bool
@@ -86,6 +99,8 @@ class HalfPainter(BoxPainter):
                     self.work,
                 )
             )
+            if n == 0:
+                return np.zeros(0, np.int32), np.zeros((0, 8))
             if n != NO_TILES:
                 tiles = self._tiles.arrays  # those of one height are the likeliest to be merged
                 order = np.lexsort((tiles.bounds[:n, 7 - self._axis], tiles.rival[:n]))

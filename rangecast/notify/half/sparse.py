@@ -18,76 +18,35 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.bundle import edited, opened, pointers
+from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit
 from rangecast.notify.boxes.kdtree import LEAF, LEVELS, ZERO, KdTree, find
 from rangecast.notify.boxes.regions import OWN, Tiles
 from rangecast.notify.half.dense import NO_INTERVALS, NO_TILES
+from rangecast.notify.half.held import Held, gather_interests, refresh
 from rangecast.notify.half.sweep import (
     COUNT,
+    EMPTY,
     FREE,
     MIN_Y,
-    NOTHING,
     ROOM,
     SNAP,
     UNKNOWN,
     Sweep,
     begin_passing,
-    east_of,
     end_of,
     end_passing,
-    gain_tiles,
     interval_of,
     is_between,
     largest_x,
     least_x,
     next_exposed,
-    region_tiles,
     sweep_upwards,
-    west_of,
 )
+from rangecast.notify.half.tiles import gain_tiles, region_tiles
 
 NO_INTERESTS = -3
 """There was no room for the interests of a region."""
-
-
-@edited
-class Held(NamedTuple):
-    """Interests whose lists have the object, by blocks of the tree's leaves.
-
-    block      (blocks,)       of the tree
-    mask       (blocks,)       a bit for each of its interests that is left
-    hull       (8 blocks,)     least and then largest bounds of these
-    is_even    (blocks,)       whether all of them have as many better objects on either side
-    more_west, more_east (blocks,)   better objects of all of them, beside those of each
-    west, east (16 blocks,)    better objects of each, where they aren't even
-    most       (blocks,)       the most better objects that one of them has
-    """
-
-    block: I32
-    mask: I32
-    hull: F64
-    is_even: I32
-    more_west: I32
-    more_east: I32
-    west: I32
-    east: I32
-    most: I32
-
-    @classmethod
-    def of(cls, blocks: int) -> Held:
-        """Return an empty one."""
-        return cls(
-            np.zeros(blocks, np.int32),
-            np.zeros(blocks, np.int32),
-            np.zeros(8 * blocks),
-            np.zeros(blocks, np.int32),
-            np.zeros(blocks, np.int32),
-            np.zeros(blocks, np.int32),
-            np.zeros(LEAF * blocks, np.int32),
-            np.zeros(LEAF * blocks, np.int32),
-            np.zeros(blocks, np.int32),
-        )
 
 
 class Last(NamedTuple):
@@ -95,132 +54,6 @@ class Last(NamedTuple):
 
     bounds: F64
     number: I64
-
-
-@jit
-def _take_even(tree: KdTree, node: int, west: int, east: int, held: Held, room: int, n: int) -> int:
-    """Add all interests below a node, which have as many better objects; -1 if there is no room."""
-    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
-    stack[0] = node
-    depth = 1
-    while depth:
-        depth -= 1
-        here = stack[depth]
-        first = tree.child[here]
-        if first >= 0:
-            stack[depth], stack[depth + 1] = first + 1, first
-            depth += 2
-            continue
-        block, more = ~first, tree.size[here]
-        while more > 0:
-            if n == room:
-                return -1
-            held.block[n], held.mask[n] = block, (1 << min(more, LEAF)) - 1
-            held.is_even[n], held.most[n] = 1, west + east
-            held.more_west[n], held.more_east[n] = west, east
-            for j in range(8):
-                held.hull[8 * n + j] = tree.bounds[8 * here + j]
-            n += 1
-            more -= LEAF
-            block = tree.after[block]
-    return n
-
-
-@jit
-def _refresh(tree: KdTree, held: Held, b: int) -> None:
-    """Work out the hull of a block, and the most better objects that one has."""
-    hull = 8 * b
-    for j in range(4):
-        held.hull[hull + j], held.hull[hull + 4 + j] = np.inf, -np.inf
-    held.most[b] = 0
-    for i in range(LEAF):
-        if held.mask[b] >> i & 1:
-            e, mine = LEAF * held.block[b] + i, LEAF * b + i
-            held.most[b] = max(held.most[b], held.west[mine] + held.east[mine])
-            for j in range(4):
-                v = tree.at[4 * e + j]
-                held.hull[hull + j] = min(held.hull[hull + j], v)
-                held.hull[hull + 4 + j] = max(held.hull[hull + 4 + j], v)
-
-
-@jit
-def gather_interests(
-    tree: KdTree, s: Sweep, axis: int, x: float, height: float, k: int, held: Held, room: int
-) -> int:
-    """Write the interests of the region, block by block; return how many, -1 if there is no room.
-
-    A node is left out if even its smallest interest around the object would have k better ones. If
-    the smallest and the largest one have the same ones, all have.
-    """
-    at, bounds, child, size = tree.at, tree.bounds, tree.child, tree.size
-    left_, right_, upper = axis, 2 + axis, 3 - axis
-    stack = np.empty(tree.used[LEVELS] + 2, np.int32)
-    stack[0] = 0
-    depth, n = 1, ZERO
-    while depth:
-        depth -= 1
-        node = stack[depth]
-        if (
-            size[node] == 0
-            or bounds[8 * node + left_] > x
-            or bounds[8 * node + 4 + right_] < x
-            or bounds[8 * node + 4 + upper] < height
-        ):
-            continue
-        left, right = min(bounds[8 * node + 4 + left_], x), max(bounds[8 * node + right_], x)
-        z = interval_of(s, max(bounds[8 * node + upper], height))
-        if z >= s.used[COUNT]:
-            continue
-        slot = s.order[z]
-        west, east = west_of(s, slot, k, left), east_of(s, slot, k, right)
-        if west + east >= k:
-            continue
-        if (
-            bounds[8 * node + 4 + left_] <= x <= bounds[8 * node + right_]
-            and bounds[8 * node + upper] >= height
-            and interval_of(s, bounds[8 * node + 4 + upper]) == z
-            and west_of(s, slot, k, bounds[8 * node + left_]) == west
-            and east_of(s, slot, k, bounds[8 * node + 4 + right_]) == east
-        ):
-            n = _take_even(tree, node, west, east, held, room, n)
-            if n < 0:
-                return -1
-            continue
-        first = child[node]
-        if first >= 0:
-            stack[depth], stack[depth + 1] = first + 1, first
-            depth += 2
-            continue
-        block, more = ~first, size[node]
-        while more > 0:
-            if n == room:
-                return -1
-            mask = ZERO
-            for i in range(min(more, LEAF)):
-                e = LEAF * block + i
-                left, right, c = at[4 * e + left_], at[4 * e + right_], at[4 * e + upper]
-                if not left <= x <= right or c < height:
-                    continue
-                here = z
-                while here + 1 < s.used[COUNT] and s.start[s.order[here + 1]] <= c:
-                    here += 1
-                slot = s.order[here]
-                a, b = west, east  # at least as many as the smallest one has
-                while a < s.west_n[slot] and s.west[slot * k + a] >= left:
-                    a += 1
-                while b < s.east_n[slot] and s.east[slot * k + b] <= right:
-                    b += 1
-                if a + b < k and c <= s.top[0]:
-                    held.west[LEAF * n + i], held.east[LEAF * n + i] = a, b
-                    mask |= 1 << i
-            if mask:
-                held.block[n], held.mask[n], held.is_even[n] = block, mask, 0
-                held.more_west[n] = held.more_east[n] = 0
-                _refresh(tree, held, n)
-                n += 1
-            more -= LEAF
-            block = tree.after[block]
-    return n
 
 
 @jit
@@ -330,7 +163,7 @@ def _lose(
             west, east = west + is_west, east + (not is_west)
         held.west[mine], held.east[mine] = west, east
     held.is_even[b] = held.more_west[b] = held.more_east[b] = 0
-    _refresh(tree, held, b)
+    refresh(tree, held, b)
     return n
 
 
@@ -413,7 +246,8 @@ def _ask_as_the_paper(s: Sweep, tree: KdTree, axis: int, k: int, is_first: bool,
     """Widen what `_reach` says to what the paper asks, to count its calls.
 
     It asks each interval before it looks at interests there, and keeps what it found as long as it
-    lies between the lists; then it asks as far as interests reach, even if there are none.
+    lies between the lists; then it asks as far as interests reach, once if there are none. No tile
+    of such an interval is snapped any more.
     """
     for z in range(s.used[COUNT]):
         slot = s.order[z]
@@ -424,7 +258,7 @@ def _ask_as_the_paper(s: Sweep, tree: KdTree, axis: int, k: int, is_first: bool,
             s.lo[z], s.hi[z], s.high[z] = lo, hi, end_of(s, z)
         elif e == UNKNOWN and np.isnan(s.lo[z]):
             work[MIN_Y] += 1
-            s.found[slot] = NOTHING
+            s.found[slot] = EMPTY
 
 
 @jit
@@ -491,10 +325,11 @@ def paint_sparse(
         first = begin_passing(s, z, k, there)
         z, ids, lasts = first, ZERO, ZERO
         while is_between(s, z, k, place):
-            found = gain_tiles(s, s.order[z], k, x, place, groups)
+            found, before = gain_tiles(s, s.order[z], k, x, place, groups), ids
             ids = _number_tiles(s, s.order[z], k, found, last, lasts, number, ids)
+            if s.found[s.order[z]] != EMPTY:
+                work[SNAP] += ids - before
             z, lasts = z + 1, found
-        work[SNAP] += ids
         if n + ids > most:
             return NO_TILES
         rival, west = objects.row[h], place <= x
