@@ -13,6 +13,7 @@ from rangecast.notify.boxes.kdtree import LEAF
 from rangecast.notify.boxes.painter import BoxPainter
 from rangecast.notify.boxes.points import Points
 from rangecast.notify.boxes.regions import Tiles
+from rangecast.notify.boxes.sparse import merge_tiles
 from rangecast.notify.half.dense import NO_INTERVALS, NO_TILES, paint_dense
 from rangecast.notify.half.held import Held
 from rangecast.notify.half.sparse import NO_INTERESTS, find_interests, paint_sparse
@@ -104,7 +105,9 @@ class HalfPainter(BoxPainter):
             if n != NO_TILES:
                 tiles = self._tiles.arrays  # those of one height are the likeliest to be merged
                 order = np.lexsort((tiles.bounds[:n, 7 - self._axis], tiles.rival[:n]))
-                return self._merged(interests, order)
+                table, out = self._tiles.table, self._out
+                n = merge_tiles(interests.table, table, order, out.table, self.work)
+                return out.arrays.rival[:n].copy(), out.arrays.bounds[:n].copy()
             self.work[:] = counted
             self._room(4 * len(self._tiles.arrays.rival))
 
