@@ -124,7 +124,7 @@ def ours(results: Results) -> dict[str, Values]:
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """What the tables show, and ours of the figure."""
+    """What Table VII shows."""
     rows = _rows(results, "min")
     dense = rows.pop("Paint-Dense")
     yield Claim(
@@ -132,14 +132,6 @@ def claims(results: Results) -> Iterator[Claim]:
         "Paint-Sparse asks less often than Paint-Dense for every k and each set of interests",
         all(few < many for row in rows.values() for few, many in zip(row, dense, strict=True)),
         ", ".join(f"{name[-4:]} {row[-1] / dense[-1]:.2f} of it" for name, row in rows.items()),
-    )
-    sent = _rows(results, "sent")
-    yield Claim(
-        "Figure 26(a)",
-        "Paint-Sparse sends less than Paint-Dense",
-        all(max(row) < sent["Paint-Dense"][-1] for row in sent.values() if row[0] < row[-1]),
-        ", ".join(f"{name} {BYTES * row[-1]:,.0f}" for name, row in sent.items())
-        + f" bytes at k = {KS[-1]}",
     )
 
 
