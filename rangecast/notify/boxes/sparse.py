@@ -3,7 +3,8 @@
 The tree of interests is walked from its root. A node whose interests all agree (see `regions.py`)
 becomes a tile, or is left; only where they don't its children are looked at. So only regions that
 hold interests are visited. Then neighbouring tiles of one object are merged where the rectangle
-around them holds no other interest.
+around them holds no other interest: in the order of the tree, and once more by a bound, since the
+tree takes apart what belongs together.
 
 The plain alternative, for few interests or very many rivals: the k + 1 best objects of each
 interest that holds the object say whether it is concerned.
