@@ -1,5 +1,6 @@
 """Many servers: the messages of one board, however their own messages interleave."""
 
+import itertools
 import random
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from rangecast.errors import UsageError
 from rangecast.notify.board import Board
 from rangecast.notify.servers.servers import Servers
-from rangecast.notify.servers.wire import FirstK, Handover, MinY
+from rangecast.notify.servers.wire import Ask, FirstK, Handover, MinY
 from tests.notify_model import boards, changes
 
 MOST = 50_000
@@ -128,6 +129,23 @@ def test_a_question_follows_a_run_that_is_handed_over():
     assert seen[asked:].index((1, Handover)) < seen[asked:].index((1, FirstK))
     assert servers.update(5, 50.0) == list(board.update(5, 50.0))
     assert (0, MinY) in seen
+
+
+def test_neighbours_that_both_have_too_many_take_turns():
+    """Else each would move the border at once, and both runs would be nobody's."""
+    objects = [(i, 10.0 * (i // 2) + 9 * (i % 2), 0.0) for i in range(8)]
+    given = columns(objects, [(0.0, 40.0), (3.0, 15.0)])
+    board, servers = Board(1, **given), Servers(1, 4, **given)
+    new = itertools.count(10)
+    for zone, link, kind in [(0, (0, 1), Handover), (1, (1, 0), Ask)]:
+        while kind not in {type(one) for _, one in servers._links.get(link, ())}:
+            i = next(new)  # all that is asked is answered in the zone
+            x = 10.0 * zone + i / 10
+            assert servers.put(i, x, 5.0) == list(board.put(i, x, 5.0))
+    servers.settle()
+    assert sum(servers.sizes) == len(board.objects)
+    for i in range(10, next(new)):
+        assert servers.update(i, -i) == list(board.update(i, -i))
 
 
 def test_questions_go_no_further_than_they_must():

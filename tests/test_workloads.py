@@ -339,8 +339,10 @@ def test_one_and_a_half_dimensions() -> None:
 
 def test_stock_trace() -> None:
     made = generate("topk-stocks", interests=1_000)
-    before = column(made, "objects", "y")
-    assert len(before) == 2_031
+    before, places = column(made, "objects", "y"), column(made, "objects", "x")
+    assert len(before) == len(np.unique(places)) == 2_031  # all x differ, as the paper says
+    assert places.min() >= 1.0
+    assert places.max() <= 5.0
     who = column(made, "updates", "id").reshape(59, 2_031)
     new = column(made, "updates", "y").reshape(59, 2_031)
     for half_day in range(59):

@@ -45,11 +45,12 @@ PAPERS = (
         "001",
         "notify",
         "range top-k subscriptions",
-        ("uniform", "crowds", "shapes", "stocks", "batches", "half", "boxes", "network"),
+        (
+            *("uniform", "crowds", "sketch", "bounds", "shapes", "stocks", "batches"),
+            *("servers", "half", "boxes", "network"),
+        ),
         {
-            "Figures 1 to 10, 18, 19": "drawings",
-            "Figure 20": "no objects on several servers yet",
-            "Figures 21 to 25": "drawings",
+            "Figures 1 to 10, 19, 21 to 25": "drawings",
         },
     ),
     Paper(

@@ -198,7 +198,7 @@ def stocks(
 
     The shape is the paper's: a recommendation of 1 (strong buy) to 5 (strong sell) that stays,
     and a ratio that moves a little at each open and close. Ours: recommendations are means of 1 to
-    30 ratings with one decimal, so that many tie; earnings are positive; overnight moves have a
+    30 ratings, all different as the paper's; earnings are positive; overnight moves have a
     standard deviation of 1%, daily ones of 1% to 3% by stock; prices are in cents; within an open
     or close the stocks report in random order; interests are uniform on 1 <= l < r <= 5. The
     objects hold the first open; the other 2 x days - 1 prices are the updates.
@@ -206,7 +206,7 @@ def stocks(
     rng = stream(seed, "topk-stocks/objects")
     leaning = rng.normal(2.4, 0.5, objects)
     noise = rng.normal(0.0, 0.8, objects) / np.sqrt(rng.integers(1, 30, objects, endpoint=True))
-    x: F64 = np.clip(leaning + noise, 1.0, 5.0).round(1)
+    x: F64 = 5.0 - np.abs(4.0 - np.abs(leaning + noise - 1.0))  # what lies outside is folded back
     first_price = np.exp(rng.normal(3.4, 0.8, objects))
     earnings = first_price / np.exp(rng.normal(2.9, 0.5, objects))
     daily = rng.uniform(0.01, 0.03, objects)
