@@ -12,6 +12,7 @@ from rangecast.errors import FrameError, RangecastError, UsageError
 from rangecast.merge import Cells
 from rangecast.overlay import Broker, Settings, messages, ports
 from rangecast.overlay.interest import EVERYTHING
+from rangecast.overlay.links import Flight
 from rangecast.overlay.strategies import STRATEGIES
 
 SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
@@ -244,6 +245,17 @@ def test_a_link_that_can_not_take_all_sheds_the_lowest_first():
     net.do("a", ports.Publish(points, ids=list("vwxyz"), priorities=[1, 5, 0, 5, 9]))
     assert list(net.got) == ["w", "z"]
     assert net.brokers["a"].counts["events shed"] == 3
+
+
+def test_an_event_that_was_there_before_it_was_sent_makes_room_for_the_next():
+    net = Net({"a": "b", "b": "a"})
+    link = net.brokers["a"].links["b"]
+    link.taken = {"a": 5}
+    link.flights.append(Flight(0, "a", 5, 1))
+    link.in_flight = 1
+    assert link.confirm({"a": 5})
+    assert link.in_flight == 0
+    assert not link.confirm({"a": 5})
 
 
 def test_an_event_that_took_too_many_links_stops():

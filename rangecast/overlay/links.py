@@ -230,7 +230,7 @@ class Link:
             yield frame
 
     def confirm(self, taken: dict[str, int]) -> bool:
-        """Note what is on the neighbour's disk; return whether something new is."""
+        """Note what is on the neighbour's disk; return whether there is news, or more room now."""
         moved = False
         for origin, upto in taken.items():
             if upto > self.taken.get(origin, 0):
@@ -238,6 +238,7 @@ class Link:
                 moved = True
         while self.flights and self.taken.get(self.flights[0].origin, 0) >= self.flights[0].upto:
             self.in_flight -= self.flights.popleft().events
+            moved = True  # it may have been there before it was sent
         return moved
 
     def rewind(self) -> None:

@@ -60,7 +60,7 @@ SOMETIMES = (
 
 
 _ROUND = 5.0
-_ROUNDS = 40
+_ROUNDS = 120
 """After faults end, all must be quiet within this many rounds of this length."""
 
 
