@@ -1,5 +1,4 @@
 from .broker import Broker as Broker
-from .broker import Settings as Settings
 from .messages import decode as decode
 from .messages import decode_json as decode_json
 from .messages import encode as encode
@@ -21,6 +20,7 @@ from .ports import Subscribe as Subscribe
 from .ports import Tick as Tick
 from .ports import Timer as Timer
 from .ports import Unsubscribe as Unsubscribe
+from .settings import Settings as Settings
 from .zones.broker import ZoneBroker as ZoneBroker
 from .zones.server import ZoneServer as ZoneServer
 from .zones.simulate import ZoneSimulation as ZoneSimulation

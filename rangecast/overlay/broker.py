@@ -22,23 +22,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from rangecast.cover.coverset import CoverSet
 from rangecast.errors import FrameError, UsageError
-from rangecast.kernels.arrays import F64
 from rangecast.merge.cells import Cells
-from rangecast.model.arguments import finite, whole
-from rangecast.model.events import encode_events
 from rangecast.model.filters.filter import Filter
-from rangecast.model.inputs import as_filter, as_points, as_space
-from rangecast.model.members import Id, Members, as_id
+from rangecast.model.inputs import as_filter, as_space
+from rangecast.model.members import Id, Members
 from rangecast.model.space import Space
-from rangecast.model.tables import table_of
-from rangecast.model.text_attributes import String
 from rangecast.overlay import ports
 from rangecast.overlay.eventlog import Block, Log, block_of
 from rangecast.overlay.interest import (
@@ -63,46 +57,12 @@ from rangecast.overlay.messages import (
     Why,
     decode,
 )
+from rangecast.overlay.publishing import published
+from rangecast.overlay.settings import Settings
 from rangecast.overlay.settling import Answer, Question, Settling
 from rangecast.overlay.sources import CLIENTS, Sources
 from rangecast.overlay.strategies import Options, Wanted, strategy_of
 from rangecast.overlay.table import Table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a broker talks to its neighbours; times are in the unit of `now`."""
-
-    linger: float = 5.0
-    """How long something that isn't wanted any more stays told, in case it is wanted again."""
-    beat: float | None = 1.0
-    """From one Beat to the next; `None`: links lose nothing, so none is needed."""
-    patience: float = 3.0
-    """How long to wait for an answer before asking or sending again."""
-    window: int = 10_000
-    """Events on a link that aren't confirmed yet."""
-    most_events: int = 1_000
-    """Events of a frame."""
-    most_items: int = 10_000
-    """Items of a frame."""
-    most_told: int = 10_000_000
-    """Items that a neighbour is told; if there are more, it is told to send everything."""
-    most_waiting: int | None = None
-    """Events that may wait for a link; the lowest of more are shed, and counted."""
-    most_hops: int = 1_000
-    """Links that an event may go over."""
-
-    def __post_init__(self) -> None:
-        for name in ("window", "most_events", "most_items", "most_told", "most_hops"):
-            whole(name, getattr(self, name))
-        if self.most_waiting is not None:
-            whole("most_waiting", self.most_waiting, least=0)
-        if finite("linger", self.linger) < 0:
-            raise UsageError(f"linger is at least 0; given: {self.linger}")
-        for name in ("beat", "patience"):
-            value = getattr(self, name)
-            if (name != "beat" or value is not None) and finite(name, value) <= 0:
-                raise UsageError(f"{name} is above 0; given: {value}")
 
 
 class Broker:
@@ -156,7 +116,6 @@ class Broker:
         self._cells = None if strategy == "subsumption" else cells
         """Of ranges that neighbours may send."""
         self._space_digest = space_digest(self.space.to_toml())
-        self._strings = [one.name for one in self.space if isinstance(one, String)]
         self._members = Members()
         self._clients = Table(self.space)
         self._sources = self.sources_type()
@@ -243,56 +202,10 @@ class Broker:
         self._spread(now, CLIENTS, self._sources.replaced(zip(ids, filters, strict=True)))
 
     def _publish(self, now: float, given: ports.Publish) -> None:
-        points, ids, words = self._encoded(given)
-        priorities = [finite("a priority", one) for one in given.priorities]
-        if not len(points):
-            return
-        first = self._number + 1
-        self._number += len(points)
-        block = Block(
-            self.name,
-            first - 1,
-            self._number,
-            list(range(first, self._number + 1)),
-            ids,
-            points,
-            words,
-            priorities,
-            0,
-            "",
-        )
-        self._out.append(ports.Append(self.log.append(block), block))
-
-    def _encoded(self, given: ports.Publish) -> tuple[F64, list[Id], dict[str, list[str | None]]]:
-        """Return events as points, ids and the words of string attributes."""
-        words: dict[str, list[str | None]] = {}
-        ids: list[Id] | None = given.ids
-        if isinstance(given.events, np.ndarray):
-            points = as_points(given.events, self.space)
-            words = given.words or {}
-            if list(words) != self._strings:
-                raise UsageError(
-                    f"with points, words are given for the string attributes {self._strings}, in "
-                    f"this order; given: {list(words)}"
-                )
-        else:
-            table = table_of(given.events, "events")
-            encoded = encode_events(table, self.space)
-            points = encoded.points
-            for name in self._strings:
-                known = name in table.column_names
-                words[name] = table[name].to_pylist() if known else [None] * len(points)
-            if ids is None and "id" in table.column_names:
-                ids = encoded.ids.to_pylist()
-        if ids is None:
-            ids = list(range(self._number, self._number + len(points)))
-        sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
-        if sizes - {len(points)}:
-            raise UsageError(
-                f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
-                f"{[len(texts) for texts in words.values()]} words"
-            )
-        return points, [as_id(one, "event") for one in ids], words
+        block = published(given, self.name, self._number, self.space)
+        if len(block):
+            self._number = block.upto
+            self._out.append(ports.Append(self.log.append(block), block))
 
     def _ask_settled(self, now: float, given: ports.AskSettled) -> None:
         self._ask_on(self._settling.ask(given.token, self.links.values()))

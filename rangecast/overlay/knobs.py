@@ -10,7 +10,7 @@ from rangecast.merge.cells import Cells
 from rangecast.model.attributes import Integer
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
-from rangecast.overlay.broker import Settings
+from rangecast.overlay.settings import Settings
 from rangecast.overlay.strategies import STRATEGIES
 from rangecast.overlay.tree import Tree, neighbours, tree_of
 

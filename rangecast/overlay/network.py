@@ -26,8 +26,9 @@ from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from rangecast.overlay import ports
-from rangecast.overlay.broker import Broker, Settings
+from rangecast.overlay.broker import Broker
 from rangecast.overlay.messages import Events, Interest, encode
+from rangecast.overlay.settings import Settings
 from rangecast.overlay.tree import Tree, parents
 
 

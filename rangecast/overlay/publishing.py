@@ -1,0 +1,53 @@
+"""Events that clients publish, as a block of the log."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.model.arguments import finite
+from rangecast.model.events import encode_events
+from rangecast.model.inputs import as_points
+from rangecast.model.members import Id, as_id
+from rangecast.model.space import Space
+from rangecast.model.tables import table_of
+from rangecast.model.text_attributes import String
+from rangecast.overlay import ports
+from rangecast.overlay.eventlog import Block
+
+
+def published(given: ports.Publish, origin: str, last: int, space: Space) -> Block:
+    """Return events as a block; their numbers follow the last one."""
+    strings = [one.name for one in space if isinstance(one, String)]
+    words: dict[str, list[str | None]] = {}
+    ids: list[Id] | None = given.ids
+    if isinstance(given.events, np.ndarray):
+        points = as_points(given.events, space)
+        words = given.words or {}
+        if list(words) != strings:
+            raise UsageError(
+                f"with points, words are given for the string attributes {strings}, in this "
+                f"order; given: {list(words)}"
+            )
+    else:
+        table = table_of(given.events, "events")
+        encoded = encode_events(table, space)
+        points = encoded.points
+        for name in strings:
+            known = name in table.column_names
+            words[name] = table[name].to_pylist() if known else [None] * len(points)
+        if ids is None and "id" in table.column_names:
+            ids = encoded.ids.to_pylist()
+    if ids is None:
+        ids = list(range(last, last + len(points)))
+    sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
+    if sizes - {len(points)}:
+        raise UsageError(
+            f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
+            f"{[len(texts) for texts in words.values()]} words"
+        )
+    upto = last + len(points)
+    numbers = list(range(last + 1, upto + 1))
+    names = [as_id(one, "event") for one in ids]
+    priorities = [finite("a priority", one) for one in given.priorities]
+    return Block(origin, last, upto, numbers, names, points, words, priorities, 0, "")

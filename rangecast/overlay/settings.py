@@ -1,0 +1,44 @@
+"""How a broker talks to its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rangecast.errors import UsageError
+from rangecast.model.arguments import finite, whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a broker talks to its neighbours; times are in the unit of `now`."""
+
+    linger: float = 5.0
+    """How long something that isn't wanted any more stays told, in case it is wanted again."""
+    beat: float | None = 1.0
+    """From one Beat to the next; `None`: links lose nothing, so none is needed."""
+    patience: float = 3.0
+    """How long to wait for an answer before asking or sending again."""
+    window: int = 10_000
+    """Events on a link that aren't confirmed yet."""
+    most_events: int = 1_000
+    """Events of a frame."""
+    most_items: int = 10_000
+    """Items of a frame."""
+    most_told: int = 10_000_000
+    """Items that a neighbour is told; if there are more, it is told to send everything."""
+    most_waiting: int | None = None
+    """Events that may wait for a link; the lowest of more are shed, and counted."""
+    most_hops: int = 1_000
+    """Links that an event may go over."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "most_events", "most_items", "most_told", "most_hops"):
+            whole(name, getattr(self, name))
+        if self.most_waiting is not None:
+            whole("most_waiting", self.most_waiting, least=0)
+        if finite("linger", self.linger) < 0:
+            raise UsageError(f"linger is at least 0; given: {self.linger}")
+        for name in ("beat", "patience"):
+            value = getattr(self, name)
+            if (name != "beat" or value is not None) and finite(name, value) <= 0:
+                raise UsageError(f"{name} is above 0; given: {value}")
