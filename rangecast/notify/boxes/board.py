@@ -264,9 +264,11 @@ class BoxBoard(Board):
 
     def _painted(self, slots: Sequence[int], ys: Sequence[float]) -> BoxMessages:
         parts = []
+        known = dict(zip(slots, self.field.of(slots)[1].tolist(), strict=True))
         for event, (slot, y) in enumerate(zip(slots, ys, strict=True)):
-            if y == self._key(slot)[0]:
+            if y == known[slot]:
                 continue
+            known[slot] = y
             who, tiles = self._painter.paint(self.field, self.tree, slot, y)
             self.field.change(slot, y)
             if self._before is not None:
