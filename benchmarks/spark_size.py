@@ -181,10 +181,9 @@ def hunt(session: Any, given: argparse.Namespace) -> None:
     pairs, cpu = step("answer, again", lambda: answered(prepared))
     console.print(f"{pairs:,} pairs, {cpu / pairs * 1e9:,.1f} CPU ns each", markup=False)
     _verify(session, prepared, events, space, points[: given.verify], count, step)
-    shards = len(prepared.shards)
     prepared.release()
     few = min(count, given.whole)
-    ratio = _ratio(step, build, answered, few, max(1, shards * few // count))
+    ratio = _ratio(step, build, answered, few, given.worker_bytes * few // count)
     console.print(f"{few:,} subscriptions: in shards {ratio:.2f} times the CPU of one structure")
 
 
@@ -214,10 +213,10 @@ def need_equal(found: pa.Table, expected: list[set[int]]) -> None:
         raise DisagreementError(f"{len(found)} events were answered, not {len(expected)}")
 
 
-def _ratio(step: Any, build: Any, answered: Any, count: int, wanted: int) -> float:
-    """Return the CPU of answering in about `wanted` shards to that of one structure."""
+def _ratio(step: Any, build: Any, answered: Any, count: int, size: int) -> float:
+    """Return the CPU of answering by workers of a size to that of one structure."""
     taken = []
-    for name, worker_bytes in (("one", 1 << 40), ("shards", 96 * count * ATTRIBUTES // wanted)):
+    for name, worker_bytes in (("one", 1 << 40), ("shards", size)):
         prepared, _ = step(
             f"prepare {count:,}, {name}", lambda size=worker_bytes: build(count, size)
         )
