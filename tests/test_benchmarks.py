@@ -247,8 +247,11 @@ def test_the_hunt_for_size_verifies_what_it_answers(
     assert re.search(r"a worker took [1-9]\d+ MB", said)
 
 
-def test_a_long_stream_is_measured_on_its_way(tmp_path: Path, spark: Any) -> None:
+def test_a_long_stream_is_measured_on_its_way(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = argparse.Namespace(batches=10, events=20, subscriptions=500)
+    monkeypatch.setattr(spark_stream.console, "file", sys.stdout)
     measured = spark_stream.hunt(spark, tmp_path, given)
     assert len(measured) == 10
     assert all(megabytes > 10 for row in measured for megabytes in row)

@@ -511,7 +511,11 @@ def test_what_the_package_offers():
         "Message",
         "Messages",
         "Object",
+        "Output",
         "PlacedObject",
+        "Server",
+        "Servers",
+        "Walks",
     ]
     assert notify.Board is Board
     assert all(hasattr(notify, name) for name in dir(notify))
