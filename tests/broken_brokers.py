@@ -6,6 +6,7 @@ import msgspec
 
 from rangecast.overlay.broker import Broker
 from rangecast.overlay.interest import Change
+from rangecast.overlay.items import Batch
 from rangecast.overlay.links import Link
 from rangecast.overlay.sources import Sources
 from rangecast.overlay.strategies import Options, strategy_of
@@ -44,8 +45,8 @@ class CountsEqualOnes(Broker):
             super().unsubscribed(given)
             return [], [name for name in dict.fromkeys(names) if "" in self._by.get(name, ())]
 
-        def subscribed(self, given):
-            come, go = super().subscribed(given)
+        def subscribed(self, ids, wanted):
+            come, go = super().subscribed(ids, wanted)
             return [one for one in come if "" not in self._by.get(one.item.name, ())], go
 
 
@@ -59,8 +60,9 @@ class OneGraph(Broker):
     def _choose_form(self, now, link, cells):
         if self._graph is None:
             options = Options("covering", None, 1, "scan")
-            self._graph = strategy_of(self.space, options, same_cells=True)
-            told = self._graph.change(self._sources.besides("*"), [])
+            catalog = self._sources.wanted
+            self._graph = strategy_of(self.space, options, catalog, same_cells=True)
+            told = self._graph.change(self._sources.besides("*"), Batch(self.space, []))
             self._all = {item.name: item for item in told.added}
         if link.out is None:
             link.out = self._graph

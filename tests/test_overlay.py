@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from rangecast import Engine, Integer, Space, String
 from rangecast.errors import FrameError, RangecastError, UsageError
 from rangecast.merge import Cells
+from rangecast.model.boxes import Boxes
 from rangecast.overlay import Broker, Settings, messages, ports
-from rangecast.overlay.interest import EVERYTHING
+from rangecast.overlay.items import EVERYTHING, name_of, understood
 from rangecast.overlay.links import Flight
+from rangecast.overlay.packing import TERM, pack, unpack
 from rangecast.overlay.strategies import STRATEGIES
 
 SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
@@ -28,9 +30,9 @@ ITEMS = st.lists(
         messages.BoxItem,
         COUNTS,
         st.lists(
-            st.lists(st.tuples(st.integers(0, 3), FLOATS, FLOATS), max_size=2).map(tuple),
-            max_size=2,
-        ).map(tuple),
+            st.lists(st.tuples(st.integers(0, 3), FLOATS, FLOATS), max_size=2), max_size=2
+        ).map(pack)
+        | st.binary(max_size=50),
     ),
     max_size=3,
 )
@@ -378,7 +380,7 @@ def test_events_that_are_said_to_be_there_and_are_not_are_refused():
 def test_an_item_under_the_name_of_another_one_is_refused():
     net = Net({"a": "b", "b": "a"})
     heard = net.brokers["b"].links["a"].heard
-    item = messages.BoxItem(7, (((0, 1.0, 2.0),),))
+    item = messages.BoxItem(7, pack([[(0, 1.0, 2.0)]]))
     frame = messages.Interest(
         incarnation=1, before=heard.version, version=heard.version + 1, digest=7, added=[item]
     )
@@ -407,3 +409,47 @@ def test_a_question_before_the_first_hello_is_asked_after_it():
 def test_a_frame_that_is_too_long_is_refused():
     with pytest.raises(FrameError, match="at most 10 bytes; given: 11"):
         messages.decode(b"x" * 11, most_bytes=10)
+
+
+# ---- items
+
+
+def test_subscriptions_of_a_table_are_the_same_items_as_their_filters():
+    space = Space([Integer("x"), String("word")])
+    texts = ["x < 5", "x in (1, 3, 9)", "word = 'up' and x > 3", "x is null", "x >= 0 or x is null"]
+    table = [{"id": number, "filter": text} for number, text in enumerate(texts)]
+    one, other = Broker("a", space), Broker("a", space)
+    one.handle(0, ports.Subscribe(table))
+    other.handle(0, ports.Subscribe(dict(enumerate(texts))))
+    assert one._sources.wanted == other._sources.wanted
+    for wanted in one._sources.wanted.values():
+        assert pack(unpack(wanted.boxes)) == wanted.boxes
+    for broker in one, other:
+        broker.handle(0, ports.Publish([{"x": 3, "word": "up"}, {"word": "down"}]))
+    (here,), (there,) = (
+        [out for out in broker.handle(0, ports.Durable(2)) if isinstance(out, ports.Deliver)]
+        for broker in (one, other)
+    )
+    assert [*here.matches] == [*there.matches] == [[0, 1, 4], [3, 4]]
+    with pytest.raises(UsageError, match="duplicate"):
+        one.handle(0, ports.Subscribe(Boxes.of(np.zeros((2, 2)), np.ones((2, 2)), ids=[9, 9])))
+
+
+def test_items_in_terms_that_no_box_has_are_refused():
+    good = (0, 0, 1.0, 2.0)
+    wrong = [
+        [(1, 0, 1.0, 2.0)],  # no box 0
+        [good, (2, 0, 1.0, 2.0)],
+        [good, good],  # twice the same attribute
+        [(0, 1, 1.0, 2.0), good],
+        [(0, 2, 1.0, 2.0)],  # an attribute too many
+        [(0, 0, 2.0, 1.0)],
+        [(0, 0, float("nan"), 1.0)],
+        [(0, 0, 1.0, float("inf"))],
+    ]
+    for terms in wrong:
+        packed = np.array(terms, TERM).tobytes()
+        with pytest.raises(FrameError, match="a box has a term"):
+            understood([messages.BoxItem(name_of(packed), packed)], SPACE, None)
+    with pytest.raises(FrameError, match="terms of 22 bytes"):
+        understood([messages.BoxItem(7, b"x")], SPACE, None)

@@ -21,7 +21,7 @@ one origin arrive in order, each place of a log once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -29,18 +29,13 @@ import numpy as np
 from rangecast.cover.coverset import CoverSet
 from rangecast.errors import FrameError, UsageError
 from rangecast.merge.cells import Cells
-from rangecast.model.filters.filter import Filter
-from rangecast.model.inputs import as_filter, as_space
+from rangecast.model.inputs import as_boxes, as_filter, as_space
 from rangecast.model.members import Id, Members
 from rangecast.model.space import Space
 from rangecast.overlay import ports
 from rangecast.overlay.eventlog import Block, Log, block_of
-from rangecast.overlay.interest import (
-    Change,
-    digest_of_names,
-    filter_of,
-    space_digest,
-)
+from rangecast.overlay.interest import digest_of_names, space_digest
+from rangecast.overlay.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
 from rangecast.overlay.links import Link
 from rangecast.overlay.messages import (
     PROTOCOL,
@@ -61,7 +56,7 @@ from rangecast.overlay.publishing import published
 from rangecast.overlay.settings import Settings
 from rangecast.overlay.settling import Answer, Question, Settling
 from rangecast.overlay.sources import CLIENTS, Sources
-from rangecast.overlay.strategies import Options, Wanted, strategy_of
+from rangecast.overlay.strategies import Options, strategy_of
 from rangecast.overlay.table import Table
 
 
@@ -118,7 +113,7 @@ class Broker:
         self._space_digest = space_digest(self.space.to_toml())
         self._members = Members()
         self._clients = Table(self.space)
-        self._sources = self.sources_type()
+        self._sources = self.sources_type(self.space)
         self._settling = Settling(f"{name}/{incarnation}")
         self._got: dict[str, int] = {}
         """By origin: the last event that came."""
@@ -183,11 +178,11 @@ class Broker:
     # ---- clients
 
     def _subscribe(self, now: float, given: ports.Subscribe) -> None:
-        ids = self._members.new_many(list(given.subscriptions))
-        filters = [as_filter(one, self.space) for one in given.subscriptions.values()]
+        named = self._named(given.subscriptions)
+        ids = self._members.new_many(list(named))
         self._members.bind_many(ids, [0] * len(ids))
-        self._clients.change(dict(zip(ids, filters, strict=True)))
-        self._spread(now, CLIENTS, self._sources.subscribed(zip(ids, filters, strict=True)))
+        self._clients.change(_packed(ids, named.values()))
+        self._spread(now, CLIENTS, self._sources.subscribed(ids, named.values()))
 
     def _unsubscribe(self, now: float, given: ports.Unsubscribe) -> None:
         self._members.release_many(given.subscriptions)
@@ -196,10 +191,21 @@ class Broker:
         self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
 
     def _replace(self, now: float, given: ports.Replace) -> None:
-        ids, _ = self._members.known_many(list(given.subscriptions))
-        filters = [as_filter(one, self.space) for one in given.subscriptions.values()]
-        self._clients.change(dict(zip(ids, filters, strict=True)))
-        self._spread(now, CLIENTS, self._sources.replaced(zip(ids, filters, strict=True)))
+        named = self._named(given.subscriptions)
+        ids, _ = self._members.known_many(list(named))
+        self._clients.change(_packed(ids, named.values()))
+        self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
+
+    def _named(self, given: Any) -> dict[Id, Wanted]:
+        """Return subscriptions of clients as items, by id."""
+        if isinstance(given, Mapping):
+            return {one: wanted_of(as_filter(what, self.space)) for one, what in given.items()}
+        boxes = as_boxes(given, self.space)
+        ids = boxes.ids.to_pylist()
+        named = dict(zip(ids, wanted_of_boxes(boxes, self.space), strict=True))
+        if len(named) < len(ids):
+            self._members.new_many(boxes.ids)  # refuses an id that is there twice
+        return named
 
     def _publish(self, now: float, given: ports.Publish) -> None:
         block = published(given, self.name, self._number, self.space)
@@ -217,7 +223,8 @@ class Broker:
         link = self.link_type(_checked_name(name), table, is_expected=is_expected)
         self.links[name] = link
         if is_expected:
-            self._enter(0.0, link, Change(list(link.heard.items.values()), []))
+            some = understood(list(link.heard.items.values()), self.space, self._cells)
+            self._enter(0.0, link, some, [])
         return link
 
     def _link_up(self, now: float, given: ports.LinkUp) -> None:
@@ -231,7 +238,7 @@ class Broker:
             return
         link.is_up = link.is_greeted = False
         if given.forget:
-            self._enter(now, link, Change([], list(link.heard.items)))
+            self._enter(now, link, [], list(link.heard.items))
             del self.links[link.name]
             self._via = {one: over for one, over in self._via.items() if over != link.name}
             self._answer(self._settling.forget(link.name))
@@ -332,8 +339,9 @@ class Broker:
                 return
             self.counts["forms changed"] += 1
         link.same_cells = same
-        link.out = strategy_of(self.space, self._options, same_cells=same)
-        told = link.out.change(self._sources.besides(link.name), [])
+        sources = self._sources
+        link.out = strategy_of(self.space, self._options, sources.wanted, same_cells=same)
+        told = link.out.change(sources.besides(link.name), Batch(self.space, []))
         link.wanted = {item.name: item for item in told.added}
         link.aim(now + self.settings.linger, self.settings.most_told)
 
@@ -346,53 +354,40 @@ class Broker:
         elif isinstance(change, str):
             self._ask_for_all(now, link, change)
         else:
-            filters = self._filters_of(change.added)
+            come = understood(change.added, self.space, self._cells)
             link.heard.change(change.added, change.removed)
-            self._enter(now, link, change, filters)
+            self._enter(now, link, come, change.removed)
 
     def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
         items, interrupted = link.heard.stage(frame)
         self.counts["snapshots interrupted"] += interrupted
         if items is None:
             return
-        filters = self._filters_of([one for one in items if one.name not in link.heard.items])
+        new = [one for one in items if one.name not in link.heard.items]
+        come = understood(new, self.space, self._cells)
         was_known = link.is_known
-        change = link.heard.swap(frame, items)
+        gone = link.heard.swap(frame, items)
         self.counts["snapshots taken"] += 1
-        self._enter(now, link, change, filters)
+        self._enter(now, link, come, gone)
         if not was_known:
             self._touched[link.name] = None
 
-    def _filters_of(self, items: Sequence[Any]) -> dict[int, Filter | None]:
-        return {item.name: filter_of(item, self.space, self._cells) for item in items}
-
-    def _enter(
-        self,
-        now: float,
-        link: Link,
-        change: Change,
-        filters: Mapping[int, Filter | None] | None = None,
-    ) -> None:
+    def _enter(self, now: float, link: Link, come: list[Wanted], go: list[int]) -> None:
         """Take over what a neighbour wants, and tell the others."""
-        if filters is None:
-            filters = self._filters_of(change.added)
-        link.table.change(
-            {item.name: filters[item.name] or item for item in change.added}, change.removed
-        )
-        come = [Wanted(item, filters[item.name]) for item in change.added]
-        self._spread(now, link.name, (come, change.removed))
+        link.table.change_items(Batch(self.space, come), go)
+        self._spread(now, link.name, (come, go))
 
     def _spread(self, now: float, source: str, change: tuple[list[Wanted], list[int]]) -> None:
         """Let all links but one hear of items that come and go at a source."""
         for name, (come, go) in self._sources.change(source, *change, self.links).items():
             link = self.links[name]
-            if link.out is None or not (come or go):
+            if link.out is None or not (len(come) or len(go)):
                 continue
             form = link.out.form
             told = link.out.change(come, go)
-            coming = {one.item.name for one in come}
-            exposed = [item for item in told.added if item.name not in coming]
-            if go and link.out.form == form == "boxes":
+            if len(go) and link.out.form == form == "boxes":
+                coming = set(come.names)
+                exposed = [item for item in told.added if item.name not in coming]
                 self.counts["subscriptions exposed"] += len(exposed)
             self.counts["forms changed"] += link.out.form != form
             until = now + self.settings.linger
@@ -456,7 +451,7 @@ class Broker:
                 self._kept[block.origin] = block.upto
                 taken.setdefault(block.came_over, {})[block.origin] = block.upto
             matches = self._clients.matches(block.points_in(self.space))
-            if any(matches):
+            if len(matches):
                 self._out.append(ports.Deliver(place, block, matches))
         for name, kept in taken.items():
             if name in self.links:
@@ -584,6 +579,10 @@ class Broker:
         if due < self._timer:
             self._timer = due
             self._out.append(ports.Timer(float(due)))
+
+
+def _packed(ids: list[Id], wanted: Iterable[Wanted]) -> dict[Id, bytes]:
+    return {one: what.boxes or b"" for one, what in zip(ids, wanted, strict=True)}
 
 
 def _checked_name(name: str) -> str:

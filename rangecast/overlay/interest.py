@@ -13,34 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from math import inf, isfinite
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from rangecast.errors import FilterError, FrameError
-from rangecast.merge.cells import Cells
-from rangecast.model.filters.filter import Filter
-from rangecast.model.space import Space
-from rangecast.model.text_attributes import String
-from rangecast.overlay.messages import (
-    BoxItem,
-    Interest,
-    Item,
-    RangeItem,
-    Snapshot,
-    TextItem,
-    Why,
-)
+from rangecast.errors import FrameError
+from rangecast.overlay.items import name_of
+from rangecast.overlay.messages import Interest, Item, Snapshot, Why
 
 _TOP = (1 << 63) - 1
-_FIRST_BYTES = msgspec.msgpack.Encoder()
-
-
-def name_of(content: object) -> int:
-    """Return a number of 63 bits that is the same only for the same content, in every process."""
-    data = _FIRST_BYTES.encode(content)
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") & _TOP
 
 
 def digest_of_names(names: Iterable[str], *more: int) -> int:
@@ -48,79 +27,10 @@ def digest_of_names(names: Iterable[str], *more: int) -> int:
     return (sum(map(name_of, names)) + sum(more)) & _TOP
 
 
-def everything(*, instead_of: int = 0) -> BoxItem:
-    """Return an item that wants every event; `instead_of` tells apart those of several items."""
-    return BoxItem(name_of(("everything", instead_of)), ((),))
-
-
-EVERYTHING = everything()
-
-
 @cache
 def space_digest(definition: str) -> str:
     """Return a short text that is the same only for the same space, given as TOML."""
     return hashlib.sha256(definition.encode()).hexdigest()[:16]
-
-
-def strings_of(space: Space) -> frozenset[int]:
-    """Return the axes of string attributes."""
-    return frozenset(axis for axis, one in enumerate(space) if isinstance(one, String))
-
-
-def item_of(filter: Filter) -> Item:  # noqa: A002
-    """Return a filter as an item."""
-    boxes = tuple(
-        tuple((axis, float(lo), float(hi)) for axis, lo, hi in box) for box in filter.boxes
-    )
-    strings = strings_of(filter.space)
-    if any(axis in strings or lo in (inf, -inf) for box in boxes for axis, lo, _ in box):
-        text = str(filter)
-        return TextItem(name_of(text), text)
-    return BoxItem(name_of(boxes), boxes)
-
-
-def range_item(first: int, last: int) -> RangeItem:
-    """Return a range of the curve as an item."""
-    return RangeItem(name_of((first, last)), first, last)
-
-
-def filter_of(item: Item, space: Space, cells: Cells | None) -> Filter | None:
-    """Return the filter of an item, `None` for a range; refuse one that can't be of this space."""
-    if isinstance(item, BoxItem):
-        _check_boxes(item, space)
-        if item.boxes != EVERYTHING.boxes:  # which has many names
-            _check_name(item, item.boxes)
-        return Filter(space, item.boxes)
-    if isinstance(item, TextItem):
-        _check_name(item, item.text)
-        try:
-            return Filter.parse(item.text, space)
-        except FilterError as error:
-            raise FrameError(f"an item has a filter that can't be read: {error}") from None
-    if cells is None or not item.first <= item.last <= int(cells.top):
-        raise FrameError(f"the range {item.first} to {item.last} is not one of this broker's curve")
-    _check_name(item, (item.first, item.last))
-    return None
-
-
-def _check_name(item: Item, content: object) -> None:
-    """Refuse a name that isn't made of the content: another item may have it by right."""
-    if item.name != name_of(content):
-        raise FrameError(f"the name {item.name} is not that of its item")
-
-
-def _check_boxes(item: BoxItem, space: Space) -> None:
-    strings, d = strings_of(space), len(space)
-    for box in item.boxes:
-        before = -1
-        for axis, lo, hi in box:
-            if not before < axis < d or axis in strings:
-                raise FrameError(f"a box mentions attribute {axis} where it may not: {box}")
-            if not (lo <= hi and isfinite(lo) and isfinite(hi)):
-                raise FrameError(f"a box has the range {lo} to {hi}")
-            before = axis
-    if not item.boxes:
-        raise FrameError("an item has no box")
 
 
 class ItemSet:
@@ -218,13 +128,10 @@ class Heard(ItemSet):
         """Whether some parts of a snapshot are there, and others not yet."""
         return self._staged is not None
 
-    def swap(self, frame: Snapshot, items: list[Item]) -> Change:
-        """Take over a whole snapshot; return what it changes."""
+    def swap(self, frame: Snapshot, items: list[Item]) -> list[int]:
+        """Take over a whole snapshot; return the names of what isn't in it."""
         now = {item.name: item for item in items}
-        change = Change(
-            [item for name, item in now.items() if name not in self.items],
-            [name for name in self.items if name not in now],
-        )
+        gone = [name for name in self.items if name not in now]
         self.items, self.digest = now, sum(now) & _TOP
         self.incarnation, self.version = frame.incarnation, frame.version
-        return change
+        return gone

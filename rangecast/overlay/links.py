@@ -14,7 +14,8 @@ import numpy as np
 
 from rangecast.model.space import Space
 from rangecast.overlay.eventlog import Block, Log
-from rangecast.overlay.interest import EVERYTHING, Change, Heard, ItemSet
+from rangecast.overlay.interest import Change, Heard, ItemSet
+from rangecast.overlay.items import EVERYTHING
 from rangecast.overlay.messages import Events, Interest, Item, Snapshot
 from rangecast.overlay.strategies import Strategy
 from rangecast.overlay.table import Table

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from rangecast.errors import FrameError
 from rangecast.model.members import Id
+from rangecast.overlay.packing import TERM, unpack
 
 PROTOCOL = 1
 """The version of all frames; a broker refuses a link whose Hello has another one."""
@@ -29,8 +30,6 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Place = Annotated[int, Meta(ge=0)]
 """On the curve of a summary."""
 Token = Annotated[str, Meta(min_length=1, max_length=500)]
-Term = tuple[Annotated[int, Meta(ge=0, le=1 << 16)], float, float]
-"""An attribute that a box mentions, and its range."""
 Why = Literal["gap", "digest", "incarnation"]
 """What of a version or its digest doesn't fit."""
 Cursors = dict[Name, Count]
@@ -40,21 +39,25 @@ Cursors = dict[Name, Count]
 # ---- items of an interest
 
 
-class BoxItem(Struct, frozen=True, array_like=True, tag="b"):
-    """A subscription as boxes of finite coordinates. Without a term, it wants everything."""
+class BoxItem(Struct, frozen=True, array_like=True, gc=False, tag="b"):
+    """A subscription as boxes of finite coordinates, packed (`items`). Empty: everything."""
 
     name: Count
-    boxes: tuple[tuple[Term, ...], ...]
+    boxes: bytes
+
+    def __repr__(self) -> str:
+        readable = not len(self.boxes) % TERM.itemsize
+        return f"BoxItem({self.name}, {unpack(self.boxes) if readable else self.boxes!r})"
 
 
-class TextItem(Struct, frozen=True, array_like=True, tag="t"):
+class TextItem(Struct, frozen=True, array_like=True, gc=False, tag="t"):
     """A subscription as a filter text: it mentions strings, which brokers number differently."""
 
     name: Count
     text: str
 
 
-class RangeItem(Struct, frozen=True, array_like=True, tag="r"):
+class RangeItem(Struct, frozen=True, array_like=True, gc=False, tag="r"):
     """A range on the curve of a summary; both sides have the same cells."""
 
     name: Count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,9 +38,13 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Clients of this broker subscribe: ids and filters, as `Engine.subscribe` takes them."""
+    """Clients of this broker subscribe.
 
-    subscriptions: dict[Id, Any]
+    A dict has ids and filters, as `Engine.subscribe` takes them; anything else is taken as by
+    `Engine.subscribe_many`, which is quicker for many.
+    """
+
+    subscriptions: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,9 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Subscriptions of clients get other filters, all at this very moment."""
+    """Subscriptions of clients get other filters, all at this very moment; see `Subscribe`."""
 
-    subscriptions: dict[Id, Any]
+    subscriptions: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class Deliver:
 
     at: int
     block: Block
-    matches: list[list[Id]]
+    matches: Sequence[list[Id]]
 
 
 @dataclass(frozen=True, slots=True)

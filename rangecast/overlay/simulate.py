@@ -32,10 +32,11 @@ from rangecast.model.members import Id
 from rangecast.overlay import ports
 from rangecast.overlay.broker import Broker
 from rangecast.overlay.eventlog import Block
-from rangecast.overlay.interest import item_of
+from rangecast.overlay.items import wanted_of
 from rangecast.overlay.knobs import SIDE, cells_of, drawn, plain_space, space_of
 from rangecast.overlay.messages import BoxItem, Frame, Interest, encode
 from rangecast.overlay.oracle import Oracle
+from rangecast.overlay.packing import unpack
 from rangecast.overlay.tree import neighbours
 
 SOMETIMES = (
@@ -592,7 +593,7 @@ def wrong_tables(world: Simulation) -> list[str]:
             link = broker.links[edge.other(end)]
             behind = _behind(world, edge.other(end), end)
             items = [
-                item_of(as_filter(given, broker.space))
+                wanted_of(as_filter(given, broker.space)).item
                 for name in behind
                 for given in world.disks[name].subscriptions.values()
             ]
@@ -619,7 +620,7 @@ def wrong_tables(world: Simulation) -> list[str]:
 
 def _held(item: Any, points: Any) -> Any:
     held = np.zeros(len(points), np.bool_)
-    for box in item.boxes:
+    for box in unpack(item.boxes):
         inside = np.ones(len(points), np.bool_)
         for axis, lo, hi in box:
             inside &= (points[:, axis] >= lo) & (points[:, axis] <= hi)

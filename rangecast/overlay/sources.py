@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rangecast.model.filters.filter import Filter
 from rangecast.model.members import Id
-from rangecast.overlay.interest import item_of
-from rangecast.overlay.strategies import Wanted
+from rangecast.model.space import Space
+from rangecast.overlay.items import Batch, Wanted
 
 CLIENTS = ""
 """The source that isn't a link."""
@@ -21,98 +20,113 @@ Changes = tuple[list[Wanted], list[int]]
 class Sources:
     """Items by name, with the sources that want them."""
 
-    def __init__(self) -> None:
-        self._wanted: dict[int, Wanted] = {}
-        self._by: dict[int, dict[str, None]] = {}
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.wanted: dict[int, Wanted] = {}
+        self._by: dict[int, tuple[str, ...]] = {}
+        self._equal: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Each tuple of sources that was ever used, once."""
         self._item_of: dict[Id, int] = {}
         """The item of each subscription of a client."""
-        self._same: dict[int, dict[Id, None]] = {}
-        """The subscriptions of clients that are one item."""
+        self._same: dict[int, int] = {}
+        """How many subscriptions of clients are one item."""
 
     # ---- clients
 
-    def subscribed(self, given: Iterable[tuple[Id, Filter]]) -> Changes:
+    def subscribed(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
         """Enter subscriptions of clients; return the items that are new among these."""
         come = []
-        for one, filter_ in given:
-            item = item_of(filter_)
-            self._item_of[one] = item.name
-            same = self._same.setdefault(item.name, {})
+        for one, what in zip(ids, wanted, strict=True):
+            name = what.item.name
+            self._item_of[one] = name
+            same = self._same.get(name, 0)
+            self._same[name] = same + 1
             if not same:
-                come.append(Wanted(item, filter_))
-            same[one] = None
+                come.append(what)
         return come, []
 
-    def unsubscribed(self, given: Iterable[Id]) -> Changes:
+    def unsubscribed(self, ids: Iterable[Id]) -> Changes:
         """Remove subscriptions of clients; return the items that none of them wants any more."""
-        go = []
-        for one in given:
-            name = self._item_of.pop(one)
-            same = self._same[name]
-            del same[one]
-            if not same:
-                del self._same[name]
-                go.append(name)
-        return [], go
+        return [], self._left(self._item_of.pop(one) for one in ids)
 
-    def replaced(self, given: Iterable[tuple[Id, Filter]]) -> Changes:
+    def replaced(self, ids: Iterable[Id], wanted: Iterable[Wanted]) -> Changes:
         """Give subscriptions of clients other filters."""
         come: dict[int, Wanted] = {}
         go: dict[int, None] = {}
-        for one, filter_ in given:
-            item = item_of(filter_)
+        for one, what in zip(ids, wanted, strict=True):
             old = self._item_of[one]
-            if item.name == old:
+            if what.item.name == old:
                 continue
-            (added, _), (_, removed) = self.subscribed([(one, filter_)]), ([], [])
-            del self._same[old][one]
-            if not self._same[old]:
-                del self._same[old]
-                removed = [old]
-            for new in added:
+            for new in self.subscribed([one], [what])[0]:
                 if new.item.name in go:
                     del go[new.item.name]
                 else:
                     come[new.item.name] = new
-            for name in removed:
+            for name in self._left([old]):
                 if name in come:
                     del come[name]
                 else:
                     go[name] = None
         return list(come.values()), list(go)
 
+    def _left(self, names: Iterable[int]) -> list[int]:
+        """Let a client go from each of these items; return those that have none any more."""
+        go = []
+        for name in names:
+            self._same[name] -= 1
+            if not self._same[name]:
+                del self._same[name]
+                go.append(name)
+        return go
+
     # ---- all sources
 
     def change(
         self, source: str, come: Sequence[Wanted], go: Sequence[int], links: Iterable[str]
-    ) -> dict[str, Changes]:
+    ) -> dict[str, tuple[Batch, Batch]]:
         """Let items come and go at a source; return what changes for each link but that one."""
-        changes: dict[str, Changes] = {link: ([], []) for link in links if link != source}
+        # Mostly an item has one source, and is new or gone for all links: they share one batch.
+        new: list[Wanted] = []
+        gone: list[Wanted] = []
+        others: dict[str, tuple[list[Wanted], list[Wanted]]] = {}
+        only = self._sources((source,))
         for one in come:
-            by = self._by.setdefault(one.item.name, {})
-            one = self._wanted.setdefault(one.item.name, one)
-            for link, (added, _) in changes.items():
-                if not by or (len(by) == 1 and link in by):
-                    added.append(one)
-            by[source] = None
+            name = one.item.name
+            by = self._by.get(name)
+            if by is None:
+                self.wanted[name] = one
+                self._by[name] = only
+                new.append(one)
+                continue
+            if len(by) == 1:
+                others.setdefault(by[0], ([], []))[0].append(self.wanted[name])
+            self._by[name] = self._sources((*by, source))
         for name in go:
             by = self._by[name]
-            del by[source]
-            for link, (_, removed) in changes.items():
-                if not by or (len(by) == 1 and link in by):
-                    removed.append(name)
-            if not by:
-                del self._by[name], self._wanted[name]
+            if by == only:
+                del self._by[name]
+                gone.append(self.wanted.pop(name))
+                continue
+            by = self._by[name] = self._sources(tuple(one for one in by if one != source))
+            if len(by) == 1:
+                others.setdefault(by[0], ([], []))[1].append(self.wanted[name])
+        all_new, all_gone = Batch(self._space, new), Batch(self._space, gone)
+        changes = {}
+        for link in links:
+            if link == source:
+                continue
+            changes[link] = all_new, all_gone
+            if link in others:
+                more, less = others[link]
+                changes[link] = Batch(self._space, new + more), Batch(self._space, gone + less)
         return changes
 
-    def besides(self, link: str) -> list[Wanted]:
+    def besides(self, link: str) -> Batch:
         """Return all items that a link must be told of."""
-        return [
-            one
-            for name, one in self._wanted.items()
-            if len(self._by[name]) > 1 or link not in self._by[name]
-        ]
+        only = (link,)
+        some = [one for name, one in self.wanted.items() if self._by[name] != only]
+        return Batch(self._space, some)
 
-    def of(self, source: str) -> list[int]:
-        """Return the names of the items that a source wants."""
-        return [name for name, by in self._by.items() if source in by]
+    def _sources(self, by: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the one tuple that equals this one."""
+        return self._equal.setdefault(by, by)

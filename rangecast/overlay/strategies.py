@@ -15,39 +15,36 @@ came from a neighbour may cover what that neighbour must be told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from rangecast.cover.coverset import CoverSet
 from rangecast.errors import UsageError, one_of
 from rangecast.merge.cells import Cells
-from rangecast.merge.client import Converted, digest_of
 from rangecast.merge.exact import ExactSummary
 from rangecast.merge.forward import NOTHING
-from rangecast.merge.ranges import Ranges, joined, within_budget
-from rangecast.merge.summary import Summary
-from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Filter, boxes_of
-from rangecast.model.forward import Forward
+from rangecast.merge.levels.live import Levels
+from rangecast.merge.ranges import Ranges, RangeSets, joined, range_sets, union, within_budget
+from rangecast.model.filters.filter import Filter
+from rangecast.model.forward import Forwards
+from rangecast.model.members import Id
 from rangecast.model.space import Space
-from rangecast.overlay.interest import Change, everything, range_item
+from rangecast.overlay.interest import Change
+from rangecast.overlay.items import Batch, Wanted, everything, range_item
 from rangecast.overlay.messages import Item, RangeItem
+from rangecast.overlay.packing import unpack
 
 STRATEGIES = ("none", "covering", "subsumption", "merging", "both")
 _STALE = 8
 """Ranges are cut once one in this many items has gone."""
-_MANY = 16
-"""Subscriptions from which a batch is quicker than one call each."""
-
-
-class Wanted(NamedTuple):
-    """An item, and its filter as this broker understands it; `None`: it is a range."""
-
-    item: Item
-    filter: Filter | None
+_FEW = 16
+"""Subscriptions below which one call each is quicker than a batch."""
+_LIMIT = 64
+"""Ranges of a subscription."""
+Catalog = Mapping[int, Wanted]
+"""Everything that anybody wants, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,80 +77,87 @@ class Plain:
 
     form = "boxes"
 
-    def __init__(self, space: Space, options: Options, *, same_cells: bool):
+    def __init__(self, space: Space, options: Options, catalog: Catalog, *, same_cells: bool):
         self._space = space
+        self._catalog = catalog
         self._same_cells = same_cells
         """Whether the neighbour has the same cells, so that it understands ranges."""
-        self._items: dict[int, Item] = {}
-        """What each item is told as."""
 
-    def change(self, come: Sequence[Wanted], go: Sequence[int]) -> Change:
+    def change(self, come: Batch, go: Batch) -> Change:
         """Let items come and go; return which the neighbour must hear of, and which not any more.
 
         What comes is new, and what goes is there.
         """
-        told: dict[int, Item] = {}
-        withdrawn: dict[int, None] = {}
-        filters: dict[int, Filter] = {}
-        for item, one in come:
-            self._items[item.name] = item
-            if one is not None:
-                filters[item.name] = one
-            elif self._same_cells:
-                told[item.name] = item
-            else:
-                self._items[item.name] = everything(instead_of=item.name)
-                filters[item.name] = Filter(self._space, ((),))
-        for forward in self._subscribed(filters):
-            self._note(forward, told, withdrawn)
+        told: list[Item] = []
+        withdrawn: list[int] = []
+        if self._same_cells:  # ranges are told as they are
+            new_ranges = {item.name: item for item in come.ranges}
+            for item in go.ranges:
+                if new_ranges.pop(item.name, None) is None:
+                    withdrawn.append(item.name)
+            told += new_ranges.values()
+        else:
+            come, go = come.without_ranges, go.without_ranges
+        gone = {one.item.name: one for one in go if one.boxes is not None}
+        new, old = self._changed(come, list(gone))
+        told += [self._told_as(self._catalog[name].item) for name in new]
+        withdrawn += [
+            self._told_as((gone.get(name) or self._catalog[name]).item).name for name in old
+        ]
+        return Change(told, withdrawn)
+
+    def _told_as(self, item: Item) -> Item:
+        """Return what the neighbour is told instead of an item."""
+        if isinstance(item, RangeItem) and not self._same_cells:
+            return everything(instead_of=item.name)
+        return item
+
+    def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
+        """Return the names of what is to be told, and of what is to be withdrawn."""
+        new = dict.fromkeys(one.item.name for one in come if one.boxes is not None)
+        old = [name for name in go if name not in new]
         for name in go:
-            if isinstance(self._items[name], RangeItem):
-                withdrawn[name] = None
-            else:
-                self._note(self._unsubscribed(name), told, withdrawn)
-        for name in go:
-            del self._items[name]
-        return Change(list(told.values()), list(withdrawn))
-
-    def _subscribed(self, filters: Mapping[int, Filter]) -> Sequence[Forward]:
-        return [Forward([name], []) for name in filters]
-
-    def _unsubscribed(self, name: int) -> Forward:
-        return Forward([], [name])
-
-    def _note(self, forward: Forward, told: dict[int, Item], withdrawn: dict[int, None]) -> None:
-        """Note what one command comes to, after what others came to."""
-        for name in forward.subscribe:
-            item = self._items[int(name)]
-            if item.name in withdrawn:
-                del withdrawn[item.name]
-            else:
-                told[item.name] = item
-        for name in forward.unsubscribe:
-            gone = self._items[int(name)].name
-            if told.pop(gone, None) is None:
-                withdrawn[gone] = None
+            new.pop(name, None)
+        return list(new), old
 
 
 class Covering(Plain):
     """What no other item covers, and what was told before it was covered."""
 
-    def __init__(self, space: Space, options: Options, *, same_cells: bool):
-        super().__init__(space, options, same_cells=same_cells)
+    def __init__(self, space: Space, options: Options, catalog: Catalog, *, same_cells: bool):
+        super().__init__(space, options, catalog, same_cells=same_cells)
         self._set = self._new_set(options)
 
     def _new_set(self, options: Options) -> CoverSet | ExactSummary:
         return CoverSet(self._space, index=options.cover_index)
 
-    def _subscribed(self, filters: Mapping[int, Filter]) -> Sequence[Forward]:
-        if len(filters) < _MANY:
-            return [self._set.subscribe(name, one) for name, one in filters.items()]
-        lo, hi, owner = boxes_of(self._space, filters.values())
-        boxes = Boxes.of(lo, hi, owner=owner, ids=list(filters), space=self._space)
-        return self._set.subscribe_many(boxes)
+    def _changed(self, come: Batch, go: list[int]) -> tuple[list[int], list[int]]:
+        forwards: list[tuple[Id, bool]] = []
+        """Names, and whether each is withdrawn."""
+        if len(come) < _FEW:
+            for one in come:
+                if one.boxes is not None:
+                    wanted = Filter(self._space, unpack(one.boxes))
+                    forward = self._set.subscribe(one.item.name, wanted)
+                    forwards += [(name, False) for name in forward.subscribe]
+                    forwards += [(name, True) for name in forward.unsubscribe]
+        else:
+            forwards += _pairs(self._set.subscribe_many(come.boxes))
+        if go:
+            forwards += _pairs(self._set.unsubscribe_many(go))
+        new: dict[Id, None] = {}
+        old: dict[Id, None] = {}
+        for name, withdraws in forwards:
+            there, elsewhere = (old, new) if withdraws else (new, old)
+            if name in elsewhere:
+                del elsewhere[name]
+            else:
+                there[name] = None
+        return [int(name) for name in new], [int(name) for name in old]
 
-    def _unsubscribed(self, name: int) -> Forward:
-        return self._set.unsubscribe(name)
+
+def _pairs(forwards: Forwards) -> Iterable[tuple[Id, bool]]:
+    return zip(forwards.ids, forwards.withdraws.tolist(), strict=True)
 
 
 class Subsumption(Covering):
@@ -173,23 +177,24 @@ class Merging:
 
     form = "ranges"
 
-    def __init__(self, space: Space, options: Options):
+    def __init__(self, options: Options):
         assert options.cells is not None
-        self._summary = Summary(space, cells=options.cells)
-        self._digest = digest_of(options.cells, space, {})
+        self._cells = options.cells
+        self._levels = Levels(options.cells.width)
         self._budget = options.budget
         self._told = NOTHING
         self._items: dict[tuple[int, int], RangeItem] = {}
-        self._left = 0
-        """Items that went since the ranges were cut."""
+        self._there = self._left = 0
+        """Items that are there, and that went since the ranges were cut."""
 
-    def change(self, come: Sequence[Wanted], go: Sequence[int]) -> Change:
+    def change(self, come: Batch, go: Batch) -> Change:
         """Let items come and go; see `Plain.change`."""
-        gained, lost = self._gained(come), self._lost(go)
-        self._left += len(go) if lost else 0
-        if self._left * _STALE > len(self._summary):
+        gained, lost = self._edit(come, 1), self._edit(go, -1)
+        self._there += len(come) - len(go)
+        self._left += len(go) if len(lost) else 0
+        if self._left * _STALE > self._there:
             self._left = 0
-            self._told, _ = within_budget(self._summary.ranges(), self._budget)
+            self._told, _ = within_budget(self._levels.ranges(), self._budget)
         elif self._told.covers(gained):
             return Change([], [])
         else:
@@ -205,32 +210,29 @@ class Merging:
             [item.name for pair, item in before.items() if pair not in self._items],
         )
 
-    def _gained(self, come: Sequence[Wanted]) -> Ranges:
-        """Add items; return what the union gains."""
-        gained = []
-        for item, one in come:
-            if one is not None:
-                gained.append(self._summary.subscribe(item.name, one).add)
-            elif isinstance(item, RangeItem):
-                ends = (np.array([end], np.uint64) for end in (item.first, item.last))
-                given = Converted(Ranges(*ends), {}, self._digest)
-                gained.append(self._summary.subscribe_ranges(item.name, given).add)
-        return joined(gained)
-
-    def _lost(self, go: Sequence[int]) -> bool:
-        """Remove items; return whether the union loses something."""
-        return bool(go) and len(self._summary.unsubscribe_many(go).drop.starts) > 0
+    def _edit(self, items: Batch, by: int) -> Ranges:
+        """Add items, or take them off (`by` = -1); return what the union gains or loses."""
+        parts = []
+        if len(items) > len(items.ranges):
+            boxes = items.boxes
+            parts.append(range_sets(self._cells, boxes.lo, boxes.hi, boxes.owner, _LIMIT))
+        if items.ranges:
+            ends = [[one.first for one in items.ranges], [one.last for one in items.ranges]]
+            starts, lasts = np.array(ends, np.uint64)
+            parts.append(RangeSets(starts, lasts, np.arange(len(starts) + 1)))
+        changed = [self._levels.edit(sets, by) for sets in parts]
+        return joined([union(some.starts, some.ends) for some in changed])
 
 
 class Both:
     """Covering; if that leaves more than the budget, ranges of what it leaves."""
 
-    def __init__(self, space: Space, options: Options):
-        self._covering = Covering(space, options, same_cells=True)
-        self._merging = Merging(space, options)
+    def __init__(self, space: Space, options: Options, catalog: Catalog):
+        self._covering = Covering(space, options, catalog, same_cells=True)
+        self._merging = Merging(options)
+        self._space = space
+        self._catalog = catalog
         self._budget = options.budget
-        self._filters: dict[int, Filter | None] = {}
-        """Of all items."""
         self._left: dict[int, Item] = {}
         """What covering leaves."""
         self._ranges: dict[int, Item] = {}
@@ -238,16 +240,14 @@ class Both:
         self._came_as_ranges = 0
         self.form = "boxes"
 
-    def change(self, come: Sequence[Wanted], go: Sequence[int]) -> Change:
+    def change(self, come: Batch, go: Batch) -> Change:
         """Let items come and go; see `Plain.change`."""
-        for item, one in come:
-            self._filters[item.name] = one
-            self._came_as_ranges += one is None
         left = self._covering.change(come, go)
-        added = [Wanted(item, self._filters[item.name]) for item in left.added]
-        merged = self._merging.change(added, left.removed)
-        for name in go:
-            self._came_as_ranges -= self._filters.pop(name) is None
+        gone = {one.item.name: one for one in go}
+        added = Batch(self._space, [self._catalog[item.name] for item in left.added])
+        removed = Batch(self._space, [gone[name] for name in left.removed])
+        merged = self._merging.change(added, removed)
+        self._came_as_ranges += len(come.ranges) - len(go.ranges)
         before, change = self.form, left if self.form == "boxes" else merged
         _apply(left, self._left)
         _apply(merged, self._ranges)
@@ -261,8 +261,8 @@ class Both:
             old, new = new, old
         # What the last change did to the old form was never told.
         added_names = {item.name for item in change.added}
-        gone = [name for name in old if name not in added_names] + change.removed
-        return Change(list(new.values()), gone)
+        withdrawn = [name for name in old if name not in added_names] + change.removed
+        return Change(list(new.values()), withdrawn)
 
 
 def _apply(change: Change, items: dict[int, Item]) -> None:
@@ -276,14 +276,14 @@ Strategy = Plain | Merging | Both
 _BOXES = {"none": Plain, "covering": Covering, "subsumption": Subsumption}
 
 
-def strategy_of(space: Space, options: Options, *, same_cells: bool) -> Strategy:
+def strategy_of(space: Space, options: Options, catalog: Catalog, *, same_cells: bool) -> Strategy:
     """Return a new strategy for a link; without the same cells at both ends, there are no ranges.
 
     Then boxes that nothing covers take their place.
     """
     if same_cells and options.strategy == "merging":
-        return Merging(space, options)
+        return Merging(options)
     if same_cells and options.strategy == "both":
-        return Both(space, options)
+        return Both(space, options, catalog)
     made: type[Plain] = _BOXES.get(options.strategy, Covering)
-    return made(space, options, same_cells=same_cells)
+    return made(space, options, catalog, same_cells=same_cells)

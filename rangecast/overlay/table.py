@@ -15,11 +15,15 @@ from rangecast.kernels.arrays import F64, Bool
 from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges, union
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Box, Filter, boxes_of
+from rangecast.model.filters.filter import Box
 from rangecast.model.members import Id
 from rangecast.model.space import Space
-from rangecast.overlay.messages import Item, RangeItem
+from rangecast.overlay.items import Batch
+from rangecast.overlay.messages import RangeItem
+from rangecast.overlay.packing import unpack, unpack_many
 
+_SMALL = 200
+"""Filters of a table that may be compared one by one."""
 _FEW = 2000
 """Comparisons of a box with an event that are made one by one."""
 
@@ -30,59 +34,75 @@ class Table:
     def __init__(self, space: Space, cells: Cells | None = None):
         self._space = space
         self._cells = cells
-        self._filters: dict[Id, Filter] = {}
+        self._small: dict[Id, tuple[Box, ...]] | None = {}
+        """All filters; `None`: there are too many, the engine alone knows them."""
         self._ranges: dict[Id, RangeItem] = {}
         self._union: Ranges | None = None
         """Of all ranges; made when it is needed."""
-        self._engine: Engine | None = None
-        self._late: dict[Id, None] = {}
-        """What the engine doesn't know of yet."""
+        self._engine = Engine(space)
+        self._late: dict[Id, bytes | None] = {}
+        """What the engine doesn't know of yet; `None`: it went."""
 
-    def __len__(self) -> int:
-        return len(self._filters) + len(self._ranges)
-
-    def change(self, come: Mapping[Id, Filter | Item], go: Sequence[Id] = ()) -> None:
-        """Add filters and ranges by name, in place of what has the same name; remove others."""
-        for name, what in come.items():
-            if isinstance(what, Filter):
-                self._filters[name] = what
-                self._late[name] = None
-            elif isinstance(what, RangeItem):
-                self._ranges[name] = what
-                self._union = None
+    def change(self, come: Mapping[Id, bytes], go: Sequence[Id] = ()) -> None:
+        """Add packed filters by name, in place of what has the same name; remove others."""
+        self._late |= come
+        small = self._small
+        if small is not None:
+            if len(small) + len(come) - len(go) > _SMALL:
+                self._small = None
+            else:
+                small |= {name: unpack(packed) for name, packed in come.items()}
+                for name in go:
+                    del small[name]
         for name in go:
-            if self._filters.pop(name, None) is not None:
-                if self._engine is not None and name in self._engine:
-                    self._late[name] = None
-                else:
-                    self._late.pop(name, None)
-            elif self._ranges.pop(name, None) is not None:
-                self._union = None
+            if name in self._engine:
+                self._late[name] = None
+            else:
+                del self._late[name]
+
+    def change_items(self, come: Batch, go: Sequence[int]) -> None:
+        """Add items that aren't there, remove others that are."""
+        self.change(
+            {one.item.name: one.boxes for one in come if one.boxes is not None},
+            [name for name in go if name not in self._ranges] if self._ranges else go,
+        )
+        if come.ranges or self._ranges:
+            self._ranges |= {item.name: item for item in come.ranges}
+            for name in go:
+                self._ranges.pop(name, None)
+            self._union = None
 
     def holds(self, points: F64) -> Bool:
         """Return whether each event, (n, d), is wanted."""
-        if self._is_small(len(points)):
-            held = np.array([self._holds_one(point) for point in points.tolist()], np.bool_)
+        small = self._looked_through(len(points))
+        if small is not None:
+            some = [*small.values()]
+            held = np.array(
+                [any(_holds(boxes, point) for boxes in some) for point in points.tolist()],
+                np.bool_,
+            )
         else:
             held = np.diff(self._indexed().match_points(points).matches.offsets) > 0
         if self._ranges and self._cells is not None and not held.all():
             held = held | self._all_ranges().hold(self._cells.places(points))
         return held
 
-    def matches(self, points: F64) -> list[list[Id]]:
+    def matches(self, points: F64) -> Sequence[list[Id]]:
         """Return the names of the filters that hold each event, (n, d), in order of arrival."""
-        if not self._is_small(len(points)):
-            return list(self._indexed().match_points(points))
-        return [
-            [name for name, one in self._filters.items() if _holds(one.boxes, point)]
+        small = self._looked_through(len(points))
+        if small is None:
+            found = self._indexed().match_points(points)
+            return found if len(found.matches.rows) else []
+        held = [
+            [name for name, boxes in small.items() if _holds(boxes, point)]
             for point in points.tolist()
         ]
+        return held if any(held) else []
 
-    def _is_small(self, events: int) -> bool:
-        return len(self._filters) * events <= _FEW
-
-    def _holds_one(self, point: list[float]) -> bool:
-        return any(_holds(one.boxes, point) for one in self._filters.values())
+    def _looked_through(self, events: int) -> dict[Id, tuple[Box, ...]] | None:
+        """Return all filters if they are few enough to be compared one by one."""
+        small = self._small
+        return None if small is None or len(small) * events > _FEW else small
 
     def _all_ranges(self) -> Ranges:
         if self._union is None:
@@ -93,25 +113,25 @@ class Table:
 
     def _indexed(self) -> Engine:
         """Return an engine that knows all filters."""
-        engine = self._engine
-        if engine is None:
-            engine = self._engine = Engine(self._space)
-        come = [name for name in self._late if name in self._filters]
-        known = [name for name in come if name in engine]
-        gone = [name for name in self._late if name not in self._filters and name in engine]
-        self._late.clear()
+        engine, late = self._engine, self._late
+        if not late:
+            return engine
+        self._late = {}
+        gone = [name for name, packed in late.items() if packed is None]
         if gone:
             engine.unsubscribe_many(gone)
+        come = {name: packed for name, packed in late.items() if packed is not None}
+        known = {name: packed for name, packed in come.items() if name in engine}
         if known:
             engine.replace_many(self._boxes(known))
-        fresh = [name for name in come if name not in engine]
-        if fresh:
-            engine.subscribe_many(self._boxes(fresh))
+            come = {name: packed for name, packed in come.items() if name not in known}
+        if come:
+            engine.subscribe_many(self._boxes(come))
         return engine
 
-    def _boxes(self, names: list[Id]) -> Boxes:
-        lo, hi, owner = boxes_of(self._space, [self._filters[name] for name in names])
-        return Boxes.of(lo, hi, owner=owner, ids=names, space=self._space)
+    def _boxes(self, packed: Mapping[Id, bytes]) -> Boxes:
+        lo, hi, owner = unpack_many([*packed.values()], len(self._space))
+        return Boxes.of(lo, hi, owner=owner, ids=[*packed], space=self._space)
 
 
 def _holds(boxes: tuple[Box, ...], point: list[float]) -> bool:
