@@ -431,8 +431,10 @@ def test_subscriptions_of_a_table_are_the_same_items_as_their_filters():
         for broker in (one, other)
     )
     assert [*here.matches] == [*there.matches] == [[0, 1, 4], [3, 4]]
-    with pytest.raises(UsageError, match="duplicate"):
-        one.handle(0, ports.Subscribe(Boxes.of(np.zeros((2, 2)), np.ones((2, 2)), ids=[9, 9])))
+    for lo, hi, wrong in ([[1, -np.inf], [2, np.inf], "duplicate"], [[1, 7], [2, 7], "words"]):
+        boxes = Boxes.of([lo, lo], [hi, hi], ids=[9, 9])
+        with pytest.raises(UsageError, match=wrong):
+            one.handle(0, ports.Subscribe(boxes))
 
 
 def test_items_in_terms_that_no_box_has_are_refused():

@@ -21,7 +21,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from rangecast.overlay.messages import BoxItem, Item, RangeItem, TextItem
-from rangecast.overlay.packing import TERM, pack, pack_many, terms_of, unpack, unpack_many
+from rangecast.overlay.packing import TERM, pack, pack_many, terms_of, unpack_many
 
 _TOP = (1 << 63) - 1
 _FIRST_BYTES = msgspec.msgpack.Encoder()
@@ -114,15 +114,15 @@ def wanted_of(filter: Filter) -> Wanted:  # noqa: A002
 def wanted_of_boxes(boxes: Boxes, space: Space) -> list[Wanted]:
     """Return subscriptions as items."""
     is_text = boxes.mentions & ~(np.isfinite(boxes.lo) & np.isfinite(boxes.hi))
-    is_text[:, list(strings_of(space))] = boxes.mentions[:, list(strings_of(space))]
+    for axis in strings_of(space):
+        is_text[:, axis] = boxes.mentions[:, axis]
     texts = np.zeros(boxes.rows, np.bool_)
     texts[boxes.owner[is_text.any(axis=1)]] = True
-    return [
-        wanted_of(Filter(space, unpack(packed)))
-        if as_text
-        else Wanted(BoxItem(name_of(packed), packed), packed)
-        for packed, as_text in zip(pack_many(boxes), texts.tolist(), strict=True)
-    ]
+    wanted = [Wanted(BoxItem(name_of(packed), packed), packed) for packed in pack_many(boxes)]
+    for row in np.flatnonzero(texts).tolist():
+        some = slice(*boxes.box_offsets[row : row + 2].tolist())
+        wanted[row] = wanted_of(Filter.from_boxes(space, boxes.lo[some], boxes.hi[some]))
+    return wanted
 
 
 def strings_of(space: Space) -> frozenset[int]:
