@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.main import app
-from rangecast.cli.options import Algorithm, Combine, Format, MatchIndex, RankIndex
+from rangecast.cli.options import Algorithm, Combine, CoverIndex, Format, MatchIndex, RankIndex
+from rangecast.cover.choose import INDEXES as COVER
 from rangecast.match.choose import INDEXES as MATCH
 from rangecast.model.files import SUFFIXES
 from rangecast.model.space import Space
@@ -44,6 +45,7 @@ def data(tmp_path):
         ("subscriptions.csv", SUBSCRIPTIONS),
         ("events.csv", EVENTS),
         ("matches.csv", MATCHES),
+        ("commands.csv", "command,id,filter\nsubscribe,all,price > 0\nunsubscribe,all,\n"),
         ("objects.csv", "id,x,y\na,1,5\nb,2,3\n"),
         ("updates.csv", "id,y\nb,9\na,1\n"),
         ("interests.csv", "id,x_lo,x_hi\n0,0,5\n"),
@@ -63,6 +65,7 @@ def data(tmp_path):
     [
         (MatchIndex, ["auto", *MATCH]),
         (RankIndex, ["auto", *RANK]),
+        (CoverIndex, ["auto", *COVER]),
         (Combine, COMBINATIONS),
         (Algorithm, [*ALGORITHMS, "batch", "batch-dense"]),
         (Format, SUFFIXES.values()),

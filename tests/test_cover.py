@@ -393,7 +393,10 @@ def test_blocks_hold_only_roots_when_one_coverer_is_enough():
         (lambda g: g.update_many(pa.table({"id": [1]})), "'command' and 'id'"),
         (lambda g: g.update_many({"command": ["leave"], "id": ["a"]}), "expected: subscribe"),
         (lambda g: g.update_many({"command": ["unsubscribe"], "id": ["b"]}), "doesn't exist"),
-        (lambda g: g.update_many({"command": ["subscribe"], "id": ["a"]}), "already exists"),
+        (
+            lambda g: g.update_many({"command": ["subscribe"], "id": ["a"], "filter": ["true"]}),
+            "already exists",
+        ),
         (lambda g: g.update_many({"command": ["unsubscribe"], "id": [1]}), "are texts"),
         (lambda g: CoverSet(g.space, index="rtree"), "no index"),
         (lambda g: CoverSet(g.space, k=0), "from 1"),

@@ -4,13 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rangecast.cover import CoverSet
 from rangecast.errors import UsageError
 from rangecast.merge import Cells, Summary
 from rangecast.model.attributes import Integer, Number
+from rangecast.model.commands import as_commands
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.model.text_attributes import String
-from rangecast.spark import merge
+from rangecast.spark import cover_commands, filter_events, merge, merge_commands
 from rangecast.workloads import generate
 
 
@@ -70,3 +72,38 @@ def test_a_whole_space_is_one_range(spark):
     space = Space([Number("a", min=0, max=1), Number("b", min=0, max=1)])
     frame = spark.createDataFrame(pa.table({"id": np.arange(5), "filter": ["true"] * 5}))
     assert ranges_of(merge(frame, space, 5)) == [(0, 1023)]
+
+
+def test_commands_send_what_the_sets_of_the_library_send(spark):
+    made = generate("covering", commands=300, attributes=3, unsubscribe_share=0.3)
+    table, names = made.tables["commands"], made.space.names[:2]
+    todo = as_commands(table, made.space)
+    sent = todo.messages(CoverSet(made.space, index="scan").update_many(todo))
+    ranges = Summary(made.space, bits=5, attributes=names).update_many(table).table()
+    alone = spark.createDataFrame(table).repartition(5)
+    two = alone.selectExpr("*", "'east' as broker").union(alone.selectExpr("*", "'west' as broker"))
+    for expected, found in [
+        (sent, lambda data, **by: cover_commands(data, made.space, k=2, **by)),
+        (ranges, lambda data, **by: merge_commands(data, made.space, 5, attributes=names, **by)),
+    ]:
+        rows = [tuple(row.values()) for row in expected.to_pylist()]
+        assert [tuple(row) for row in found(alone).collect()] == rows
+        both = [tuple(row) for row in found(two, by="broker").collect()]
+        for name in ("east", "west"):
+            assert [row[1:] for row in both if row[0] == name] == rows
+    with pytest.raises(UsageError, match="lack the columns 'seq'"):
+        cover_commands(alone.drop("seq"), made.space)
+
+
+def test_a_summary_of_spark_s_ranges_is_saved_and_filters_elsewhere(spark, tmp_path):
+    made = generate("equal-boxes", subscriptions=60, events=200, attributes=3, size=20, seed=4)
+    options = {"bits": 4, "attributes": made.space.names[:2]}
+    found = merge(spark.createDataFrame(made.tables["subscriptions"]), made.space, **options)
+    Summary.of_ranges(found.toArrow(), made.space, **options).save(tmp_path / "summary")
+    events = made.tables["events"]
+    held = Summary.of(made.boxes, made.space, **options).holds_many(events)
+    passed = filter_events(spark.createDataFrame(events), tmp_path / "summary", made.space)
+    assert passed.columns == events.column_names
+    expected = events.filter(pa.array(held))["id"].to_pylist()
+    assert sorted(row["id"] for row in passed.collect()) == expected
+    assert 0 < len(expected) < len(events)

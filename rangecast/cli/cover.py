@@ -9,16 +9,18 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    CommandsFile,
+    CoverIndex,
     Engine,
     EngineOption,
     IgnoreUnknown,
     Json,
     Master,
+    OptionalSubscriptionsFile,
     Output,
     Plot,
     Quiet,
     SpaceFile,
-    SubscriptionsFile,
 )
 
 if TYPE_CHECKING:
@@ -26,13 +28,25 @@ if TYPE_CHECKING:
 
 
 def cover(
-    subscriptions: SubscriptionsFile,
     space: SpaceFile,
+    subscriptions: OptionalSubscriptionsFile = None,
     output: Output = "-",
     kept: Annotated[
         Path | None,
         typer.Option("--kept", help="Write the subscriptions to keep, with all their columns."),
     ] = None,
+    commands: CommandsFile = None,
+    k: Annotated[
+        str,
+        typer.Option(
+            "-k",
+            metavar="[NUMBER|all|poset]",
+            help="With --commands: coverers that are kept of each subscription.",
+        ),
+    ] = "1",
+    index: Annotated[
+        CoverIndex, typer.Option("--index", help="With --commands: the covering index.")
+    ] = CoverIndex.AUTO,
     plot: Plot = None,
     engine: EngineOption = Engine.LOCAL,
     master: Master = None,
@@ -45,25 +59,37 @@ def cover(
 
     --kept writes those to keep as a file of subscriptions, which other commands take.
 
+    With --commands, write what neighbours of a broker hear of each command instead: command (its
+    row, from 0), action (subscribe, unsubscribe), subscription, exposed (whether it is sent because
+    what covered it leaves). --kept then writes what is kept at the end: id, filter. -k and --index
+    change what a command costs, never a message.
+
     \b
     Examples:
       rangecast cover subscriptions.csv --space space.toml --kept kept.csv -o covered.csv
       rangecast cover subscriptions.csv --space space.toml --plot cover.svg
+      rangecast cover --commands commands.csv --space space.toml -k 2 -o messages.csv
     """
     import pyarrow as pa
 
+    from rangecast.cli.commands import check_commands, cover_commands, read_both
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
     from rangecast.cover.batch import covered_by
+    from rangecast.cover.coverset import CoverSet
     from rangecast.model.files import BATCH_ROWS
     from rangecast.model.subset import rows_of
     from rangecast.report.cover import draw, redundancy
 
     check_master(engine, master)
+    refused = {"-k": k != "1", "--index": index != CoverIndex.AUTO}
+    if commands is not None:
+        refused = {"--plot": plot is not None, "--engine spark": engine == Engine.SPARK}
+    check_commands(subscriptions, commands, refused)
     with Run.started(
         output,
-        reads=[subscriptions, space],
+        reads=[subscriptions, space, commands],
         tables=[kept],
         pictures=[plot],
         bad_rows=bad_rows,
@@ -72,6 +98,12 @@ def cover(
         quiet=quiet,
     ) as run:
         where = run.space(space)
+        if commands is not None:
+            found_k = int(k) if k.isdecimal() else k
+            live = CoverSet(where, index=str(index), k=found_k)
+            cover_commands(run, live, read_both(run, where, subscriptions, commands), kept)
+            return
+        assert subscriptions is not None
         boxes = run.subscriptions(subscriptions, where)
         if engine == Engine.LOCAL:
             with run.task("comparing"):

@@ -28,6 +28,9 @@ from rangecast.cli import (
     verify,
     why,
 )
+from rangecast.cli import (
+    filter as filtering,
+)
 from rangecast.cli.signals import ending_on_sigterm
 from rangecast.errors import FULL, RangecastError
 
@@ -36,6 +39,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "rank": (rank.rank, "Find the k best subscriptions of each event."),
     "cover": (cover.cover, "Find the subscriptions that others make redundant."),
     "merge": (merge.merge, "Sum subscriptions up into a few ranges."),
+    "filter": (filtering.filter_, "Let through the events that a summary holds."),
     "notify": (notify.notify, "Keep top-k lists up to date with the fewest messages."),
     "network": (network.network, "Compare what messages cost in a network of brokers."),
     "route": (route.app, "Send events through a network of brokers; break it."),

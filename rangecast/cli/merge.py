@@ -9,17 +9,18 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    CommandsFile,
     Engine,
     EngineOption,
     IgnoreUnknown,
     Json,
     Master,
     Nan,
+    OptionalSubscriptionsFile,
     Output,
     Plot,
     Quiet,
     SpaceFile,
-    SubscriptionsFile,
 )
 from rangecast.model.attributes import NanMeaning
 
@@ -37,11 +38,12 @@ _MOST_EVENTS = 20_000
 
 
 def merge(
-    subscriptions: SubscriptionsFile,
     space: SpaceFile,
     max_ranges: Annotated[
         int, typer.Option("--max-ranges", min=1, help="Ranges that a summary may have.")
     ],
+    subscriptions: OptionalSubscriptionsFile = None,
+    commands: CommandsFile = None,
     events: Annotated[
         Path | None,
         typer.Option("--events", help="Sample events, to measure what passes in vain; - is stdin."),
@@ -108,6 +110,11 @@ def merge(
     fewest of these events lie in: where some values are much more frequent than others, that lets
     far less through. Give other events than those of --events, which measure the result.
 
+    With --commands, write what neighbours of a broker hear of each command instead: command (its
+    row, from 0), action (add, drop), start, end. The setting is the one to take for SUBSCRIPTIONS,
+    or, without, for all that the commands bring. --ranges and --save then write what is left at the
+    end.
+
     --bounding-boxes writes another kind of summary: plain boxes, as filters that any other program
     can use. They let more through than ranges do, unless subscriptions lie in a few clusters.
 
@@ -116,18 +123,25 @@ def merge(
       rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 -o settings.csv
       rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 \\
           --events events.csv --ranges ranges.parquet --plot trade.svg
+      rangecast merge subscriptions.csv --space space.toml --max-ranges 1000 \\
+          --commands commands.csv -o messages.csv
     """
     import pyarrow as pa
 
+    from rangecast.cli.commands import check_commands, merge_commands, read_both
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
     from rangecast.errors import UsageError
-    from rangecast.merge import bounding_boxes, trade
+    from rangecast.merge import Summary, bounding_boxes, trade
     from rangecast.model.snapshot import check_free
     from rangecast.report.merge import draw, table_of
 
     check_master(engine, master)
+    without = {"--weigh": weigh, "--bounding-boxes": bounding, "--redundant": redundant}
+    refused = {name: given is not None for name, given in [*without.items(), ("--plot", plot)]}
+    refused["--engine spark"] = engine == Engine.SPARK
+    check_commands(subscriptions, commands, refused if commands is not None else {})
     if save is not None:
         check_free(save)
     if weigh is not None and events is not None and _is_same(weigh, events):
@@ -137,7 +151,7 @@ def merge(
         )
     with Run.started(
         output,
-        reads=[subscriptions, space, events, weigh],
+        reads=[subscriptions, space, events, weigh, commands],
         tables=[ranges, bounding, redundant],
         pictures=[plot],
         bad_rows=bad_rows,
@@ -147,7 +161,12 @@ def merge(
         quiet=quiet,
     ) as run:
         where = run.space(space)
-        boxes = run.subscriptions(subscriptions, where)
+        first, todo = None, None
+        if commands is not None:
+            first, todo = read_both(run, where, subscriptions, commands)
+            boxes = todo.boxes if first is None else first
+        elif subscriptions is not None:
+            boxes = run.subscriptions(subscriptions, where)
         sample = None
         if events is not None:
             points = _points(run, events, where)
@@ -172,6 +191,12 @@ def merge(
                 progress=advance,
             )
         best, cells = found.best, found.summary.cells
+        if todo is not None:
+            before = boxes.take([]) if first is None else first
+            live = Summary.of(before, where, cells=cells, limit=limit, gap=best.gap)
+            facts = {"subscriptions": len(live), "recommended": best.setting._asdict()}
+            merge_commands(run, live, todo, facts, ranges=ranges, save=save)
+            return
         table = table_of(found)
         run.write(table, output)
         starts, ends = found.summary.ranges()

@@ -44,6 +44,16 @@ class RankIndex(StrEnum):
     SLABS = "slabs"
 
 
+class CoverIndex(StrEnum):
+    """`auto`, and the keys of `cover.choose.INDEXES`."""
+
+    AUTO = "auto"
+    SCAN = "scan"
+    KDTREE = "kdtree"
+    ZCURVE = "zcurve"
+    BLOCKS = "blocks"
+
+
 class Combine(StrEnum):
     """Those of `rank.combine.COMBINATIONS`."""
 
@@ -136,6 +146,20 @@ SubscriptionsFile = Annotated[
     Path,
     typer.Argument(
         help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin."
+    ),
+]
+OptionalSubscriptionsFile = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin. "
+        "With --commands they come first, and may be left out."
+    ),
+]
+CommandsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--commands",
+        help="Commands to do in order: command (subscribe, unsubscribe, replace), id, filter.",
     ),
 ]
 SpaceFile = Annotated[

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 
 from rangecast.cover.choose import choose
 from rangecast.cover.live import Live
@@ -27,6 +26,7 @@ from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64, AnyArray, Bool, grown
 from rangecast.model.boxes import Boxes, id_array
+from rangecast.model.commands import as_commands
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.forward import Forward, Forwards
 from rangecast.model.inputs import as_boxes, as_filter
@@ -41,10 +41,8 @@ from rangecast.model.snapshot import (
     space_of_meta,
 )
 from rangecast.model.space import Space
-from rangecast.model.tables import table_of
 
 _KIND = "cover set"
-_WORDS = ("subscribe", "unsubscribe", "replace")
 
 
 class Cost(NamedTuple):
@@ -138,23 +136,15 @@ class CoverSet(SubscriptionSet):
     def update_many(self, commands: Any) -> Forwards:
         """Do a table of commands in its order, all of them or none.
 
-        Its columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions
-        have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come again after it left.
+        Or a file of them. Its columns: `command` is subscribe, unsubscribe or replace; `id`; and
+        what subscriptions have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come
+        again after it left.
         """
-        table = table_of(commands, "commands")
-        if not {"command", "id"} <= set(table.column_names):
-            given = ", ".join(table.column_names)
-            raise UsageError(f"commands need the columns 'command' and 'id'; given: {given}")
-        words, ids = table["command"].to_pylist(), id_array(table["id"]).to_pylist()
-        self._check_history(words, ids)
-        comes = pa.array([word != "unsubscribe" for word in words], pa.bool_())
-        own = [name for name in ("command", "id", "seq") if name in table.column_names]
-        wanted = table.filter(comes).drop_columns(own)
-        rows: list[int] = []
-        if len(wanted):
-            numbered = wanted.append_column("id", pa.array(np.arange(len(wanted))))
-            rows = self._new_rows(as_boxes(numbered, self.space)).tolist()
-        return self._run(words, ids, rows)
+        todo = as_commands(commands, self.space, self._members.kind)
+        if todo.words:
+            self._members.check_kind(todo.ids[0].as_py())
+        todo.check(self._members)
+        return self._run(todo.words, todo.ids.to_pylist(), self._new_rows(todo.boxes).tolist())
 
     # ---- questions
 
@@ -249,23 +239,10 @@ class CoverSet(SubscriptionSet):
         """Store subscriptions as new rows, which are not live yet."""
         return self._live.new_rows(boxes.lo, boxes.hi, boxes.owner, boxes.rows)
 
-    def _check_history(self, words: Sequence[Any], ids: Sequence[Id]) -> None:
-        """Refuse commands of which one would fail, before any is done."""
-        live: dict[Id, bool] = {}
-        for at, (word, one) in enumerate(zip(words, ids, strict=True)):
-            if word not in _WORDS:
-                raise UsageError(f"command {at} is {word!r}; expected: {', '.join(_WORDS)}")
-            if at == 0:
-                self._members.check_kind(one)
-            known = live.get(one, one in self._members)
-            if known == (word == "subscribe"):
-                wrong = "already exists" if known else "doesn't exist"
-                raise UsageError(f"command {at}: subscription {one!r} {wrong}; nothing was done")
-            live[one] = word != "unsubscribe"
-
     def _run(self, words: Sequence[str], ids: Sequence[Id], fresh: Sequence[int]) -> Forwards:
         """Do checked commands in order; what comes has the rows `fresh`, stored by now."""
-        self._name(fresh, [one for word, one in zip(words, ids, strict=True) if word != _WORDS[1]])
+        both = [*zip(words, ids, strict=True)]
+        self._name(fresh, [one for word, one in both if word != "unsubscribe"])
         store, new_rows = self._live.store.arrays, iter(fresh)
         now: dict[Id, int] = {}
         """The row of each id as the commands go on."""
@@ -273,7 +250,7 @@ class CoverSet(SubscriptionSet):
         """Command, row, whether it comes."""
         same: list[int] = []
         replaced = np.full(len(words), NONE, np.int32)
-        for at, (word, one) in enumerate(zip(words, ids, strict=True)):
+        for at, (word, one) in enumerate(both):
             new = old = NONE
             if word != "subscribe":
                 old = now[one] if one in now else self._members.row(one)
@@ -291,7 +268,7 @@ class CoverSet(SubscriptionSet):
         command, rows, comes = np.array(done, np.int64).reshape(-1, 3).T
         sent = self._live.do(rows.astype(np.int32), comes.astype(np.uint8))
         self._live.free(np.array(same, np.int32))
-        for word, one in zip(words, ids, strict=True):
+        for word, one in both:
             if word == "unsubscribe":
                 self._members.release(one)
             elif one in now:

@@ -21,6 +21,7 @@ anything else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,6 +37,7 @@ from rangecast.merge.levels.live import Levels, Work
 from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, difference
 from rangecast.model.boxes import Boxes, id_array
+from rangecast.model.commands import as_commands
 from rangecast.model.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.inputs import as_boxes, as_filter, as_points
@@ -50,6 +52,7 @@ from rangecast.model.snapshot import (
     space_of_meta,
 )
 from rangecast.model.space import Space
+from rangecast.model.tables import table_of
 
 _KIND = "summary"
 
@@ -95,6 +98,24 @@ class Summary(SubscriptionSet):
         sets = RangeSets.joined([*converted(boxes, summary.cells, summary.limit)])
         summary._levels.build(sets)
         summary._members.bind_many(ids, summary._keep(boxes))
+        return summary
+
+    @classmethod
+    def of_ranges(cls, ranges: Any, space: Space, **options: Any) -> Self:
+        """Return a summary of ranges whose subscriptions are elsewhere: it can be saved and asked.
+
+        `ranges` are `Ranges`, or a table of start and end, as `rangecast.spark.merge` makes it.
+        The options are those that the ranges were made with.
+        """
+        if not isinstance(ranges, Ranges):
+            table = table_of(ranges, "ranges")
+            if not {"start", "end"} <= set(table.column_names):
+                given = ", ".join(table.column_names)
+                raise UsageError(f"ranges have the columns 'start' and 'end'; given: {given}")
+            starts, ends = (table[name].to_numpy() for name in ("start", "end"))
+            ranges = Ranges(starts.astype(np.uint64), ends.astype(np.uint64))
+        summary = cls(space, **options)
+        summary.receive(RangeForward(add=ranges))
         return summary
 
     # ---- commands
@@ -152,6 +173,29 @@ class Summary(SubscriptionSet):
         boxes = as_boxes(subscriptions, self.space)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         return self._replaced(rows, boxes)
+
+    def update_many(self, commands: Any) -> RangeForwards:
+        """Do a table or file of commands in its order, all of them or none.
+
+        Its columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions
+        have, `filter`, or <attribute>_lo and <attribute>_hi. An id may come again after it left.
+        """
+        todo = as_commands(commands, self.space, self._members.kind)
+        if todo.words:
+            self._members.check_kind(todo.ids[0].as_py())
+        todo.check(self._members)
+        act = {"subscribe": self.subscribe_many, "replace": self.replace_many}
+        done, brought = [], 0
+        for word, first, count in todo.runs():
+            ids = todo.ids.slice(first, count)
+            if word == "unsubscribe":
+                done.append(self.unsubscribe_many(ids.to_pylist()))
+                continue
+            boxes = todo.boxes.take(np.arange(brought, brought + count))
+            brought += count
+            done.append(act[word](replace(boxes, ids=ids)))
+        add = RangeSets.joined([one.add for one in done])
+        return RangeForwards(add, RangeSets.joined([one.drop for one in done]))
 
     def receive(self, forward: RangeForward) -> RangeForward:
         """Do what a neighbour says: hold its ranges too, and hold others no longer.

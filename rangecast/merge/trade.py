@@ -17,7 +17,6 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.merge.cells import Cells, chosen_attributes
-from rangecast.merge.forward import RangeForward
 from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, union_of_boxes, within_budget
 from rangecast.merge.summary import Summary
@@ -96,9 +95,7 @@ class Summed(NamedTuple):
 
     def summary(self, space: Space) -> Summary:
         """Return a summary of just these ranges."""
-        made = Summary(space, cells=self.cells)
-        made.receive(RangeForward(add=self.ranges))
-        return made
+        return Summary.of_ranges(self.ranges, space, cells=self.cells)
 
 
 Union = Callable[[Cells], Ranges]

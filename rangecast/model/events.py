@@ -19,7 +19,7 @@ from rangecast.model.attributes import Boolean, Integer
 from rangecast.model.badrows import BadRows
 from rangecast.model.encode import coordinate, nan_is_missing
 from rangecast.model.event_columns import EventColumns
-from rangecast.model.records import Records, file_source, table_source
+from rangecast.model.records import Records, Rows, file_source, table_source
 from rangecast.model.space import Space
 
 PLAIN = EventColumns()
@@ -69,11 +69,22 @@ class EventFile:
 
     def __iter__(self) -> Iterator[Events]:
         """Yield events batch by batch; bad rows go where bad rows go."""
+        for rows, points in self._read():
+            yield Events(rows.good_ids, points)
+
+    def tables(self) -> Iterator[tuple[pa.Table, F64]]:
+        """Yield events batch by batch with all columns as they were given, and their points."""
+        for rows, points in self._read():
+            table = pa.Table.from_batches([rows.batch.arrow()])
+            yield table if rows.good.all() else table.filter(pa.array(rows.good)), points
+
+    def _read(self) -> Iterator[tuple[Rows, F64]]:
+        """Yield rows, and the points of the good ones."""
         seen: set[str] = set()
         for rows in self._records:
             seen.update(rows.batch.columns)
             points = self.columns.points_of(self.space, rows, self._nan)
-            yield Events(rows.good_ids, points if rows.good.all() else points[rows.good])
+            yield rows, points if rows.good.all() else points[rows.good]
         absent = [name for name in self.space.names if seen.isdisjoint(self.columns.names(name))]
         if seen and absent:
             self.warnings.append(

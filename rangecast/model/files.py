@@ -124,6 +124,17 @@ def read_tables(path: str | Path) -> Iterator[pa.RecordBatch]:
         yield batch.arrow()
 
 
+def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
+    """Return parts of a file as one table; a column that one part lacks is null there."""
+    try:
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise FileError(
+            f"{path}: a column has values of several types: {error}\n"
+            "  to do: give all rows of a column values of one type"
+        ) from None
+
+
 def _read(
     path: Path, kind: str, broken: Broken, exact: Collection[str], only: str | None
 ) -> Iterator[Batch]:

@@ -48,18 +48,23 @@ def read_subscriptions(
     progress: Callable[[int], None] | None = None,
 ) -> Boxes:
     """Read a file of subscriptions; `progress` is called with the rows of each batch."""
-    whole = [one.name for one in space if isinstance(one, Integer | Boolean)]
-    exact = ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
-    source = file_source(path, exact)
+    source = file_source(path, exact_columns(space))
     return _read(source, space, bad_rows or BadRows(), ignore_unknown, progress or _silent)
 
 
-def encode_subscriptions(given: Any, space: Space) -> Boxes:
+def exact_columns(space: Space) -> list[str]:
+    """Return the columns of a file whose integers must not be rounded to doubles."""
+    whole = [one.name for one in space if isinstance(one, Integer | Boolean)]
+    return ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
+
+
+def encode_subscriptions(given: Any, space: Space, *, noun: str = "subscriptions") -> Boxes:
     """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
 
-    Their columns are those that a file would have. NaN of a pandas DataFrame is null.
+    Their columns are those that a file would have. NaN of a pandas DataFrame is null. `noun` is
+    what errors call them.
     """
-    source = table_source(given, "subscriptions", nan_is_null=True)
+    source = table_source(given, noun, nan_is_null=True)
     return _read(source, space, BadRows(), False, _silent)
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError
 from rangecast.model.boxes import Boxes
-from rangecast.model.files import read_batches
+from rangecast.model.files import one_table, read_batches
 from rangecast.model.ids import Places, as_ids
 from rangecast.model.records import pass_over
 
@@ -36,13 +35,7 @@ def rows_of(path: str | Path, ids: pa.Array) -> pa.Table:
         at = data.schema.get_field_index("id")
         part = pa.Table.from_batches([data]).set_column(at, "id", names)
         parts.append(part.filter(pa.array(taken)))
-    try:
-        return pa.concat_tables(parts, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise FileError(
-            f"{path}: a column has values of several types: {error}\n"
-            "  to do: give all rows of a column values of one type"
-        ) from None
+    return one_table(path, parts)
 
 
 def named_by_row(boxes: Boxes) -> Boxes:

@@ -17,17 +17,14 @@ from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.merge.cells import Cells
 from rangecast.model.boxes import Boxes
-from rangecast.model.files import read_tables
+from rangecast.model.commands import as_commands
 from rangecast.model.filters.filter import Filter
-from rangecast.model.ids import as_ids
-from rangecast.model.inputs import as_boxes
 from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.overlay import ports
 from rangecast.overlay.network import Network, cells_for, filters_of
 from rangecast.overlay.tree import Tree
 
-_WORDS = ("subscribe", "unsubscribe", "replace")
 _MOST = 1000
 """Events that are published together."""
 
@@ -54,36 +51,25 @@ class Edit(NamedTuple):
 
 def read_commands(path: str | Path, given: Given) -> list[Edit]:
     """Read edits from a file: before, command, id, and what subscriptions have."""
-    table = pa.Table.from_batches(list(read_tables(path)))
-    lacking = [name for name in ("before", "command", "id") if name not in table.column_names]
-    if lacking:
+    kind = int if pa.types.is_integer(given.boxes.ids.type) else str
+    todo = as_commands(path, given.space, kind)
+    if todo.before is None:
         raise FileError(
             f"{path}: commands need the columns before, command and id\n"
-            f"  given: {', '.join(table.column_names)}"
+            "  to do: say before which event each comes, by the row of the event, from 0"
         )
-    rows = _whole(path, table["before"], len(given.points))
-    words = table["command"].to_pylist()
-    ids, wrong = as_ids(table["id"].combine_chunks(), given.boxes.ids.type)
-    for row, word in enumerate(words):
-        if word not in _WORDS or wrong[row]:
-            raise FileError(
-                f"{path}: row {row} (counted from 0): a command is {', '.join(_WORDS)}, and its id "
-                f"is like those of the subscriptions\n  given: {word!r}, {table['id'][row]}"
-            )
-    comes = [word != "unsubscribe" for word in words]
-    wanted = table.drop_columns(["before", "command", "id"]).filter(pa.array(comes))
-    numbered = wanted.append_column("id", pa.array(np.arange(len(wanted))))
-    filters = iter(filters_of(as_boxes(numbered, given.space), given.space) if any(comes) else [])
+    rows = _whole(path, todo.before, len(given.points))
+    filters = iter(filters_of(todo.boxes, given.space) if todo.boxes.rows else [])
     edits = [
-        Edit(row, word, one, next(filters) if come else None)
-        for row, word, one, come in zip(rows, words, ids.to_pylist(), comes, strict=True)
+        Edit(row, word, one, None if word == "unsubscribe" else next(filters))
+        for row, word, one in zip(rows, todo.words, todo.ids.to_pylist(), strict=True)
     ]
     return sorted(edits, key=lambda edit: edit.before)
 
 
-def _whole(path: str | Path, column: Any, events: int) -> list[int]:
+def _whole(path: str | Path, given: list[Any], events: int) -> list[int]:
     try:
-        rows = [int(value) for value in column.to_pylist()]
+        rows = [int(value) for value in given]
     except (TypeError, ValueError):
         raise FileError(f"{path}: before is the row of an event, a whole number from 0") from None
     for row in rows:

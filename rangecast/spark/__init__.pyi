@@ -1,5 +1,7 @@
 from .session import running as running
 from .session import start as start
+from .steps.commands import cover_commands as cover_commands
+from .steps.commands import merge_commands as merge_commands
 from .steps.cover import cover as cover
 from .steps.filter import filter_events as filter_events
 from .steps.functions import match_ids as match_ids

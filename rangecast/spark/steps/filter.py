@@ -1,6 +1,6 @@
 """The step `filter`: the events of a DataFrame that may match a subscription, by a merged summary.
 
-    wanted = filter_events(events, summary, space)      # the same columns, fewer rows
+    wanted = filter_events(events, "summary", space)    # the same columns, fewer rows
 
 An event that the summary (`rangecast.merge`) doesn't hold matches nobody. A few of those that it
 holds match nobody either: the cells of the summary are coarser than the subscriptions.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class Passing:
 
 def filter_events(
     events: DataFrame,
-    summary: Summary,
+    summary: Summary | str | Path,
     space: Space,
     *,
     event_id: str = "id",
@@ -72,11 +73,14 @@ def filter_events(
 ) -> DataFrame:
     """Return the events that may match a subscription, with all their columns.
 
-    summary         what `rangecast.merge.Summary` made of the subscriptions
+    summary         what `rangecast.merge.Summary` made of the subscriptions, or the folder that it
+                    was saved to, by `Summary.save` or by `rangecast merge --save`
     event_id        the column that names an event
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
     """
+    if not isinstance(summary, Summary):
+        summary = Summary.open(summary)
     if summary.space.definition() != space.definition():
         raise UsageError(f"the summary is of {summary.space}; expected: {space}")
     keep = [name for name in events.columns if name != event_id]

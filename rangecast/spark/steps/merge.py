@@ -54,15 +54,20 @@ def merge(
     if subscriptions.isStreaming:
         raise UsageError("merge takes a batch DataFrame: the union of a stream is never complete")
     grid = Cells.chosen(space, bits, attributes, cells)
+    check_width(grid)
+    encoded = encode(subscriptions, space)
+    found = _union(encoded.rows, grid, len(space), limit, gap)
+    weakref.finalize(found, encoded.release).atexit = False
+    return found
+
+
+def check_width(grid: Cells) -> None:
+    """Refuse cells whose numbers Spark has no type for."""
     if grid.width > _MOST_BITS:
         raise UsageError(
             f"Spark has no whole numbers of 64 bits without a sign: take at most 63 bits in all, "
             f"given: {len(grid.axes)} attributes of {grid.bits} bits"
         )
-    encoded = encode(subscriptions, space)
-    found = _union(encoded.rows, grid, len(space), limit, gap)
-    weakref.finalize(found, encoded.release).atexit = False
-    return found
 
 
 def union_by_workers(session: SparkSession, boxes: Boxes, limit: int) -> Callable[[Cells], Ranges]:

@@ -1,0 +1,135 @@
+"""Commands that change a set, one per row of a file or table, in the order of the rows.
+
+Columns: `command` is subscribe, unsubscribe or replace; `id`; and what subscriptions have,
+`filter`, or <attribute>_lo and <attribute>_hi, which an unsubscribe leaves empty. `before` says
+before which event a command comes, for those who have events. `seq` may be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.errors import BadRowError, UsageError
+from rangecast.kernels.arrays import Bool
+from rangecast.model.boxes import Boxes
+from rangecast.model.files import format_of, one_table, read_batches
+from rangecast.model.forward import Forwards
+from rangecast.model.ids import NO_ID, as_ids, id_type
+from rangecast.model.members import Id
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions, exact_columns
+from rangecast.model.tables import table_of
+
+WORDS = ("subscribe", "unsubscribe", "replace")
+
+
+class Commands(NamedTuple):
+    """Commands in order."""
+
+    words: list[str]
+    ids: pa.Array
+    boxes: Boxes
+    """Of all but the unsubscribes, in their order; their ids are the rows of the commands."""
+    before: list[Any] | None
+    """As given; `None`: there is no such column."""
+
+    def check(self, known: Container[Id]) -> None:
+        """Refuse commands of which one would fail on a set with these ids, before any is done."""
+        live: dict[Id, bool] = {}
+        for at, (word, one) in enumerate(zip(self.words, self.ids.to_pylist(), strict=True)):
+            exists = live.get(one, one in known)
+            if exists == (word == "subscribe"):
+                wrong = "already exists" if exists else "doesn't exist"
+                raise UsageError(f"command {at}: subscription {one!r} {wrong}; nothing was done")
+            live[one] = word != "unsubscribe"
+
+    def messages(self, forwards: Forwards) -> pa.Table:
+        """Return what neighbours must hear, in order: command, action, subscription, exposed.
+
+        Exposed is what is sent because its coverer leaves or shrinks, not what the command brings.
+        """
+        table = forwards.table()
+        own = self.ids.take(table["command"].combine_chunks())
+        names = table["id"].combine_chunks().cast(self.ids.type)
+        sent = pc.equal(table["action"].combine_chunks(), "subscribe")
+        exposed = pc.and_(sent, pc.not_equal(names, own))
+        columns = {"command": table["command"], "action": table["action"], "subscription": names}
+        return pa.table({**columns, "exposed": exposed})
+
+    def runs(self) -> Iterator[tuple[str, int, int]]:
+        """Yield what can be done together: a word, its first command, and how many follow it.
+
+        A replace comes alone: the next one may be of the same id.
+        """
+        first = 0
+        for word, some in groupby(self.words):
+            size = len([*some])
+            for count in [1] * size if word == "replace" else [size]:
+                yield word, first, count
+                first += count
+
+
+def as_commands(given: Any, space: Space, kind: type | None = None) -> Commands:
+    """Return the commands of a file or table; those that were read before as they are.
+
+    `kind` is that of the ids of the set: in CSV and JSON Lines, `7` may be a text or an integer.
+    """
+    if isinstance(given, Commands):
+        return given
+    table, texts_too, source = _table(given, space)
+    if not {"command", "id"} <= set(table.column_names):
+        names = ", ".join(table.column_names)
+        raise UsageError(f"{source}: commands need the columns 'command' and 'id'; given: {names}")
+    words: list[Any] = table["command"].to_pylist()
+    for at, word in enumerate(words):
+        if word not in WORDS:
+            raise UsageError(
+                f"{source}: command {at} is {word!r}; expected: {', '.join(WORDS)}\n"
+                "  to do: correct it; nothing was done"
+            )
+    column = table["id"].combine_chunks()
+    type_of_ids = id_type([column], texts_too=texts_too)
+    if texts_too and kind is not None:
+        type_of_ids = pa.int64() if kind is int else pa.large_string()
+    ids, wrong = as_ids(column, type_of_ids)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise UsageError(f"{source}: command {at} has the id {column[at]}; {NO_ID}")
+    comes = np.array([word != "unsubscribe" for word in words], np.bool_)
+    before = table["before"].to_pylist() if "before" in table.column_names else None
+    return Commands(words, ids, _boxes(table, comes, space, source), before)
+
+
+def _table(given: Any, space: Space) -> tuple[pa.Table, bool, str]:
+    """Return the rows, whether ids that are texts may stand for integers, and their name."""
+    if not isinstance(given, str | Path):
+        return table_of(given, "commands"), False, "commands"
+    batches = [batch.arrow() for batch in read_batches(given, exact=exact_columns(space))]
+    table = one_table(given, [pa.Table.from_batches([batch]) for batch in batches])
+    return table, format_of(given) in ("csv", "jsonl"), str(given)
+
+
+def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:
+    """Return what commands bring. What an unsubscribe has beside its id counts for nothing."""
+    own = [name for name in ("command", "id", "seq", "before") if name in table.column_names]
+    mask = pa.array(comes, pa.bool_())
+    columns = {"id": pa.array(np.arange(len(table)))}
+    for name in table.drop_columns(own).column_names:
+        values, rest = table[name].combine_chunks(), None
+        if name == "filter":
+            values, rest = values.cast(pa.large_string()), "true"
+        columns[name] = pc.if_else(mask, values, pa.scalar(rest, values.type))
+    if not comes.any():
+        return Boxes.of(np.zeros((0, len(space))), np.zeros((0, len(space))))
+    try:
+        found = encode_subscriptions(columns, space, noun=source)
+    except BadRowError as error:  # not set aside: the commands after it may need it
+        raise UsageError(f"{error}; nothing was done") from None
+    return found if comes.all() else found.take(np.flatnonzero(comes))

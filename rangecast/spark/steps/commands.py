@@ -1,0 +1,124 @@
+"""The steps `cover_commands` and `merge_commands`: what neighbours hear of subscribes and leaves.
+
+    sent = cover_commands(commands, space, by="broker")    # broker, seq, action, subscription, ...
+
+Commands of one set are done one after the other, in one task, in the order of `seq`. With `by`,
+each value of that column has a set of its own, and sets are worked on side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BooleanType, LongType, StringType, StructType
+
+from rangecast.cover.coverset import CoverSet
+from rangecast.errors import UsageError
+from rangecast.merge.cells import Cells
+from rangecast.merge.ranges import LIMIT
+from rangecast.merge.summary import Summary
+from rangecast.model.commands import as_commands
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
+from rangecast.spark.columns import need
+from rangecast.spark.steps.merge import check_width
+
+_NEEDED = ("seq", "command", "id")
+
+
+def cover_commands(
+    commands: DataFrame,
+    space: Space,
+    *,
+    index: str = "auto",
+    k: int | str = 1,
+    by: str | None = None,
+) -> DataFrame:
+    """Return what neighbours hear of commands: seq, action, subscription, exposed.
+
+    commands    seq, command (subscribe, unsubscribe, replace), id, and filter or bounds
+    index, k    as `rangecast.cover.CoverSet` takes them
+    by          a column: each of its values has a set of its own. It comes first in the result
+
+    `exposed` is what is sent because its coverer leaves or shrinks. A command that can't be done
+    fails the job.
+    """
+    CoverSet(space, index=index, k=k)  # refuses wrong options here, and compiles
+
+    def done(table: pa.Table) -> pa.Table:
+        todo = as_commands(table, space)
+        return todo.messages(CoverSet(space, index=index, k=k).update_many(todo))
+
+    need(commands, _NEEDED, "commands")
+    kind = commands.schema["id"].dataType
+    named = StructType().add("action", StringType()).add("subscription", kind)
+    return _played(commands, done, named.add("exposed", BooleanType()), by)
+
+
+def merge_commands(
+    commands: DataFrame,
+    space: Space,
+    bits: int = 8,
+    *,
+    attributes: Sequence[str] | None = None,
+    cells: Cells | None = None,
+    limit: int = LIMIT,
+    gap: int = 0,
+    by: str | None = None,
+) -> DataFrame:
+    """Return what neighbours hear of commands: seq, action (add, drop), start, end.
+
+    Commands and `by` are as in `cover_commands`; the rest is what `rangecast.merge.Summary` takes.
+    """
+    grid = Cells.chosen(space, bits, attributes, cells)
+    check_width(grid)
+    texts = [space.names[axis] for axis in grid.axes if isinstance(space.attributes[axis], String)]
+    if texts:
+        raise UsageError(
+            f"each task would number the texts of {', '.join(map(repr, texts))} by itself\n"
+            "  to do: leave string attributes out of the cells, with attributes="
+        )
+
+    def done(table: pa.Table) -> pa.Table:
+        return Summary(space, cells=grid, limit=limit, gap=gap).update_many(table).table()
+
+    named = StructType().add("action", StringType())
+    return _played(commands, done, named.add("start", LongType()).add("end", LongType()), by)
+
+
+def _played(
+    commands: DataFrame,
+    done: Callable[[pa.Table], pa.Table],
+    named: StructType,
+    by: str | None,
+) -> DataFrame:
+    """Let one task do the commands of each set; what it returns has the row of its command."""
+    if commands.isStreaming:
+        raise UsageError(
+            "commands are a batch DataFrame: a set can't be kept between the batches of a stream\n"
+            "  to do: give edits to a pipeline instead, see STREAMING.md"
+        )
+    need(commands, [*_NEEDED, *([] if by is None else [by])], "commands")
+    schema = StructType().add("seq", commands.schema["seq"].dataType)
+    if by is not None:
+        schema = StructType().add(commands.schema[by]).add(schema[0])
+    for field in named:
+        schema = schema.add(field)
+
+    def play(table: pa.Table) -> pa.Table:
+        table = table.sort_by("seq")
+        own = [] if by is None else [by]
+        found = done(table.drop_columns(own))
+        rows = found["command"]
+        columns: dict[str, Any] = {one: table[one].take(rows) for one in (*own, "seq")}
+        columns |= {one.name: found[one.name] for one in named}
+        for name in ("start", "end"):
+            if name in columns:
+                columns[name] = columns[name].cast(pa.int64())
+        return pa.table(columns)
+
+    sets = commands.groupBy() if by is None else commands.groupBy(by)
+    return sets.applyInArrow(play, schema)
