@@ -19,7 +19,7 @@ from rangecast.notify import Board
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.workloads import generate
 from tests.notify_model import BoxModel, needed
-from tests.test_notify_boxes import ENDS, histories, model_of, shown, space_of
+from tests.test_notify_boxes import ENDS, come_and_go, histories, model_of, space_of
 
 INF = math.inf
 MAX = float(np.finfo(float).max)
@@ -195,25 +195,8 @@ def test_an_approximation_keeps_lists_exact(data, k, epsilon, algorithm):
 def test_interests_come_and_go_between_changes(data, k):
     objects, boxes, place = data.draw(worlds("b", most_interests=12))
     board, model = half(k, "b", objects, []), model_of(objects)
-    there, lists = {}, {}
-    for change in data.draw(histories(objects, place, most=15)):
-        name = data.draw(st.integers(0, 5))
-        if boxes:
-            box = data.draw(st.sampled_from(boxes))
-            if name not in there:
-                there[name], lists[name] = box, board.subscribe(name, box)
-            elif data.draw(st.booleans()):
-                board.unsubscribe(name)
-                del there[name], lists[name]
-            else:
-                there[name], lists[name] = box, board.replace(name, box)
-        for message in board.update_many([asked(change)]):
-            for one in lists.values():
-                one.receive(message)
-        model.change(*change)
-        for one, box in there.items():
-            assert shown(lists[one].best) == shown(board[one].best)
-            assert [e.object for e in lists[one].best] == [e[2] for e in model.best(*box, k)]
+    changes = data.draw(histories(objects, place, most=15))
+    come_and_go(data, board, model, boxes, changes, asked, k)
 
 
 @pytest.mark.parametrize(

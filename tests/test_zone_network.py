@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
-from rangecast.errors import UsageError
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
@@ -27,7 +27,7 @@ from rangecast.overlay.zones.frames import (
     Yielded,
 )
 from rangecast.overlay.zones.geometry import Box
-from rangecast.overlay.zones.server import ZoneServer, rectangles
+from rangecast.overlay.zones.server import ZoneServer
 from rangecast.overlay.zones.simulate import ZoneSimulation
 
 OBJECTS, INTERESTS = 12, 30
@@ -248,10 +248,37 @@ def test_an_interest_of_several_boxes_is_refused() -> None:
     space = Space([Number("x")])
     objects = {"id": [1], "x": [0.5], "y": [1.0]}
     server = ZoneServer(Board(1, space=space, objects=objects))
-    with pytest.raises(UsageError, match=r"has 2 boxes.*\n.*one by one"):
-        server.handle(Subscribe("mine", ("x < 0.1 or x > 0.9",)))
+    assert server.handle(Subscribe("mine", ("x < 0.1 or x > 0.9",))) == []
+    assert server.refused == {"interests that can't be": 1}
     assert "mine" not in server.board
     assert "mine" not in server.points
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Subscribe("b", (0.2, 0.1)),
+        Subscribe("b", ("low", 1)),
+        Subscribe("b", (float("nan"), 1)),
+        Subscribe("b", (0.1, 0.2, 0.3)),
+        Subscribe("b", (0.1, 0.2), 0),
+        Subscribe("b", (0.1, 0.2), 99),
+        Subscribe("b", (0.1, 0.2), "many"),
+        Subscribe(7, (0.1, 0.2)),
+        Subscribe("a", (0.1, 0.3)),
+        Subscribe("a", (0.1, 0.2), 1),
+    ],
+)
+def test_what_brokers_ask_wrongly_is_refused_and_counted(wrong) -> None:
+    server = ZoneServer(Board(2, objects={"id": [1], "x": [0.5], "y": [1.0]}))
+    assert len(server.handle(Subscribe("a", (0.1, 0.2)))) == 1
+    server.handle(wrong)
+    assert server.refused.total() == 1
+    assert server.points == {"a": (0.1, 0.2)}
+    assert [server.board["a"].lo, server.board["a"].hi, server.board["a"].k] == [0.1, 0.2, 2]
+    again = len(server._unsettled)
+    server.handle(Subscribe("a", (0.1, 0.2)))
+    assert len(server._unsettled) == again + 1
 
 
 def test_the_rectangle_of_a_message_is_what_it_reaches() -> None:
@@ -259,7 +286,7 @@ def test_the_rectangle_of_a_message_is_what_it_reaches() -> None:
     messages = board.update(1, 0.1)
     rng = random.Random(1)
     assert len(messages)
-    lows, highs = rectangles(messages)
+    lows, highs = np.hsplit(messages.bounds, 2)
     for message, lo, hi in zip(messages, lows.tolist(), highs.tolist(), strict=True):
         box = Box(tuple(lo), tuple(hi))
         for point in (box.lo, box.hi):

@@ -13,7 +13,6 @@ from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
 from rangecast.overlay.internet import FAR, Internet
 from rangecast.overlay.zones.geometry import Box, left_of
-from rangecast.overlay.zones.server import rectangles
 from rangecast.overlay.zones.traffic import ZoneTraffic
 from rangecast.overlay.zones.zonemap import ZoneMap
 from rangecast.workloads import generate
@@ -122,7 +121,7 @@ def test_kernels_count_what_brokers_send() -> None:
         messages = story.network.server.board.__copy__().update(number % 12, number / 30)
         network.update("update", number % 12, number / 30)
         network.run_until_quiet()
-        lo, hi = rectangles(messages)
+        lo, hi = np.hsplit(messages.bounds, 2)
         ways = zones.spreads(np.full(len(lo), zones.server), lo, hi)
         sent = [link for taken in network.links.values() for link in taken]
         expected = []

@@ -209,11 +209,11 @@ class _Comparison:
             self._found |= {"Unicast": direct, "Unicast by zones": through}
 
     def _note(self, messages: Messages, zones: Any) -> None:
-        from rangecast.overlay.zones.server import rectangles
+        import numpy as np
 
         if len(messages) and (self.farthest is None or zones.max() > self.farthest[0]):
             place = int(zones.argmax())
-            lo, hi = rectangles(messages)
+            lo, hi = np.hsplit(messages.bounds, 2)
             self.farthest = int(zones[place]), (lo[place].tolist(), hi[place].tolist())
 
     def relax(self, xs: list[float]) -> None:

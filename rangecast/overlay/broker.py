@@ -38,6 +38,7 @@ from rangecast.overlay.interest import digest_of_names, space_digest
 from rangecast.overlay.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
 from rangecast.overlay.links import Link
 from rangecast.overlay.messages import (
+    MOST_CONTENT,
     PROTOCOL,
     Beat,
     Events,
@@ -51,6 +52,7 @@ from rangecast.overlay.messages import (
     Taken,
     Why,
     decode,
+    item_size,
 )
 from rangecast.overlay.publishing import published
 from rangecast.overlay.settings import Settings
@@ -114,13 +116,15 @@ class Broker:
         self._members = Members()
         self._clients = Table(self.space)
         self._sources = self.sources_type(self.space)
-        self._settling = Settling(f"{name}/{incarnation}")
+        self._settling = Settling(f"{name}/{incarnation}", self.settings.most_questions)
         self._got: dict[str, int] = {}
         """By origin: the last event that came."""
         self._kept: dict[str, int] = {}
         """By origin: the last event on disk."""
         self._via: dict[str, str] = {}
         """By origin: the link that its events come over."""
+        self._origins = {self.name}
+        """All brokers whose events are in the log, or were."""
         self._number = 0
         """Of the last event published here."""
         self._beat_at = -np.inf
@@ -199,12 +203,21 @@ class Broker:
     def _named(self, given: Any) -> dict[Id, Wanted]:
         """Return subscriptions of clients as items, by id."""
         if isinstance(given, Mapping):
-            return {one: wanted_of(as_filter(what, self.space)) for one, what in given.items()}
-        boxes = as_boxes(given, self.space)
-        ids = boxes.ids.to_pylist()
-        named = dict(zip(ids, wanted_of_boxes(boxes, self.space), strict=True))
-        if len(named) < len(ids):
-            self._members.new_many(boxes.ids)  # refuses an id that is there twice
+            named = {one: wanted_of(as_filter(what, self.space)) for one, what in given.items()}
+        else:
+            boxes = as_boxes(given, self.space)
+            named = dict(
+                zip(boxes.ids.to_pylist(), wanted_of_boxes(boxes, self.space), strict=True)
+            )
+            if len(named) < boxes.rows:
+                self._members.new_many(boxes.ids)  # refuses an id that is there twice
+        for one, wanted in named.items():
+            if item_size(wanted.item) > MOST_CONTENT:
+                raise UsageError(
+                    f"the filter of subscription {one!r:.80} takes {item_size(wanted.item):,} "
+                    f"bytes, more than a frame can hold\n  expected: at most {MOST_CONTENT:,}\n"
+                    "  to do: make several subscriptions of it; nothing was done"
+                )
         return named
 
     def _publish(self, now: float, given: ports.Publish) -> None:
@@ -304,7 +317,7 @@ class Broker:
         self._choose_form(now, link, frame.cells)
         if frame.seen != self.incarnation:
             self._greet(link)
-        link.confirm(frame.kept)
+        link.confirm(frame.kept, self._origins)
         if not was_greeted:
             link.rewind()
         why = link.heard.lacks(frame.incarnation, frame.version, frame.digest)
@@ -436,7 +449,10 @@ class Broker:
             self.counts["duplicates dropped"] += 1
             self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
         else:
+            if len(self._origins) > self.settings.most_origins and not got:
+                raise FrameError(f"events of {self.settings.most_origins:,} brokers are known")
             block = block_of(frame, self.space, got, link.name)
+            self._origins.add(frame.origin)
             self._via[frame.origin] = over if is_second else link.name
             self._got[frame.origin] = frame.upto
             self._out.append(ports.Append(self.log.append(block), block))
@@ -459,7 +475,7 @@ class Broker:
         self._touched |= dict.fromkeys(self.links)
 
     def _taken(self, now: float, link: Link, frame: Taken) -> None:
-        if link.confirm(frame.kept):
+        if link.confirm(frame.kept, self._origins):
             link.moved_at = now
             self._touched[link.name] = None
 
@@ -475,6 +491,7 @@ class Broker:
                 self._kept[block.origin] = block.upto
             self._got[block.origin] = block.upto
             self._via[block.origin] = block.came_over
+            self._origins.add(block.origin)
 
     # ---- settling, time
 
@@ -483,7 +500,11 @@ class Broker:
         if (heard.incarnation, heard.version) < (frame.incarnation, frame.version):
             self._ask_for_all(now, link, "gap")
             return
-        self._ask_on(self._settling.asked(frame.token, link.name, self.links.values()))
+        asked = self._settling.asked(frame.token, link.name, self.links.values())
+        if asked is None:
+            self.counts["questions put off"] += 1  # it comes again
+        else:
+            self._ask_on(asked)
 
     def _settled(self, now: float, link: Link, frame: Settled) -> None:
         self._answer(self._settling.answered(frame.token, link.name))
@@ -555,7 +576,8 @@ class Broker:
             return
         link.scan(self.log, self.space)
         if self.settings.most_waiting is not None:
-            self.counts["events shed"] += link.shed(self.settings.most_waiting)
+            room = max(0, self.settings.window - link.in_flight)  # these needn't wait
+            self.counts["events shed"] += link.shed(self.settings.most_waiting + room)
         if not link.flights:
             link.moved_at = now
         for events in link.next_events(self.settings.window, self.settings.most_events):

@@ -19,9 +19,11 @@ from rangecast.kernels.arrays import F64
 from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
-from rangecast.overlay.messages import Events
+from rangecast.overlay.messages import MOST_CONTENT, Events, text_size
 
 _POINTS = np.dtype("<f8")
+_EVENT = 32
+"""Bytes of an event in a frame beside its values, at most."""
 _CUT = 64
 """Blocks that are dropped at a time: to cut the front off a list moves all the rest."""
 
@@ -57,6 +59,37 @@ class Block:
             attribute = space[name]
             points[:, space.axis(name)] = [attribute.coordinate(text) for text in texts]
         return points
+
+    def fitting(self, rows: Sequence[int]) -> int:
+        """Return how many of the first of these rows fit into a frame, and at least one."""
+        sizes = self._sizes(rows)
+        if sizes is None:
+            return max(1, min(len(rows), MOST_CONTENT // self._plain))
+        return max(1, int(np.searchsorted(np.cumsum(sizes), MOST_CONTENT, side="right")))
+
+    def too_large(self) -> tuple[Id, int] | None:
+        """Return the first event that no frame can hold, and its bytes; `None`: there is none."""
+        for one, size in zip(self.ids, self._sizes(range(len(self))) or [], strict=False):
+            if size > MOST_CONTENT:
+                return one, size
+        return None
+
+    @property
+    def _plain(self) -> int:
+        """Bytes of an event without texts, at most."""
+        return _EVENT + 8 * int(self.points.shape[1])
+
+    def _sizes(self, rows: Sequence[int]) -> list[int] | None:
+        """Return the bytes that events take in a frame, at most; `None`: they have no texts."""
+        if not self.words and not any(isinstance(self.ids[row], str) for row in rows):
+            return None
+        plain = self._plain
+        return [
+            plain
+            + (text_size(one) if isinstance(one := self.ids[row], str) else 0)
+            + sum(text_size(texts[row]) for texts in self.words.values())
+            for row in rows
+        ]
 
     def take(self, rows: Sequence[int], after: int) -> Events:
         """Return some of the events as a frame."""
@@ -112,6 +145,11 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
         frame.hops,
         came_over,
     )
+    large = block.too_large()
+    if large is not None:
+        raise FrameError(
+            f"event {large[0]!r:.80} takes {large[1]:,} bytes; at most: {MOST_CONTENT:,}"
+        )
     return block if after == frame.after else _later(block, after)
 
 

@@ -123,11 +123,6 @@ class Heard(ItemSet):
             raise FrameError("a snapshot doesn't have the digest that it says")
         return items, interrupted
 
-    @property
-    def is_staging(self) -> bool:
-        """Whether some parts of a snapshot are there, and others not yet."""
-        return self._staged is not None
-
     def swap(self, frame: Snapshot, items: list[Item]) -> list[int]:
         """Take over a whole snapshot; return the names of what isn't in it."""
         now = {item.name: item for item in items}

@@ -20,7 +20,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
-from rangecast.overlay.messages import BoxItem, Item, RangeItem, TextItem
+from rangecast.overlay.messages import MOST_CONTENT, BoxItem, Item, RangeItem, TextItem, item_size
 from rangecast.overlay.packing import TERM, pack, pack_many, terms_of, unpack_many
 
 _TOP = (1 << 63) - 1
@@ -135,6 +135,8 @@ def strings_of(space: Space) -> frozenset[int]:
 
 def understood(items: Sequence[Item], space: Space, cells: Cells | None) -> list[Wanted]:
     """Return items as this broker understands them; refuse what can't be of this space."""
+    if any(item_size(one) > MOST_CONTENT for one in items):
+        raise FrameError(f"an item has at most {MOST_CONTENT:,} bytes")
     _check_boxes([one.boxes for one in items if isinstance(one, BoxItem)], space)
     return [_understood(one, space, cells) for one in items]
 

@@ -6,8 +6,8 @@ Nothing here knows of other links; `broker` does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from itertools import islice, takewhile
+from collections.abc import Container, Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,15 @@ from rangecast.model.space import Space
 from rangecast.overlay.eventlog import Block, Log
 from rangecast.overlay.interest import Change, Heard, ItemSet
 from rangecast.overlay.items import EVERYTHING
-from rangecast.overlay.messages import Events, Interest, Item, Snapshot
+from rangecast.overlay.messages import (
+    MOST_BYTES,
+    MOST_CONTENT,
+    Events,
+    Interest,
+    Item,
+    Snapshot,
+    cut_items,
+)
 from rangecast.overlay.strategies import Strategy
 from rangecast.overlay.table import Table
 
@@ -136,11 +144,13 @@ class Link:
         gone = list(takewhile(lambda name: self.leaving[name] <= now, self.leaving))
         for name in gone:
             del self.leaving[name]
-        new, self.new = list(self.new.values()), {}
+        new, self.new = deque(cut_items(self.new.values(), most_items)), {}
+        # A name takes 9 bytes at most: removed ones leave room for what comes with them.
+        most_gone = min(most_items, (MOST_BYTES - MOST_CONTENT) // 16)
         frames = []
         while new or gone:
-            added, new = new[:most_items], new[most_items:]
-            removed = [] if new else gone[:most_items]
+            added = new.popleft() if new else []
+            removed = [] if new else gone[:most_gone]
             gone = gone[len(removed) :]
             before = self.told.version
             self.told.change(added, removed)
@@ -158,16 +168,15 @@ class Link:
 
     def snapshot(self, incarnation: int, most_items: int) -> Iterable[Snapshot]:
         """Yield everything that was told, in parts."""
-        items = iter(self.told.items.values())
-        parts = max(1, -(-len(self.told.items) // most_items))
-        for part in range(parts):
+        parts = [*cut_items(self.told.items.values(), most_items)] or [[]]
+        for part, items in enumerate(parts):
             yield Snapshot(
                 incarnation=incarnation,
                 version=self.told.version,
                 digest=self.told.digest,
                 part=part,
-                parts=parts,
-                items=list(islice(items, most_items)),
+                parts=len(parts),
+                items=items,
             )
 
     # ---- events
@@ -219,7 +228,8 @@ class Link:
         """Yield what can be sent: at most so many events without a confirmation."""
         while self.ready and self.in_flight < window:
             place, block, rows = self.ready.popleft()
-            room = min(window - self.in_flight, most)
+            room = min(window - self.in_flight, most, len(rows))
+            room = block.fitting(rows[:room])
             if len(rows) > room:
                 self.ready.appendleft(Ready(place, block, rows[room:]))
                 rows = rows[:room]
@@ -230,11 +240,14 @@ class Link:
             self.waiting -= len(rows)
             yield frame
 
-    def confirm(self, taken: dict[str, int]) -> bool:
-        """Note what is on the neighbour's disk; return whether there is news, or more room now."""
+    def confirm(self, taken: dict[str, int], known: Container[str]) -> bool:
+        """Note what is on the neighbour's disk; return whether there is news, or more room now.
+
+        Only of origins that are known here: else any name that comes in would be kept for ever.
+        """
         moved = False
         for origin, upto in taken.items():
-            if upto > self.taken.get(origin, 0):
+            if origin in known and upto > self.taken.get(origin, 0):
                 self.taken[origin] = upto
                 moved = True
         while self.flights and self.taken.get(self.flights[0].origin, 0) >= self.flights[0].upto:

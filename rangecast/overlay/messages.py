@@ -11,6 +11,7 @@ is `FrameError`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ PROTOCOL = 1
 """The version of all frames; a broker refuses a link whose Hello has another one."""
 MOST_BYTES = 16 << 20
 """Of a frame; a longer one is refused before it is read."""
+MOST_CONTENT = 8 << 20
+"""Bytes of the items or events of a frame, so that the frame stays below `MOST_BYTES`. One that is
+larger by itself is refused where it comes in."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -66,6 +70,34 @@ class RangeItem(Struct, frozen=True, array_like=True, gc=False, tag="r"):
 
 
 Item = BoxItem | TextItem | RangeItem
+_HEAD = 32
+"""Bytes of an item beside its boxes or text, at most; and of an event beside its values."""
+
+
+def text_size(text: str | None) -> int:
+    """Return how many bytes a text takes in a frame, at most."""
+    return 5 if text is None else 5 + (len(text) if text.isascii() else 4 * len(text))
+
+
+def item_size(item: Item) -> int:
+    """Return how many bytes an item takes in a frame, at most."""
+    if isinstance(item, BoxItem):
+        return _HEAD + len(item.boxes)
+    return _HEAD + text_size(item.text) if isinstance(item, TextItem) else _HEAD
+
+
+def cut_items(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Yield items in lists that fit into frames: at most this many, and not too many bytes."""
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        size += item_size(item)
+        if part and (len(part) >= most or size > MOST_CONTENT):
+            yield part
+            part, size = [], item_size(item)
+        part.append(item)
+    if part:
+        yield part
 
 
 # ---- frames

@@ -122,7 +122,7 @@ class Network:
             )
             for number in range(brokers)
         ]
-        self._above, _ = parents(tree, brokers)
+        self._above = parents(tree, brokers)
         self._found: dict[Id, set[int]] = {}
         """By event of the batch on its way: the brokers that deliver it."""
         for one, other in tree:

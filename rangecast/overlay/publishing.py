@@ -14,6 +14,7 @@ from rangecast.model.tables import table_of
 from rangecast.model.text_attributes import String
 from rangecast.overlay import ports
 from rangecast.overlay.eventlog import Block
+from rangecast.overlay.messages import MOST_CONTENT
 
 
 def published(given: ports.Publish, origin: str, last: int, space: Space) -> Block:
@@ -44,10 +45,18 @@ def published(given: ports.Publish, origin: str, last: int, space: Space) -> Blo
     if sizes - {len(points)}:
         raise UsageError(
             f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
-            f"{[len(texts) for texts in words.values()]} words"
+            f"{[len(texts) for texts in words.values()]} words\n"
+            "  to do: give one of each per event, or leave ids and priorities out"
         )
     upto = last + len(points)
     numbers = list(range(last + 1, upto + 1))
     names = [as_id(one, "event") for one in ids]
     priorities = [finite("a priority", one) for one in given.priorities]
-    return Block(origin, last, upto, numbers, names, points, words, priorities, 0, "")
+    block = Block(origin, last, upto, numbers, names, points, words, priorities, 0, "")
+    large = block.too_large()
+    if large is not None:
+        raise UsageError(
+            f"event {large[0]!r:.80} takes {large[1]:,} bytes, more than a frame can hold\n"
+            f"  expected: at most {MOST_CONTENT:,}\n  to do: shorten its texts; nothing was done"
+        )
+    return block

@@ -30,9 +30,21 @@ class Settings:
     """Events that may wait for a link; the lowest of more are shed, and counted."""
     most_hops: int = 1_000
     """Links that an event may go over."""
+    most_origins: int = 100_000
+    """Brokers whose events are taken; those of one more are refused."""
+    most_questions: int = 10_000
+    """Questions for settling that may wait, of the clients and of each neighbour."""
 
     def __post_init__(self) -> None:
-        for name in ("window", "most_events", "most_items", "most_told", "most_hops"):
+        for name in (
+            "window",
+            "most_events",
+            "most_items",
+            "most_told",
+            "most_hops",
+            "most_origins",
+            "most_questions",
+        ):
             whole(name, getattr(self, name))
         if self.most_waiting is not None:
             whole("most_waiting", self.most_waiting, least=0)

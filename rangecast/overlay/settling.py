@@ -7,9 +7,11 @@ is asked for again, and the question comes again until it is answered.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rangecast.errors import UsageError
 from rangecast.overlay.links import Link
 from rangecast.overlay.sources import CLIENTS
 
@@ -34,22 +36,33 @@ class _Open:
 class Settling:
     """Questions on their way, by the token that they have on the links of this broker."""
 
-    def __init__(self, prefix: str):
+    def __init__(self, prefix: str, most: int):
         self._prefix = prefix
+        self._most = most
+        """Questions of one asker that may wait."""
+        self._waiting: Counter[str] = Counter()
+        """By asker."""
         self._count = 0
         self._open: dict[str, _Open] = {}
 
     def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
         """A client asks."""
+        if self._waiting[CLIENTS] >= self._most:
+            raise UsageError(
+                f"{self._most:,} questions wait for an answer, as many as may\n"
+                "  to do: wait for some IsSettled, or raise Settings.most_questions"
+            )
         self._count += 1
         return self._begin(f"{self._prefix}/{self._count}", CLIENTS, token, links)
 
     def asked(
         self, token: str, asker: str, links: Iterable[Link]
-    ) -> tuple[list[Question], list[Answer]]:
-        """A neighbour asks, for the first time or again."""
+    ) -> tuple[list[Question], list[Answer]] | None:
+        """A neighbour asks, for the first time or again; `None`: not now, too many wait."""
         if token in self._open:
             return [], []
+        if self._waiting[asker] >= self._most:
+            return None
         return self._begin(token, asker, token, (link for link in links if link.name != asker))
 
     def _begin(
@@ -59,6 +72,7 @@ class Settling:
         if not waits:
             return [], [(asker, token)]
         self._open[key] = _Open(asker, token, waits)
+        self._waiting[asker] += 1
         return [(name, (key, version)) for name, version in waits.items()], []
 
     def answered(self, token: str, link: str) -> list[Answer]:
@@ -67,10 +81,7 @@ class Settling:
         if one is None:
             return []
         one.waits.pop(link, None)
-        if one.waits:
-            return []
-        del self._open[token]
-        return [(one.asker, one.token)]
+        return [] if one.waits else [self._close(token)]
 
     def forget(self, link: str) -> list[Answer]:
         """A link is gone for good: nobody waits for it, and it waits for nothing."""
@@ -78,11 +89,17 @@ class Settling:
         for one in self._open.values():
             one.waits.pop(link, None)
         closed = [key for key, one in self._open.items() if not one.waits]
-        return [(one.asker, one.token) for one in map(self._open.pop, closed)]
+        return [self._close(key) for key in closed]
+
+    def _close(self, key: str) -> Answer:
+        one = self._open.pop(key)
+        self._waiting[one.asker] -= 1
+        return one.asker, one.token
 
     def restarted(self, link: str) -> None:
         """Drop the questions of a neighbour that has forgotten them."""
         self._open = {key: one for key, one in self._open.items() if one.asker != link}
+        del self._waiting[link]
 
     def open(self, links: Mapping[str, Link]) -> list[Question]:
         """Return all questions that wait, to be asked again."""

@@ -40,8 +40,10 @@ class Table:
         self._union: Ranges | None = None
         """Of all ranges; made when it is needed."""
         self._engine = Engine(space)
-        self._late: dict[Id, bytes | None] = {}
-        """What the engine doesn't know of yet; `None`: it went."""
+        self._late: dict[Id, bytes] = {}
+        """What the engine doesn't know of yet."""
+        self._gone: dict[Id, None] = {}
+        """What the engine has to forget before that; it may have come back since."""
 
     def change(self, come: Mapping[Id, bytes], go: Sequence[Id] = ()) -> None:
         """Add packed filters by name, in place of what has the same name; remove others."""
@@ -55,10 +57,9 @@ class Table:
                 for name in go:
                     del small[name]
         for name in go:
+            self._late.pop(name, None)
             if name in self._engine:
-                self._late[name] = None
-            else:
-                del self._late[name]
+                self._gone[name] = None
 
     def change_items(self, come: Batch, go: Sequence[int]) -> None:
         """Add items that aren't there, remove others that are."""
@@ -113,14 +114,13 @@ class Table:
 
     def _indexed(self) -> Engine:
         """Return an engine that knows all filters."""
-        engine, late = self._engine, self._late
-        if not late:
+        engine, come, gone = self._engine, self._late, self._gone
+        if gone:
+            self._gone = {}
+            engine.unsubscribe_many(gone)
+        if not come:
             return engine
         self._late = {}
-        gone = [name for name, packed in late.items() if packed is None]
-        if gone:
-            engine.unsubscribe_many(gone)
-        come = {name: packed for name, packed in late.items() if packed is not None}
         known = {name: packed for name, packed in come.items() if name in engine}
         if known:
             engine.replace_many(self._boxes(known))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
 from rangecast.errors import UsageError, one_of
@@ -42,8 +41,8 @@ def neighbours(tree: Tree, brokers: int) -> list[list[int]]:
     return near
 
 
-def parents(tree: Tree, brokers: int) -> tuple[list[int], list[int]]:
-    """Return the neighbour of each broker towards broker 0 (of that: -1), and an order from it."""
+def parents(tree: Tree, brokers: int) -> list[int]:
+    """Return the neighbour of each broker towards broker 0; of that: -1."""
     near = neighbours(tree, brokers)
     above = [-2] * brokers
     above[0] = -1
@@ -53,17 +52,4 @@ def parents(tree: Tree, brokers: int) -> tuple[list[int], list[int]]:
             if above[other] == -2:
                 above[other] = one
                 order.append(other)
-    return above, order
-
-
-def hops_from(start: int, near: Sequence[Sequence[int]]) -> list[int]:
-    """Return how many links lie between a broker and each one."""
-    hops = [-1] * len(near)
-    hops[start] = 0
-    order = [start]
-    for one in order:
-        for other in near[one]:
-            if hops[other] < 0:
-                hops[other] = hops[one] + 1
-                order.append(other)
-    return hops
+    return above

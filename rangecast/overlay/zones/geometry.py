@@ -135,23 +135,6 @@ def left_of(box: Box, others: Iterable[Box]) -> list[Box]:
     return left
 
 
-def joined_all(boxes: Iterable[Box]) -> list[Box]:
-    """Return boxes with those joined that together are boxes."""
-    found: list[Box] = []
-    for box in boxes:
-        whole = box
-        place = 0
-        while place < len(found):
-            union = whole.joined(found[place])
-            if union is None:
-                place += 1
-            else:
-                del found[place]
-                whole, place = union, 0
-        found.append(whole)
-    return sorted(found)
-
-
 def distance(box: Box, point: Sequence[float], frame: Box) -> float:
     """Return how far a box is from a point, squared, in a frame that counts as 1 on every axis."""
     total = 0.0

@@ -14,16 +14,16 @@ server asks who is there, and has others adopt the zones that nobody answers for
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from rangecast.errors import UsageError, one_of
-from rangecast.kernels.arrays import F64
+from rangecast.errors import RangecastError, UsageError, one_of
+from rangecast.model.inputs import as_filter
 from rangecast.model.members import Id
 from rangecast.notify.board import Board
-from rangecast.notify.messages import Messages
 from rangecast.overlay.zones.frames import (
     Adopt,
     Fill,
@@ -71,16 +71,6 @@ class _Unsettled:
     times: int = 0
 
 
-def rectangles(messages: Messages) -> tuple[F64, F64]:
-    """Return the interests that each message goes to, as closed boxes of points: lo and hi."""
-    tile = messages.tile
-    if messages.x.ndim > 1:
-        half = tile.shape[1] // 2
-        return tile[:, :half], tile[:, half:]
-    lo = np.stack([np.nextafter(tile[:, 0], np.inf), tile[:, 2]], axis=1)
-    return lo, np.stack([tile[:, 1], np.nextafter(tile[:, 3], -np.inf)], axis=1)
-
-
 def _axes(board: Board) -> list[int]:
     """Return the ends of interests that differ: lower ones, then upper ones, by attribute."""
     if board.space is None:
@@ -96,6 +86,8 @@ class ZoneServer:
     def __init__(self, board: Board):
         self.board = board
         self._points: dict[Id, Point] = {}
+        self.refused: Counter[str] = Counter()
+        """What brokers asked for and didn't get, by reason."""
         self._next = 0
         self._unsettled: dict[int, _Unsettled] = {}
         self._probe: _Unsettled | None = None
@@ -103,7 +95,10 @@ class ZoneServer:
         self._axes = _axes(board)
         self._out: list[FromServer] = []
         for interest in board:
-            self._points[interest] = self._point_of(interest)
+            one = board[interest]
+            self._points[interest] = self._point_of(
+                (one.lo, one.hi) if board.space is None else (one.filter,)
+            )
 
     @property
     def is_settled(self) -> bool:
@@ -123,7 +118,7 @@ class ZoneServer:
                 if change not in _CHANGES:
                     raise UsageError(f"no change {change!r}: {one_of(change, _CHANGES)}")
                 messages = getattr(self.board, change)(*arguments)
-                lows, highs = rectangles(messages)
+                lows, highs = np.hsplit(messages.bounds, 2)
                 ends = lows[:, self._axes].tolist(), highs[:, self._axes].tolist()
                 for message, lo, hi in zip(messages, *ends, strict=True):
                     self._add(Box(tuple(lo), tuple(hi)), Paint(message))
@@ -143,30 +138,37 @@ class ZoneServer:
         self._send_ready()
         return self._out
 
-    def _point_of(self, interest: Id) -> Point:
-        subscriber = self.board[interest]
+    def _point_of(self, where: tuple[Any, ...]) -> Point:
+        """Return where an interest lies, given as `Board.subscribe` takes it."""
         if self.board.space is None:
-            return subscriber.lo, subscriber.hi
-        lo, hi = subscriber.filter.arrays()
+            low, high = (*where, None, None)[:2]
+            return -np.inf if low is None else float(low), np.inf if high is None else float(high)
+        lo, hi = as_filter(where[0], self.board.space).arrays()
         if len(lo) != 1:
             raise UsageError(
-                f"interest {interest!r} has {len(lo)} boxes, and a zone holds interests of one\n"
+                f"a zone holds interests of one box; given: {len(lo)} boxes\n"
                 "  to do: subscribe its boxes one by one"
             )
         ends = (*lo[0].tolist(), *hi[0].tolist())
         return tuple(ends[axis] for axis in self._axes)
 
     def _subscribe(self, interest: Id, where: tuple[Any, ...], k: int | None) -> None:
-        """Take an interest; one that is there already is installed again: its list may be lost."""
-        if interest not in self._points:
-            self.board.subscribe(interest, *where, k=k)
-            try:
-                self._points[interest] = self._point_of(interest)
-            except UsageError:
-                self.board.unsubscribe(interest)
-                raise
-        point = self._points[interest]
+        """Take an interest; one that already exists is installed again: its list may be lost.
+
+        It comes from elsewhere, so what makes no sense is refused and counted, and raises nothing.
+        """
+        try:
+            point = self._point_of(where)
+            if interest not in self._points:
+                self.board.subscribe(interest, *where, k=k)
+                self._points[interest] = point
+        except (RangecastError, TypeError, ValueError, IndexError):
+            self.refused["interests that can't be"] += 1
+            return
         subscriber = self.board[interest]
+        if point != self._points[interest] or (k or self.board.k) != subscriber.k:
+            self.refused["ids of other interests"] += 1
+            return
         self._add(Box.at(point), Install(interest, point, subscriber))
 
     def _add(self, box: Box, what: Any) -> None:

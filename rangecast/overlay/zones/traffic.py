@@ -24,7 +24,6 @@ from rangecast.notify.interests import Interests
 from rangecast.notify.messages import BYTES, LETTER_BYTES, Messages
 from rangecast.notify.tree import STACK, Tree, rows_within
 from rangecast.overlay.internet import Internet
-from rangecast.overlay.zones.server import rectangles
 from rangecast.overlay.zones.zonemap import Ways, ZoneMap
 
 
@@ -97,7 +96,7 @@ class ZoneTraffic:
 
     def painted(self, messages: Messages) -> tuple[Traffic, Ways]:
         """Return what messages cost that the server sends; who receives them isn't counted."""
-        lo, hi = rectangles(messages)
+        lo, hi = np.hsplit(messages.bounds, 2)
         ways = self.zones.spreads(np.full(len(lo), self.zones.server), lo, hi)
         sent = BYTES * len(lo)
         return self._traffic(len(lo), sent, BYTES, ways), ways
