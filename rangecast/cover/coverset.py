@@ -114,7 +114,7 @@ class CoverSet(SubscriptionSet):
     def subscribe_many(self, subscriptions: Any) -> Forwards:
         """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`."""
         boxes = as_boxes(subscriptions, self.space)
-        ids = self._members.new_many(boxes.ids.to_pylist())
+        ids = self._members.new_many(boxes.ids)
         rows = self._new_rows(boxes)
         self._name(rows, ids)
         sent = self._live.do(rows, np.ones(len(rows), np.uint8))

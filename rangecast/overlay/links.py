@@ -5,6 +5,7 @@ Nothing here knows of other links; `broker` does.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Container, Iterable
 from itertools import takewhile
@@ -197,12 +198,11 @@ class Link:
             sent = self.sent.get(block.origin, 0)
             if block.numbers[-1] <= sent:
                 continue
-            held = self.table.holds(block.points_in(space)).tolist() if self.is_known else None
-            rows = [
-                row
-                for row, number in enumerate(block.numbers)
-                if number > sent and (held is None or held[row])
-            ]
+            first = bisect_right(block.numbers, sent)
+            rows = list(range(first, len(block)))
+            if self.is_known:
+                held = self.table.holds(block.points_in(space)[first:])
+                rows = (first + np.flatnonzero(held)).tolist()
             if rows:
                 self.ready.append(Ready(place, block, rows))
                 self.waiting += len(rows)

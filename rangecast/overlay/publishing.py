@@ -41,6 +41,8 @@ def published(given: ports.Publish, origin: str, last: int, space: Space) -> Blo
             ids = encoded.ids.to_pylist()
     if ids is None:
         ids = list(range(last, last + len(points)))
+    else:
+        ids = [as_id(one, "event") for one in ids]
     sizes = {len(ids), *map(len, words.values()), len(given.priorities) or len(points)}
     if sizes - {len(points)}:
         raise UsageError(
@@ -50,9 +52,8 @@ def published(given: ports.Publish, origin: str, last: int, space: Space) -> Blo
         )
     upto = last + len(points)
     numbers = list(range(last + 1, upto + 1))
-    names = [as_id(one, "event") for one in ids]
     priorities = [finite("a priority", one) for one in given.priorities]
-    block = Block(origin, last, upto, numbers, names, points, words, priorities, 0, "")
+    block = Block(origin, last, upto, numbers, ids, points, words, priorities, 0, "")
     large = block.too_large()
     if large is not None:
         raise UsageError(

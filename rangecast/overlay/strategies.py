@@ -100,7 +100,8 @@ class Plain:
             come, go = come.without_ranges, go.without_ranges
         gone = {one.item.name: one for one in go if one.boxes is not None}
         new, old = self._changed(come, list(gone))
-        told += [self._told_as(self._catalog[name].item) for name in new]
+        items = [self._catalog[name].item for name in new]
+        told += items if self._same_cells else map(self._told_as, items)
         withdrawn += [
             self._told_as((gone.get(name) or self._catalog[name]).item).name for name in old
         ]

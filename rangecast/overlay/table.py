@@ -121,7 +121,9 @@ class Table:
         if not come:
             return engine
         self._late = {}
-        known = {name: packed for name, packed in come.items() if name in engine}
+        known: dict[Id, bytes] = {}
+        if len(engine):
+            known = {name: packed for name, packed in come.items() if name in engine}
         if known:
             engine.replace_many(self._boxes(known))
             come = {name: packed for name, packed in come.items() if name not in known}
