@@ -158,7 +158,8 @@ EXPERIMENT = Experiment(
     parts=(GROWTH, EMPTY),
     about="""Objects and their values are uniform and independent, and so are the ends of interests.
     An update gives an object a new value of the same distribution. The paper has no experiment over
-    several attributes.""",
+    several attributes. A board sends a change by Paint-Sparse if Paint-Dense needs more than 16,384
+    boxes; here it may need a million, so that every change is Paint-Dense's.""",
     points=points,
     measure=measure,
     claims=claims,

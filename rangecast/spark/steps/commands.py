@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
 from rangecast.cover.coverset import CoverSet
@@ -107,6 +108,7 @@ def _played(
         schema = StructType().add(commands.schema[by]).add(schema[0])
     for field in named:
         schema = schema.add(field)
+    written = to_arrow_schema(schema)
 
     def play(table: pa.Table) -> pa.Table:
         table = table.sort_by("seq")
@@ -115,10 +117,7 @@ def _played(
         rows = found["command"]
         columns: dict[str, Any] = {one: table[one].take(rows) for one in (*own, "seq")}
         columns |= {one.name: found[one.name] for one in named}
-        for name in ("start", "end"):
-            if name in columns:
-                columns[name] = columns[name].cast(pa.int64())
-        return pa.table(columns)
+        return pa.table(columns).cast(written)
 
     sets = commands.groupBy() if by is None else commands.groupBy(by)
     return sets.applyInArrow(play, schema)
