@@ -101,4 +101,11 @@ class ForgetsLinger(Broker):
             return cancelled
 
 
-BROKEN = [NoStaging, RemovesFirst, CountsEqualOnes, OneGraph, ForgetsLinger]
+class ShedsInSilence(Broker):
+    """Doesn't say what a link couldn't take."""
+
+    def _shed(self, shed):
+        pass
+
+
+BROKEN = [NoStaging, RemovesFirst, CountsEqualOnes, OneGraph, ForgetsLinger, ShedsInSilence]

@@ -259,6 +259,23 @@ def test_a_link_that_can_not_take_all_sheds_the_lowest_first():
     assert not net.brokers["a"].counts["events shed"]
 
 
+def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
+    net = Net({"a": "b", "b": "a"}, settings=Settings(beat=None, linger=0, most_held=10))
+    net.do("b", ports.Subscribe({1: "x >= 0"}))
+    net.do("a", ports.LinkDown("b"))
+    net.do("b", ports.LinkDown("a"))
+    for number in range(300):
+        net.do("a", ports.Publish(np.zeros((1, 2)), ids=[number]))
+    log = net.brokers["a"].log
+    assert sum(len(block) for _, block in log.between(0, log.end)) < 100  # dropped some at a time
+    shed = [one for _, one in net.others if isinstance(one, ports.Shed)]
+    assert [number for one in shed for number in one.numbers] == list(range(1, 291))
+    assert net.brokers["a"].counts["events shed"] == 290
+    for name, other in ("ab", "ba", "ab"):
+        net.do(name, ports.LinkUp(other))
+    assert list(net.got) == list(range(290, 300))
+
+
 def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypatch):
     for module in (messages, eventlog, items, publishing, broker_module):
         monkeypatch.setattr(module, "MOST_CONTENT", 4000)

@@ -13,7 +13,7 @@ from rangecast.cli.main import app
 from rangecast.model.events import encode_events
 from rangecast.overlay.network import Network
 from rangecast.overlay.strategies import STRATEGIES
-from rangecast.overlay.tree import ELEVEN, SHAPES, hops_from, neighbours, tree_of
+from rangecast.overlay.tree import ELEVEN, SHAPES, neighbours, tree_of
 from rangecast.workloads import generate
 
 
@@ -113,6 +113,17 @@ def test_simulate_sums_up_seeds_and_tells_one(tmp_path):
 def test_help_lists_what_there_is():
     assert [*route.Strategy] == [*STRATEGIES]
     assert [*route.Shape] == [*SHAPES]
+
+
+def hops_from(start, near):
+    """Return how many links lie between a broker and each one."""
+    hops = {start: 0}
+    for one in (order := [start]):
+        for other in near[one]:
+            if other not in hops:
+                hops[other] = hops[one] + 1
+                order.append(other)
+    return [hops[one] for one in range(len(near))]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -173,6 +173,8 @@ class Broker:
             if name in self.links:
                 self._say(now, self.links[name])
         if self._touched:
+            if self.settings.most_held is not None:
+                self._hold(self.settings.most_held)
             floors = (link.floor for link in self.links.values())
             self.log.drop(min(floors, default=self.log.durable))
             self._touched.clear()
@@ -577,11 +579,22 @@ class Broker:
         link.scan(self.log, self.space)
         if self.settings.most_waiting is not None:
             room = max(0, self.settings.window - link.in_flight)  # these needn't wait
-            self.counts["events shed"] += link.shed(self.settings.most_waiting + room)
+            self._shed(link.shed(self.settings.most_waiting + room))
         if not link.flights:
             link.moved_at = now
         for events in link.next_events(self.settings.window, self.settings.most_events):
             self._send(link, events)
+
+    def _hold(self, most: int) -> None:
+        """Let links go on behind which the log is longer than it may be."""
+        before = self.log.before_last(most)
+        for link in self.links.values():
+            if link.floor < before:
+                self._shed(link.give_up(self.log, before))
+
+    def _shed(self, shed: list[ports.Shed]) -> None:
+        self._out += shed
+        self.counts["events shed"] += sum(len(one.numbers) for one in shed)
 
     def _send(self, link: Link, frame: Frame) -> None:
         if link.is_ready or (link.is_up and isinstance(frame, Hello)):

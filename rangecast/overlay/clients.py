@@ -74,7 +74,10 @@ class Clients:
         count = rng.choice([1, 1, 1, 3])
         points = [self._point() for _ in range(count)]
         if not self._world.knobs.strings:
-            self._world.client(name, ports.Publish(np.array(points, np.float64)))
+            ranked = self._world.knobs.settings.most_waiting is not None
+            priorities = [rng.choice([0.0, 1.0, 2.0]) for _ in points] if ranked else []
+            given = np.array(points, np.float64)
+            self._world.client(name, ports.Publish(given, priorities=priorities))
             return
         words = [rng.choice(["a", "b", "c", "d", "e"]) for _ in points]
         events = [

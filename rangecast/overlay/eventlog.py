@@ -202,7 +202,7 @@ class Log:
         if cut > _CUT or cut == len(self._places):
             del self._blocks[:cut], self._places[:cut]
 
-    @property
-    def held(self) -> int:
-        """Events in memory."""
-        return self.end - (self._places[0] if self._places else self.end)
+    def before_last(self, most: int) -> int:
+        """Return a place of a block after which at most this many events on disk lie."""
+        at = bisect_left(self._places, self.durable - most)
+        return self._places[at] if at < len(self._places) else self.end

@@ -49,7 +49,7 @@ def wrong_tables(world: World) -> list[str]:
             broker = world.brokers[end]
             assert broker is not None
             link = broker.links[edge.other(end)]
-            behind = _behind(world, edge.other(end), end)
+            behind = world.behind(edge.other(end), end)
             items = [
                 wanted_of(as_filter(given, broker.space)).item
                 for name in behind
@@ -84,14 +84,3 @@ def _held(item: Any, points: Any) -> Any:
             inside &= (points[:, axis] >= lo) & (points[:, axis] <= hi)
         held |= inside
     return held
-
-
-def _behind(world: World, start: str, besides: str) -> list[str]:
-    """Return the brokers that are reached over a link."""
-    found = [start]
-    for name in found:
-        for number in world.near[int(name[1:])]:
-            other = f"b{number}"
-            if other != besides and other not in found:
-                found.append(other)
-    return found

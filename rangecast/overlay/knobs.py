@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rangecast.merge.cells import Cells
 from rangecast.model.attributes import Integer
@@ -73,7 +74,7 @@ def drawn(seed: int) -> Knobs:
         for other in range(one + 1, brokers)
         if other not in near[one]
     ]
-    return Knobs(
+    knobs = Knobs(
         brokers,
         tree,
         rng.choice([*STRATEGIES, "covering", "subsumption"]),
@@ -100,3 +101,12 @@ def drawn(seed: int) -> Knobs:
         rng.choice(apart) if apart and rng.random() < 0.15 else None,
         rng.choice([40.0, 80.0]),
     )
+    rare = rng.random()  # drawn last: other knobs of a seed stay as they are
+    more: dict[str, Any] = {}
+    if rare < 0.08:
+        more["most_waiting"] = rng.choice([0, 2])
+    elif rare < 0.16:
+        more["most_held"] = rng.choice([0, 3])
+    elif calm and rare < 0.6:
+        more["beat"] = None
+    return knobs._replace(settings=replace(knobs.settings, **more))

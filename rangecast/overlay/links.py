@@ -26,6 +26,7 @@ from rangecast.overlay.messages import (
     Snapshot,
     cut_items,
 )
+from rangecast.overlay.ports import Shed
 from rangecast.overlay.strategies import Strategy
 from rangecast.overlay.table import Table
 
@@ -207,10 +208,10 @@ class Link:
                 self.ready.append(Ready(place, block, rows))
                 self.waiting += len(rows)
 
-    def shed(self, most: int) -> int:
+    def shed(self, most: int) -> list[Shed]:
         """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
         if self.waiting <= most:
-            return 0
+            return []
         rated = [
             (-(one.block.priorities[row] if one.block.priorities else 0.0), at, row)
             for at, one in enumerate(self.ready)
@@ -220,8 +221,25 @@ class Link:
         for _, at, row in sorted(rated)[:most]:
             kept.setdefault(at, []).append(row)
         left = [(one, sorted(kept.get(at, []))) for at, one in enumerate(self.ready)]
+        shed = []
+        for one, rows in left:
+            numbers = [one.block.numbers[row] for row in one.rows if row not in rows]
+            if numbers:
+                shed.append(Shed(self.name, one.block.origin, numbers))
         self.ready = deque(Ready(one.place, one.block, rows) for one, rows in left if rows)
-        shed, self.waiting = self.waiting - most, most
+        self.waiting = most
+        return shed
+
+    def give_up(self, log: Log, before: int) -> list[Shed]:
+        """Leave out what lies before a place of the log; return what of it may be wanted."""
+        self.rewind()
+        shed = []
+        for _, block in log.between(self.scanned, before):
+            sent = self.sent.get(block.origin, 0)
+            numbers = [number for number in block.numbers if number > sent]
+            if block.came_over != self.name and numbers:
+                shed.append(Shed(self.name, block.origin, numbers))
+        self.scanned = max(self.scanned, before)
         return shed
 
     def next_events(self, window: int, most: int) -> Iterable[Events]:

@@ -8,6 +8,7 @@ is. What is delivered lies between the two; when faults have healed, everything 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from rangecast.engine import Engine
@@ -91,6 +92,13 @@ class Oracle:
             self.wrong.append(f"S3: {what}, after #{last}")
         self._last[subscription, origin] = number
         self._missing.pop((event, subscription), None)
+
+    def shed(self, origin: str, numbers: Sequence[int], brokers: Collection[str]) -> None:
+        """A link sheds events: clients of the brokers behind it may not get them."""
+        for pair in [*self._missing]:
+            (by, number), one = pair
+            if by == origin and number in numbers and self._broker[one] in brokers:
+                del self._missing[pair]
 
     def lost(self) -> list[str]:
         """Return what must have been delivered and wasn't."""

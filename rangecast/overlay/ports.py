@@ -171,4 +171,13 @@ class IsSettled:
     token: str
 
 
-Output = Send | Deliver | Append | Timer | Close | Alarm | IsSettled
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """Events, by their numbers, that a link couldn't take: nobody behind it may get them."""
+
+    link: str
+    origin: str
+    numbers: list[int]
+
+
+Output = Send | Deliver | Append | Timer | Close | Alarm | IsSettled | Shed

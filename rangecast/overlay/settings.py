@@ -28,6 +28,9 @@ class Settings:
     """Items that a neighbour is told; if there are more, it is told to send everything."""
     most_waiting: int | None = None
     """Events that may wait for a link; the lowest of more are shed, and counted."""
+    most_held: int | None = None
+    """Events on disk that are held in memory for links that are down or slow; if there are more,
+    the oldest are shed there, and counted. `None`: all are held until every neighbour has them."""
     most_hops: int = 1_000
     """Links that an event may go over."""
     most_origins: int = 100_000
@@ -46,8 +49,9 @@ class Settings:
             "most_questions",
         ):
             whole(name, getattr(self, name))
-        if self.most_waiting is not None:
-            whole("most_waiting", self.most_waiting, least=0)
+        for name in ("most_waiting", "most_held"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), least=0)
         if finite("linger", self.linger) < 0:
             raise UsageError(f"linger is at least 0; given: {self.linger}")
         for name in ("beat", "patience"):

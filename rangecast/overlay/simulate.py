@@ -40,6 +40,7 @@ SOMETIMES = (
     "frames refused",
     "gaps in events",
     "events sent again",
+    "events shed",
     "crashes",
     "deliveries repeated",
 )

@@ -195,6 +195,9 @@ class World:
             self._deliver(name, output)
         elif isinstance(output, ports.IsSettled):
             self._is_settled(output.token)
+        elif isinstance(output, ports.Shed):
+            self.tell(f"{name} sheds {output.origin}#{output.numbers} for {output.link}")
+            self.oracle.shed(output.origin, output.numbers, self.behind(output.link, name))
         elif isinstance(output, ports.Close):
             self.later(0.0, self._close, self._edge(name, output.link))
         elif isinstance(output, ports.Alarm):
@@ -311,6 +314,16 @@ class World:
     def _arrive(self, edge: Edge, session: int, receiver: str, sender: str, data: bytes) -> None:
         if session == edge.session:
             self.give(receiver, ports.Received(sender, data))
+
+    def behind(self, start: str, besides: str) -> list[str]:
+        """Return the brokers of the tree that are reached over the link from one to `start`."""
+        found = [start]
+        for name in found:
+            for number in self.near[int(name[1:])]:
+                other = f"b{number}"
+                if other != besides and other not in found:
+                    found.append(other)
+        return found
 
     # ---- clients
 
