@@ -62,7 +62,7 @@ results: setup  ## the papers' tables and figures again, at their sizes: hours
 	$(BIN)/rangecast experiment run all -o docs
 
 lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
-	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,bench,dev]'
+	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,server,bench,dev]'
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
 
 lower-bounds:  ## a short part of the suite with the oldest dependencies that pyproject.toml allows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import I32, I64
+from rangecast.kernels.arrays import I32, I64, AnyArray
 from rangecast.match.result import MatchRows
 from rangecast.model.members import Id
 from rangecast.model.results import Results
@@ -30,6 +30,12 @@ class Matches(Results[list[Id]]):
 
     def _item(self, place: int) -> list[Id]:
         return by_arrival(self._rows, self.matches.of(place))
+
+    @property
+    def ids(self) -> AnyArray:
+        """The ids of all matches, event by event as in `matches`, in any order within one."""
+        found: AnyArray = self._rows.ids[self.matches.rows]
+        return found
 
     def table(self) -> pa.Table:
         """Return all pairs, with the columns event and subscription.

@@ -1,0 +1,104 @@
+"""`rangecast serve`: a durable server."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Durability(StrEnum):
+    """Those of `server.sqlite_log.DURABILITIES`."""
+
+    FSYNC = "fsync"
+    INTERVAL = "interval"
+    NONE = "none"
+
+
+def serve(
+    space: Annotated[
+        list[Path] | None,
+        typer.Option("--space", help="A space: a TOML file; its name is the file's stem."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The folder of the log and its snapshots.")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8080,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="The market example: searches, and quotes that come in.")
+    ] = False,
+    durability: Annotated[
+        Durability,
+        typer.Option("--durability", help="When an answer comes: see docs/SERVER.md."),
+    ] = Durability.FSYNC,
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", min=0, help="Days that the log is kept.")
+    ] = 7.0,
+    keep_gigabytes: Annotated[
+        float, typer.Option("--keep-gigabytes", min=0, help="Size up to which the log is kept.")
+    ] = 10.0,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="TLS: a PEM file with the certificates.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="TLS: a PEM file with the private key.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Listen elsewhere than on loopback without TLS or tokens."),
+    ] = False,
+) -> None:
+    """Serve subscriptions and events over HTTP and WebSocket, durably.
+
+    Without --data everything is in memory, and gone when the server stops.
+
+    \b
+    Examples:
+      rangecast serve --space market.toml --data data --port 8080
+      rangecast serve --demo
+    """
+    import logging
+    import sys
+
+    from rangecast.errors import UsageError
+    from rangecast.model.space import Space
+    from rangecast.server import need_server
+
+    need_server()
+    from rangecast.server.demo import demo as market
+    from rangecast.server.run import Settings, serve
+    from rangecast.server.service import Retention, Service
+
+    spaces = {path.stem: Space.load(path) for path in space or []}
+    if len(spaces) < len(space or []):
+        raise UsageError("two files of spaces have the same name; rename one")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    settings = Settings(
+        data,
+        host,
+        port,
+        spaces,
+        durability.value,
+        Retention(int(keep_gigabytes * 1e9), keep_days * 86_400),
+        certificate,
+        key,
+        insecure,
+    )
+
+    def ready(url: str, service: Service) -> None:
+        what = service.status()
+        where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
+        print(
+            f"Serving on {url}, {where}: {what['spaces']} spaces, "
+            f"{what['subscriptions']:,} subscriptions. Stop with Ctrl-C.",
+            flush=True,
+        )
+
+    serve(settings, ready, [market()] if demo else [])

@@ -1,0 +1,19 @@
+"""A durable server: one log, one order; matches are worked out from it, and never stored."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from rangecast.errors import UsageError
+
+_NEEDED = ("fastapi", "uvicorn", "httpx", "prometheus_client", "websockets")
+
+
+def need_server() -> None:
+    """Refuse to go on without what a server is made of."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"this needs {', '.join(missing)}, which isn't installed\n"
+            "  to do: pip install 'rangecast[server]'"
+        )

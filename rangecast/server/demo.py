@@ -1,0 +1,55 @@
+"""Something to look at: the market example, as it would come in, with saved searches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from rangecast.server.http.access import DEFAULT
+from rangecast.server.records import AnyEdit, PutConsumer, PutSpace, PutSubscription
+from rangecast.server.service import Service
+from rangecast.workloads import generate
+
+SPACE, CONSUMER = "market", "alerts"
+_encode = msgspec.json.Encoder().encode
+
+
+def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Service], Awaitable[None]]:
+    """Return what makes searches, then publishes so many quotes per second until it is stopped."""
+
+    async def run(service: Service) -> None:
+        made = await asyncio.to_thread(
+            generate, "market", seed=1, subscriptions=subscriptions, events=20_000
+        )
+        rows = made.tables["subscriptions"].to_pylist()
+        edits: list[AnyEdit] = [
+            PutSpace(DEFAULT, SPACE, made.space.definition()),
+            PutConsumer(DEFAULT, CONSUMER, SPACE),
+        ]
+        await asyncio.wrap_future(service.edit(*edits))
+        wanted = [
+            PutSubscription(
+                DEFAULT, str(row["id"]), SPACE, row["filter"], CONSUMER, row["score"] or 0.0
+            )
+            for row in rows
+        ]
+        await asyncio.wrap_future(await asyncio.to_thread(service.edit, *wanted))
+        entry = service.registry.space(DEFAULT, SPACE)
+        quotes = made.tables["events"].drop_columns(["id", "time"]).to_pylist()
+        turn = random.Random(1)
+        begun, sent = time.monotonic(), 0
+        while True:
+            due = int((time.monotonic() - begun) * rate) - sent
+            if due > 0:
+                now = datetime.now(UTC).isoformat()
+                some = [turn.choice(quotes) | {"time": now} for _ in range(min(due, 500))]
+                await asyncio.wrap_future(service.publish(entry, [_encode(one) for one in some]))
+                sent += due
+            await asyncio.sleep(0.05)
+
+    return run

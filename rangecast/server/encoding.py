@@ -1,0 +1,124 @@
+"""Events as they come over the network: texts of JSON to points, row by row where it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rangecast.errors import RangecastError, UsageError, shown
+from rangecast.kernels.arrays import F64
+from rangecast.model.events import encode_event, encode_events
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
+
+CLOUDEVENTS = "cloudevents"
+_FEW = 48
+"""Events below this many are faster one by one than as a table."""
+_anything = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True, eq=False)
+class Encoded:
+    """Events that a space takes."""
+
+    lines: list[bytes]
+    """Each as it came, on one line."""
+    rows: list[dict[str, Any]]
+    points: F64
+    space: Space
+    words: int
+    """How many words the space knew when the points were made."""
+
+    def points_in(self, space: Space) -> F64:
+        """Return the points by what a space knows by now: an edit before these events may have
+        added words or attributes after they were encoded.
+        """
+        if space is not self.space:
+            self.points, self.space = points_of(self.rows, space), space
+        elif self.words != count_words(space):
+            for axis, attribute in enumerate(space):
+                if isinstance(attribute, String):
+                    found = [attribute.coordinate(row.get(attribute.name)) for row in self.rows]
+                    self.points[:, axis] = found
+        self.words = count_words(space)
+        return self.points
+
+
+def encoded(
+    lines: Sequence[bytes], space: Space, *, ignore_unknown: bool, form: str = ""
+) -> tuple[Encoded, list[tuple[int, str]]]:
+    """Return the events that a space takes, and the place and the fault of each other one."""
+    words = count_words(space)
+    refused: list[tuple[int, str]] = []
+    taken: list[bytes] = []
+    rows: list[dict[str, Any]] = []
+    for place, line in enumerate(lines):
+        try:
+            row = _anything.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            refused.append((place, f"not JSON: {error}\n  given: {shown(_text(line))}"))
+            continue
+        if not isinstance(row, dict):
+            refused.append((place, f"an event is a JSON object\n  given: {shown(_text(line))}"))
+            continue
+        try:
+            rows.append(row_of(row) if form == CLOUDEVENTS else row)
+        except UsageError as error:
+            refused.append((place, str(error)))
+            continue
+        taken.append(_encode(row) if b"\n" in line else bytes(line))
+    try:
+        points = points_of(rows, space, ignore_unknown=ignore_unknown)
+    except (RangecastError, OverflowError):
+        places = [at for at in range(len(lines)) if at not in dict(refused)]
+        kept: list[int] = []
+        found: list[F64] = []
+        for at, row in enumerate(rows):
+            try:
+                found.append(encode_event(row, space, ignore_unknown=ignore_unknown))
+                kept.append(at)
+            except (RangecastError, OverflowError) as error:
+                refused.append((places[at], str(error)))
+        refused.sort()
+        taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
+        points = np.array(found).reshape(len(kept), len(space))
+    return Encoded(taken, rows, points, space, words), refused
+
+
+def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:
+    """Return events as points, (events, d)."""
+    if len(rows) < _FEW:
+        found = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
+        return np.array(found).reshape(len(rows), len(space))
+    return encode_events(rows, space, ignore_unknown=ignore_unknown).points.copy()
+
+
+def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
+    """Return events of the log."""
+    rows = [_anything.decode(line) for line in lines]
+    return [row_of(row) for row in rows] if form == CLOUDEVENTS else rows
+
+
+def row_of(envelope: dict[str, Any]) -> dict[str, Any]:
+    """Return the event in a CloudEvents envelope: its data, under the envelope's id."""
+    data = envelope.get("data")
+    if not isinstance(data, dict) or "id" not in envelope or "specversion" not in envelope:
+        raise UsageError(
+            "a CloudEvent has a specversion, an id and, as data, a JSON object with the event's "
+            f"values\n  given: {shown(envelope)}"
+        )
+    return {**data, "id": envelope["id"]}
+
+
+def count_words(space: Space) -> int:
+    """Return how many words a space knows; it only grows."""
+    return sum(len(one.vocabulary) for one in space if isinstance(one, String))
+
+
+def _text(line: bytes) -> str:
+    return bytes(line[:200]).decode("utf-8", "replace")

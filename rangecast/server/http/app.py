@@ -1,0 +1,39 @@
+"""The application: all paths, over one service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from rangecast.server.http import admin, consumers, events, problems, spaces, stream
+from rangecast.server.service import Service
+
+
+def make_app(service: Service) -> FastAPI:
+    """Return the application; it starts the service and stops it."""
+
+    @asynccontextmanager
+    async def life(_app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            service.stop()
+
+    app = FastAPI(
+        title="rangecast",
+        version=version("rangecast"),
+        summary="Content-based publish/subscribe over ranges",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+    )
+    app.state.service = service
+    problems.install(app)
+    for part in (admin, events, spaces, consumers, stream):
+        app.include_router(part.router)
+    return app

@@ -1,0 +1,198 @@
+"""Consumers over HTTP: made, read by pull or as a stream of server-sent events, moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rangecast.server.http.access import allowed
+from rangecast.server.hub import TAKEN
+from rangecast.server.messages import Batch, position, seq_of
+from rangecast.server.records import DeleteConsumer, PutConsumer
+from rangecast.server.registry import Consumer
+from rangecast.server.service import Service
+
+router = APIRouter(prefix="/v1/consumers")
+LONGEST = 60.0
+"""Seconds that a pull may wait."""
+BEAT = 15.0
+"""Seconds after which a silent stream says that it is there."""
+
+
+class Given(BaseModel):
+    """A consumer as it is put."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    space: str
+    start: str = Field("now", alias="from", description="'start', 'now', or a position")
+    on_gap: str = Field("tell", pattern="^(tell|stop)$")
+    out: dict[str, Any] = {}
+
+
+class Position(BaseModel):
+    """A place in the log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    position: str
+
+
+class Seek(Position):
+    """A place in the log to go to."""
+
+    set: str = Field("then", pattern="^(then|now)$")
+
+
+@router.get("")
+async def list_consumers(request: Request) -> Any:
+    """List the consumers."""
+    caller, service = allowed(request, "read"), _service(request)
+    mine = [one for one in list(service.registry.consumers.values()) if one.tenant == caller.tenant]
+    return {"items": [_shown(service, one) for one in mine]}
+
+
+@router.get("/{name}")
+async def get_consumer(request: Request, name: str) -> Any:
+    """Return a consumer: where it is, and how far behind."""
+    caller, service = allowed(request, "read"), _service(request)
+    return _shown(service, service.registry.consumer(caller.tenant, name))
+
+
+@router.put("/{name}")
+async def put_consumer(request: Request, name: str, given: Given) -> Any:
+    """Make a consumer, or give it other options."""
+    caller, service = allowed(request, "subscribe"), _service(request)
+    start = -1 if given.start == "now" else _seq(service, given.start)
+    if (caller.tenant, name) in service.registry.consumers:
+        start = -1  # it stays where it is; `seek` moves it
+    service.check_out(given.out)
+    edit = PutConsumer(caller.tenant, name, given.space, given.out, given.on_gap, start)
+    await asyncio.wrap_future(service.edit(edit))
+    return _shown(service, service.registry.consumer(caller.tenant, name))
+
+
+@router.delete("/{name}")
+async def delete_consumer(request: Request, name: str) -> Any:
+    """End a consumer, with its subscriptions."""
+    caller, service = allowed(request, "subscribe"), _service(request)
+    seq = await asyncio.wrap_future(service.edit(DeleteConsumer(caller.tenant, name)))
+    return {"name": name, "position": position(service.log.epoch, seq)}
+
+
+@router.get("/{name}/messages")
+async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKEN) -> Response:
+    """Return the messages after what was acknowledged; wait for some if there are none yet."""
+    caller, service = allowed(request, "read"), _service(request)
+    consumer = service.registry.consumer(caller.tenant, name)
+    feed = service.pulls.feed(consumer)
+    try:
+        batch = await feed.take(max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, LONGEST)))
+    finally:
+        service.pulls.give_back(feed)
+    return Response(_page(service, batch), media_type="application/json")
+
+
+@router.post("/{name}/ack")
+async def acknowledge(request: Request, name: str, given: Position) -> Any:
+    """Note that all messages up to a position have arrived: they don't come again."""
+    caller, service = allowed(request, "subscribe"), _service(request)
+    consumer = service.registry.consumer(caller.tenant, name)
+    service.acknowledge(consumer, _seq(service, given.position))
+    return {"position": position(service.log.epoch, consumer.cursor)}
+
+
+@router.post("/{name}/seek")
+async def seek(request: Request, name: str, given: Seek) -> Any:
+    """Move a consumer: to 'start', 'now' or a position, back or forth.
+
+    What comes again is matched with the subscriptions as they were then, or (`"set": "now"`) as
+    they are now.
+    """
+    caller, service = allowed(request, "subscribe"), _service(request)
+    consumer = service.registry.consumer(caller.tenant, name)
+    start = service.pump.durable if given.position == "now" else _seq(service, given.position)
+    edit = PutConsumer(
+        consumer.tenant,
+        consumer.name,
+        consumer.space.name,
+        consumer.out,
+        consumer.on_gap,
+        start,
+        given.set == "now",
+    )
+    await asyncio.wrap_future(service.edit(edit))
+    service.hub.move(consumer)
+    return _shown(service, consumer)
+
+
+@router.get("/{name}/stream")
+async def stream(request: Request, name: str) -> Response:
+    """Follow a consumer as server-sent events; `Last-Event-ID` is where to go on."""
+    caller, service = allowed(request, "read"), _service(request)
+    consumer = service.registry.consumer(caller.tenant, name)
+    last = request.headers.get("last-event-id")
+    after = None if last is None else _seq(service, last)
+    return StreamingResponse(
+        _events(service, consumer, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(service: Service, consumer: Consumer, after: int | None) -> AsyncIterator[bytes]:
+    epoch = service.log.epoch
+    feed = service.hub.open(consumer, after)
+    try:
+        yield b": %s\n\n" % position(epoch, feed.sent).encode()
+        while not feed.is_closed:
+            batch = await feed.take(wait=BEAT)
+            parts = []
+            if batch.gap is not None:
+                parts.append(b"event: gap\ndata: %s\n\n" % batch.gap.json(epoch))
+            for one in batch.messages:
+                parts.append(
+                    b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, one.json(epoch))
+                )
+            yield b"".join(parts) or b": %s\n\n" % position(epoch, feed.sent).encode()
+    finally:
+        service.hub.close(feed)
+
+
+def _page(service: Service, batch: Batch) -> bytes:
+    epoch = service.log.epoch
+    gap = b"" if batch.gap is None else batch.gap.json(epoch)[1:-1] + b","
+    items = b",".join(one.json(epoch) for one in batch.messages)
+    return b'{%s"items":[%s],"position":"%s:%d"}' % (gap, items, epoch.encode(), batch.upto)
+
+
+def _seq(service: Service, text: str) -> int:
+    if text == "start":
+        return service.log.first - 1
+    return seq_of(text, service.log.epoch, service.pump.durable)
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
+    epoch, out = service.log.epoch, {**consumer.out}
+    if "secret" in out:
+        out["secret"] = "..."
+    return {
+        "name": consumer.name,
+        "space": consumer.space.name,
+        "position": position(epoch, consumer.cursor),
+        "behind": service.pump.durable - consumer.cursor,
+        "listeners": len(service.hub.feeds.get(consumer.number, ())),
+        "on_gap": consumer.on_gap,
+        "out": out,
+        **service.way_out(consumer),
+    }

@@ -1,0 +1,59 @@
+"""Errors as HTTP answers: RFC 9457 problems, in the words of the library."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from rangecast.errors import RangecastError
+from rangecast.server.log import LogError, LogFullError
+from rangecast.server.messages import PositionError
+from rangecast.server.registry import RefusedError
+
+
+def status_of(error: RangecastError) -> int:
+    """Return the HTTP status that says what is wrong."""
+    if isinstance(error, RefusedError):
+        return error.status
+    if isinstance(error, LogFullError):
+        return 507
+    if isinstance(error, LogError):
+        return 503
+    return 409 if isinstance(error, PositionError) else 422
+
+
+def problem(status: int, detail: str, **more: Any) -> JSONResponse:
+    """Return a problem."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    headers = {"Retry-After": "1"} if status in (429, 503, 507) else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(
+        body | {"detail": detail} | more,
+        status,
+        headers=headers,
+        media_type="application/problem+json",
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Let every error be answered by a problem."""
+
+    @app.exception_handler(RangecastError)
+    async def _ours(_request: Request, error: RangecastError) -> JSONResponse:
+        return problem(status_of(error), str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(one) for one in first["loc"])
+        return problem(422, f"{where}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def _plain(_request: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, str(error.detail))

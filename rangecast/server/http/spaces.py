@@ -1,0 +1,236 @@
+"""Spaces and subscriptions over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rangecast.errors import BadRowError, FilterError, RangecastError, SpaceError
+from rangecast.model.arguments import score_of, weights_of
+from rangecast.model.filters.filter import Filter
+from rangecast.model.members import as_id
+from rangecast.model.space import Space
+from rangecast.server.http.access import Caller, allowed
+from rangecast.server.http.bodies import read_body, rows_of_body
+from rangecast.server.messages import position
+from rangecast.server.records import DeleteSubscription, PutSpace, PutSubscription
+from rangecast.server.registry import ONLY_NEW, RefusedError, SpaceEntry, Version
+from rangecast.server.service import Service
+
+router = APIRouter(prefix="/v1/spaces")
+PAGE = 1000
+
+
+class Given(BaseModel):
+    """A subscription as it is put."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    filter: str = Field(examples=["price < 20 and sector = 'tech'"])
+    score: float = 0.0
+    weights: dict[str, float] = {}
+    consumer: str = ""
+    ttl: float | None = Field(None, gt=0, description="Seconds after which it ends by itself.")
+
+
+@router.get("")
+async def list_spaces(request: Request) -> Any:
+    """List the spaces."""
+    caller = allowed(request, "read")
+    mine = [one for one in _registry(request).spaces.values() if one.tenant == caller.tenant]
+    return {"items": [_shown_space(one) for one in mine]}
+
+
+@router.get("/{space}")
+async def get_space(request: Request, space: str) -> Response:
+    """Return a space: its attributes, as JSON or (Accept: application/toml) as TOML."""
+    caller = allowed(request, "read")
+    found = _registry(request).space(caller.tenant, space)
+    if "toml" in request.headers.get("accept", ""):
+        return PlainTextResponse(found.space.to_toml(), media_type="application/toml")
+    return JSONResponse(_shown_space(found))
+
+
+@router.put("/{space}")
+async def put_space(request: Request, space: str) -> Any:
+    """Make a space, or add attributes and categories to it: TOML, or JSON of the same shape."""
+    caller = allowed(request, "admin")
+    text = (await read_body(request)).decode("utf-8", "replace")
+    if "json" in request.headers.get("content-type", ""):
+        given = rows_of_body(text.encode())
+        if not isinstance(given, dict):
+            raise SpaceError("a space is an object with a list 'attribute'")
+        made = Space.from_definition(given)
+    else:
+        made = Space.from_toml(text)
+    seq = await _edited(request, PutSpace(caller.tenant, space, made.definition()))
+    return {"name": space, "position": position(_service(request).log.epoch, seq)}
+
+
+@router.get("/{space}/subscriptions")
+async def list_subscriptions(
+    request: Request, space: str, after: str = "", limit: int = PAGE, consumer: str | None = None
+) -> Any:
+    """List subscriptions by id, a page at a time: `after` is the last id of the page before."""
+    caller = allowed(request, "read")
+    entry = _registry(request).space(caller.tenant, space)
+    wanted = [one for one in list(entry.live.values()) if one.id > after]
+    if consumer is not None:
+        number = _registry(request).consumer(caller.tenant, consumer).number
+        wanted = [one for one in wanted if one.consumer == number]
+    wanted.sort(key=lambda one: one.id)
+    page = wanted[: max(1, min(limit, PAGE))]
+    more = page[-1].id if len(wanted) > len(page) else None
+    return {"items": [_shown(request, one) for one in page], "next": more, "count": len(entry.live)}
+
+
+@router.get("/{space}/subscriptions/{name:path}")
+async def get_subscription(request: Request, space: str, name: str) -> Response:
+    """Return a subscription."""
+    caller = allowed(request, "read")
+    found = _registry(request).subscription(caller.tenant, space, name)
+    return JSONResponse(_shown(request, found), headers={"ETag": f'"{found.born}"'})
+
+
+@router.put("/{space}/subscriptions/{name:path}")
+async def put_subscription(request: Request, space: str, name: str, given: Given) -> Response:
+    """Make a subscription, or replace it; every event after the answer is matched with it."""
+    caller = allowed(request, "subscribe")
+    entry = _registry(request).space(caller.tenant, space)
+    seq = await _edited(
+        request,
+        edit_of(caller, entry, name, given.model_dump()),
+        if_match=_condition(request),
+    )
+    place = position(_service(request).log.epoch, seq)
+    return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
+
+
+@router.delete("/{space}/subscriptions/{name:path}")
+async def delete_subscription(request: Request, space: str, name: str) -> Any:
+    """End a subscription; no event after the answer is matched with it."""
+    caller = allowed(request, "subscribe")
+    edit = DeleteSubscription(caller.tenant, name, space)
+    seq = await _edited(request, edit, if_match=_condition(request))
+    return {"id": name, "position": position(_service(request).log.epoch, seq)}
+
+
+@router.post("/{space}/subscriptions:bulk")
+async def bulk(request: Request, space: str, strict: bool = False) -> Response:
+    """Make or replace many: NDJSON or a JSON list of `{"id", "filter", "score", ...}`; those that
+    can't be used are refused one by one, or (`?strict=true`) all are.
+    """
+    caller = allowed(request, "subscribe")
+    entry = _registry(request).space(caller.tenant, space)
+    rows = rows_of_body(await read_body(request))
+    if not isinstance(rows, list):
+        rows = [rows]
+    service = _service(request)
+    edits, refused = await asyncio.to_thread(_bulk_edits, caller, entry, rows)
+    taken: list[PutSubscription] = [] if strict and refused else edits
+    seq = 0
+    if taken:
+        seq = await asyncio.wrap_future(await asyncio.to_thread(service.edit, *taken))
+    body = {
+        "accepted": len(taken),
+        "refused": [{"row": row, "reason": reason} for row, reason in refused],
+        "position": position(service.log.epoch, seq + len(taken) - 1) if taken else None,
+    }
+    return JSONResponse(body, 200 if taken or not rows else 422)
+
+
+@router.post("/{space}/subscriptions:check")
+async def check(request: Request, space: str) -> Any:
+    """Look at a filter without saving it: what it means, and what it would have matched."""
+    caller = allowed(request, "read")
+    entry = _registry(request).space(caller.tenant, space)
+    given = rows_of_body(await read_body(request))
+    if not isinstance(given, dict) or not isinstance(given.get("filter"), str):
+        raise RefusedError(422, 'give a JSON object {"filter": "..."}')
+    from rangecast.server.trial import tried
+
+    service = _service(request)
+    return await asyncio.to_thread(tried, service.log, entry, given["filter"])
+
+
+def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any]) -> PutSubscription:
+    """Return the edit that makes a subscription, after a check of all but its filter."""
+    as_id(name)
+    if not name:
+        raise RefusedError(422, "a subscription needs an id")
+    weights = given.get("weights") or {}
+    if not isinstance(weights, dict):
+        raise RefusedError(422, "weights are an object: attribute to weight")
+    weights_of(entry.space, weights, None)
+    ttl = given.get("ttl")
+    if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
+        raise RefusedError(422, f"ttl is a number of seconds; given: {ttl!r}")
+    return PutSubscription(
+        caller.tenant,
+        name,
+        entry.name,
+        given["filter"],
+        given.get("consumer") or "",
+        score_of(given.get("score") or 0.0),
+        {one: float(weight) for one, weight in weights.items()},
+        0 if ttl is None else int((time.time() + ttl) * 1e6),
+    )
+
+
+def _bulk_edits(
+    caller: Caller, entry: SpaceEntry, rows: list[Any]
+) -> tuple[list[PutSubscription], list[tuple[int, str]]]:
+    edits, refused = [], []
+    known = {"id", "filter", "score", "weights", "consumer", "ttl"}
+    for place, row in enumerate(rows):
+        try:
+            if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
+                raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
+            if strange := row.keys() - known:
+                raise FilterError(f"unknown field {min(strange)!r}; there is: {', '.join(known)}")
+            Filter.parse(row["filter"], entry.space)
+            edits.append(edit_of(caller, entry, str(row.get("id", "")), row))
+        except (RangecastError, BadRowError) as error:
+            refused.append((place, str(error)))
+    return edits, refused
+
+
+def _condition(request: Request) -> str | None:
+    if request.headers.get("if-none-match") == "*":
+        return ONLY_NEW
+    return request.headers.get("if-match")
+
+
+async def _edited(request: Request, edit: Any, if_match: str | None = None) -> int:
+    return await asyncio.wrap_future(_service(request).edit(edit, if_match=if_match))
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def _registry(request: Request) -> Any:
+    return _service(request).registry
+
+
+def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
+    return {"name": entry.name, "subscriptions": len(entry.live), **entry.space.definition()}
+
+
+def _shown(request: Request, version: Version) -> dict[str, Any]:
+    owner = _registry(request).owner(version)
+    return {
+        "id": version.id,
+        "filter": version.filter,
+        "score": version.score,
+        "weights": version.weights,
+        "consumer": None if owner is None else owner.name,
+        "expires": version.expires / 1e6 if version.expires else None,
+        "position": position(_service(request).log.epoch, version.born),
+    }

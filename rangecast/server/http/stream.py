@@ -1,0 +1,277 @@
+"""The WebSocket: one connection that publishes, subscribes and gets matches.
+
+Frames are JSON objects with a `type`. From a client:
+
+    auth         token                            first, where tokens are needed
+    open         consumer, [position]             its messages come as `match`
+    follow       space, filter                    the same without a consumer, for this connection
+    publish      space, events, [wait: matches]
+    subscribe    space, id, filter, [score, weights, consumer, ttl]
+    unsubscribe  space, id
+    ack          position, [consumer]
+    credit       messages                         from then on only so many more come
+    beat
+
+To a client: `opened`, `match`, `gap`, `beat` (how far there is nothing), `done` (the answer to what
+had this `ref`), `error`. Requests of one connection are carried out one after another, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from rangecast.errors import RangecastError
+from rangecast.server.http.access import Caller, bearer, caller_of
+from rangecast.server.http.bodies import MOST_BYTES, MOST_EVENTS
+from rangecast.server.http.events import shown_accepted
+from rangecast.server.http.problems import status_of
+from rangecast.server.http.spaces import edit_of
+from rangecast.server.hub import TAKEN, Feed
+from rangecast.server.messages import position, seq_of
+from rangecast.server.records import DeleteConsumer, DeleteSubscription, PutConsumer
+from rangecast.server.registry import Consumer, RefusedError
+from rangecast.server.service import Service
+
+router = APIRouter()
+BEAT = 15.0
+SESSION = {"kind": "session"}
+"""The way out of a consumer that ends with its connection."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Session:
+    """One connection."""
+
+    def __init__(self, service: Service, socket: WebSocket):
+        self._service = service
+        self._socket = socket
+        self._caller: Caller | None = None
+        self._sending: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
+        self._own: list[Consumer] = []
+        self._credit: int | None = None
+        self._has_credit = asyncio.Event()
+        self._has_credit.set()
+        self._one = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Serve it until it ends."""
+        with contextlib.suppress(RefusedError):  # it may still send its token
+            await self._known(None)
+        try:
+            while True:
+                text = await self._socket.receive()
+                if text["type"] == "websocket.disconnect":
+                    return
+                await self._received(text.get("bytes") or (text.get("text") or "").encode())
+        except (WebSocketDisconnect, RuntimeError):
+            return
+        finally:
+            await self._end()
+
+    async def close(self) -> None:
+        """Tell the client that the server goes: it may come again soon."""
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.close(code=1012, reason="the server restarts")
+
+    async def _received(self, text: bytes) -> None:
+        ref: Any = None
+        try:
+            if len(text) > MOST_BYTES:
+                raise RefusedError(413, f"a frame has at most {MOST_BYTES:,} bytes")
+            try:
+                frame = msgspec.json.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise RefusedError(400, f"a frame is JSON: {error}") from None
+            if not isinstance(frame, dict):
+                raise RefusedError(400, "a frame is a JSON object with a 'type'")
+            ref = frame.get("ref")
+            kind = frame.get("type")
+            handle = _HANDLERS.get(kind) if isinstance(kind, str) else None
+            if handle is None:
+                known = ", ".join(_HANDLERS)
+                raise RefusedError(400, f"unknown type {str(kind)[:80]!r}; there is: {known}")
+            answer = await handle(self, frame)
+            if answer is not None:
+                await self._send({"type": "done", "ref": ref} | answer)
+        except RangecastError as error:
+            said = {"type": "error", "ref": ref, "status": status_of(error), "detail": str(error)}
+            await self._send(said)
+
+    async def _send(self, frame: dict[str, Any]) -> None:
+        await self._send_bytes(_encode(frame))
+
+    async def _send_bytes(self, text: bytes) -> None:
+        async with self._one:
+            if self._socket.application_state == WebSocketState.CONNECTED:
+                await self._socket.send_text(text.decode())
+
+    # ---- what clients ask for
+
+    async def _known(self, secret: str | None) -> Caller:
+        host = None if self._socket.client is None else self._socket.client.host
+        secret = secret or bearer(self._socket)
+        self._caller = caller_of(self._service, secret, host)
+        return self._caller
+
+    def _may(self, scope: str) -> Caller:
+        if self._caller is None:
+            raise RefusedError(401, 'send {"type": "auth", "token": ...} first')
+        self._caller.need(scope)
+        return self._caller
+
+    async def _auth(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller = await self._known(_text(frame, "token"))
+        return {"tenant": caller.tenant, "scopes": caller.scopes}
+
+    async def _open(self, frame: dict[str, Any]) -> None:
+        caller, service = self._may("read"), self._service
+        name = _text(frame, "consumer")
+        consumer = service.registry.consumer(caller.tenant, name)
+        after = None
+        if "position" in frame:
+            after = seq_of(_text(frame, "position"), service.log.epoch, service.pump.durable)
+        await self._begin(name, consumer, after)
+
+    async def _follow(self, frame: dict[str, Any]) -> None:
+        caller, service = self._may("subscribe"), self._service
+        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        name = f"session-{secrets.token_hex(8)}"
+        wanted = edit_of(caller, entry, name, frame | {"filter": _text(frame, "filter")})
+        wanted = msgspec.structs.replace(wanted, consumer=name)
+        made = PutConsumer(caller.tenant, name, entry.name, SESSION)
+        await asyncio.wrap_future(service.edit(made, wanted))
+        consumer = service.registry.consumer(caller.tenant, name)
+        self._own.append(consumer)
+        await self._begin(name, consumer, None)
+
+    async def _begin(self, name: str, consumer: Consumer, after: int | None) -> None:
+        if name in self._sending:
+            raise RefusedError(409, f"{name!r} is open already on this connection")
+        feed = self._service.hub.open(consumer, after)
+        place = position(self._service.log.epoch, feed.sent)
+        await self._send({"type": "opened", "consumer": name, "position": place})
+        task = asyncio.create_task(self._messages(name, feed))
+        self._sending[name] = feed, task
+
+    async def _messages(self, name: str, feed: Feed) -> None:
+        epoch = self._service.log.epoch
+        prefix = b'{"type":"match","consumer":%s,' % _encode(name)
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            while not feed.is_closed:
+                await self._has_credit.wait()
+                most = TAKEN if self._credit is None else min(TAKEN, self._credit)
+                batch = await feed.take(max(1, most), wait=BEAT)
+                if batch.gap is not None:
+                    gap = b'{"type":"gap","consumer":%s,' % _encode(name)
+                    await self._send_bytes(gap + batch.gap.json(epoch)[1:])
+                for message in batch.messages:
+                    await self._send_bytes(prefix + message.json(epoch)[1:])
+                if not batch.messages and batch.gap is None:
+                    place = position(epoch, batch.upto)
+                    await self._send({"type": "beat", "consumer": name, "position": place})
+                if self._credit is not None:
+                    self._credit -= len(batch.messages)
+                    if self._credit <= 0:
+                        self._has_credit.clear()
+
+    async def _publish(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller, service = self._may("publish"), self._service
+        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        events = frame.get("events")
+        if not isinstance(events, list) or len(events) > MOST_EVENTS:
+            raise RefusedError(422, f"'events' is a list of at most {MOST_EVENTS:,} objects")
+        accepted = await asyncio.wrap_future(
+            service.publish(
+                entry,
+                [_encode(one) for one in events],
+                wants_matches=frame.get("wait") == "matches",
+                ignore_unknown=frame.get("ignore_unknown") is True,
+            )
+        )
+        return shown_accepted(service, accepted)
+
+    async def _subscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller, service = self._may("subscribe"), self._service
+        entry = service.registry.space(caller.tenant, _text(frame, "space"))
+        _text(frame, "filter")
+        edit = edit_of(caller, entry, _text(frame, "id"), frame)
+        seq = await asyncio.wrap_future(service.edit(edit))
+        return {"position": position(service.log.epoch, seq)}
+
+    async def _unsubscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
+        caller, service = self._may("subscribe"), self._service
+        edit = DeleteSubscription(caller.tenant, _text(frame, "id"), _text(frame, "space"))
+        seq = await asyncio.wrap_future(service.edit(edit))
+        return {"position": position(service.log.epoch, seq)}
+
+    async def _ack(self, frame: dict[str, Any]) -> None:
+        caller, service = self._may("subscribe"), self._service
+        if "consumer" not in frame and len(self._sending) != 1:
+            raise RefusedError(422, "say which consumer acknowledges: 'consumer'")
+        name = _text(frame, "consumer") if "consumer" in frame else next(iter(self._sending))
+        consumer = service.registry.consumer(caller.tenant, name)
+        place = seq_of(_text(frame, "position"), service.log.epoch, service.pump.durable)
+        service.acknowledge(consumer, place)
+
+    async def _give_credit(self, frame: dict[str, Any]) -> None:
+        given = frame.get("messages")
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise RefusedError(422, "'messages' is how many more may come: a whole number")
+        self._credit = max(self._credit or 0, 0) + given
+        self._has_credit.set()
+
+    async def _beat(self, _frame: dict[str, Any]) -> dict[str, Any]:
+        return {"position": position(self._service.log.epoch, self._service.pump.durable)}
+
+    async def _end(self) -> None:
+        for feed, task in self._sending.values():
+            self._service.hub.close(feed)
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._sending.values()), return_exceptions=True)
+        for consumer in self._own:
+            with contextlib.suppress(RangecastError):
+                self._service.edit(DeleteConsumer(consumer.tenant, consumer.name))
+
+
+_HANDLERS: dict[str, Any] = {
+    "auth": Session._auth,
+    "open": Session._open,
+    "follow": Session._follow,
+    "publish": Session._publish,
+    "subscribe": Session._subscribe,
+    "unsubscribe": Session._unsubscribe,
+    "ack": Session._ack,
+    "credit": Session._give_credit,
+    "beat": Session._beat,
+}
+
+
+def _text(frame: dict[str, Any], name: str) -> str:
+    value = frame.get(name)
+    if not isinstance(value, str):
+        raise RefusedError(422, f"{frame.get('type')!r} needs {name!r}, a text")
+    return value
+
+
+@router.websocket("/v1/stream")
+async def stream(socket: WebSocket) -> None:
+    """Serve one connection."""
+    service: Service = socket.app.state.service
+    origin = socket.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != socket.headers.get("host"):
+        await socket.close(code=1008, reason="another origin")
+        return
+    await socket.accept()
+    session = Session(service, socket)
+    service.sessions.add(session)
+    try:
+        await session.run()
+    finally:
+        service.sessions.discard(session)

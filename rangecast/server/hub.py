@@ -1,0 +1,200 @@
+"""Handing out: which consumers are listened to, and how far each listener has got.
+
+A `Feed` is somebody who listens to a consumer: a WebSocket, a stream, a long poll, a webhook. It is
+*live* as long as it keeps up with the matcher: messages come to it as they are found. When more
+than a window of them waits, they are dropped, and it turns to *reading*: it reads the log at its
+own pace, and turns live again at the end. So a slow listener costs a cursor, and no memory.
+
+Everything here runs on the event loop's thread, except `handed_out`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rangecast.server.messages import Batch, Message
+from rangecast.server.reader import Reader
+from rangecast.server.registry import Consumer
+
+if TYPE_CHECKING:
+    from rangecast.server.pump import Pump
+
+WINDOW = 500
+WINDOW_BYTES = 1 << 20
+"""What may wait for a live listener."""
+_READERS = 256
+TAKEN = 500
+"""Messages that a listener takes at a time."""
+
+
+class Hub:
+    """All listeners, by consumer."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[int, list[Feed]] = {}
+        self.matched = 0
+        """All up to this seq has been handed out."""
+        self.overflows = 0
+        self.batch = 0
+        """The number of the last batch that was handed out."""
+        self.pump: Pump
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._readers: OrderedDict[int, Reader] = OrderedDict()
+
+    def start(self, pump: Pump) -> None:
+        """Begin; call it on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.pump, self.matched = pump, pump.matched
+
+    def handed_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+        """Take what the matcher found; called by its thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hand_out, batch, messages, matched)
+
+    def _hand_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
+        self.batch, self.matched = batch, matched
+        for number, feeds in list(self.feeds.items()):
+            for feed in feeds:
+                feed.hand_out(messages.get(number, ()))
+
+    def open(self, consumer: Consumer, after: int | None = None) -> Feed:
+        """Listen to a consumer, after a seq or after what it has acknowledged."""
+        self._want(consumer.number, True)  # before the feed looks at the number of batches
+        feed = Feed(self, consumer, consumer.cursor if after is None else after)
+        self.feeds.setdefault(consumer.number, []).append(feed)
+        return feed
+
+    def reader(self, consumer: Consumer) -> Reader:
+        """Return who reads the log for a consumer; the last few are kept, with what they know."""
+        found = self._readers.pop(consumer.number, None) or Reader(self.pump.log, consumer)
+        self._readers[consumer.number] = found
+        while len(self._readers) > _READERS:
+            self._readers.popitem(last=False)
+        return found
+
+    def close(self, feed: Feed) -> None:
+        """Listen no more."""
+        feeds = self.feeds.get(feed.consumer.number, [])
+        if feed in feeds:
+            feeds.remove(feed)
+        if not feeds:
+            self.feeds.pop(feed.consumer.number, None)
+            self._want(feed.consumer.number, False)
+        feed.is_closed = True
+        feed.wake()
+
+    def move(self, consumer: Consumer) -> None:
+        """Close the listeners of a consumer that was moved: they open again where it is now."""
+        for feed in list(self.feeds.get(consumer.number, ())):
+            self.close(feed)
+
+    def close_all(self) -> None:
+        """Close all listeners."""
+        for feeds in list(self.feeds.values()):
+            for feed in list(feeds):
+                self.close(feed)
+
+    def _want(self, number: int, wanted: bool) -> None:
+        mask = self.pump.wanted
+        if number >= len(mask):
+            grown = np.zeros(max(2 * len(mask), number + 1), bool)
+            grown[: len(mask)] = mask
+            mask = grown
+        mask[number] = wanted
+        self.pump.wanted = mask
+
+
+class Feed:
+    """One listener. `take` gives the next messages, in order, none left out and none twice."""
+
+    def __init__(self, hub: Hub, consumer: Consumer, after: int):
+        self.consumer = consumer
+        self.sent = after
+        """All messages up to this seq have been taken."""
+        self.is_closed = False
+        self.is_live = False
+        self.overflows = 0
+        self._hub = hub
+        self._window: deque[Message] = deque()
+        self._window_bytes = 0
+        self._joined = hub.pump.batches
+        """Batches after this one surely saw that we listen."""
+        self._whole_after: int | None = None
+        """The window has all messages after this seq; not known before that batch came."""
+        self._look_at_batch()
+        self._news = asyncio.Event()
+
+    def hand_out(self, messages: list[Message] | tuple[()]) -> None:
+        """Take messages into the window."""
+        self._look_at_batch()
+        for message in messages:
+            if message.seq > self.sent:
+                self._window.append(message)
+                self._window_bytes += message.size
+        if len(self._window) > WINDOW or self._window_bytes > WINDOW_BYTES:
+            self._window.clear()
+            self._window_bytes = 0
+            self._whole_after, self.is_live = self._hub.matched, False
+            self.overflows += 1
+            self._hub.overflows += 1
+        self.wake()
+
+    def _look_at_batch(self) -> None:
+        if self._whole_after is None and self._hub.batch >= self._joined:
+            self._whole_after = self._hub.matched
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        self._news.set()
+
+    async def take(self, most: int = TAKEN, wait: float | None = None) -> Batch:
+        """Return the next messages; wait for them if there are none, at most so many seconds.
+
+        An empty answer tells how far there is nothing for this consumer.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if wait is None else loop.time() + wait
+        while not self.is_closed:
+            self._news.clear()
+            before = self.sent
+            batch = self._from_window(most) if self.is_live else await self._from_log(most)
+            if batch.messages or batch.gap is not None:
+                return batch
+            if not self.is_live and (self._may_go_live() or self.sent > before):
+                continue  # there is more of the log to look at, or of the window
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                return batch
+            try:
+                await asyncio.wait_for(self._news.wait(), left)
+            except TimeoutError:
+                continue
+        return Batch([], self.sent)
+
+    def _from_window(self, most: int) -> Batch:
+        messages: list[Message] = []
+        while self._window and len(messages) < most:
+            message = self._window.popleft()
+            self._window_bytes -= message.size
+            messages.append(message)
+        self.sent = max(self.sent, messages[-1].seq if self._window else self._hub.matched)
+        return Batch(messages, self.sent)
+
+    async def _from_log(self, most: int) -> Batch:
+        reader = self._hub.reader(self.consumer)
+        durable = self._hub.pump.durable
+        loop = asyncio.get_running_loop()
+        batch = await loop.run_in_executor(None, reader.read, self.sent, durable, most)
+        self.sent = max(self.sent, batch.upto)
+        while self._window and self._window[0].seq <= self.sent:
+            self._window_bytes -= self._window.popleft().size
+        return batch
+
+    def _may_go_live(self) -> bool:
+        """Turn live if the window goes on where the log was read to."""
+        self.is_live = self._whole_after is not None and self.sent >= self._whole_after
+        return self.is_live

@@ -1,0 +1,190 @@
+"""What can be done with a server's folder while the server is down: check, dump, export, repair."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rangecast.errors import FileError, UsageError
+from rangecast.model.durable import try_lock
+from rangecast.server.encoding import rows_of
+from rangecast.server.log import LogError, Unit, new_epoch
+from rangecast.server.records import ACKS, EDITS, EVENTS, acks_of, edits_of, events_of
+from rangecast.server.registry import Registry
+from rangecast.server.snapshots import opened, snapshots
+from rangecast.server.sqlite_log import checked_units, segments
+
+_encode = msgspec.json.Encoder().encode
+
+
+def checked(folder: Path) -> str:
+    """Read everything; return what there is, or raise an error that names the place."""
+    _need_folder(folder)
+    units = events = edits = 0
+    first = last = 0
+    for unit in checked_units(folder):
+        units += 1
+        first, last = first or unit.first, unit.last
+        events += unit.length if unit.kind == EVENTS else 0
+        edits += unit.length if unit.kind == EDITS else 0
+    if not units:
+        return f"{folder}: the log is whole, and empty."
+    return (
+        f"{folder}: the log is whole: seqs {first:,} to {last:,} in {units:,} units, "
+        f"{events:,} events and {edits:,} edits."
+    )
+
+
+def dumped(folder: Path, after: int) -> Iterator[str]:
+    """Yield every event and edit as a line of JSON."""
+    _need_folder(folder)
+    for unit in checked_units(folder):
+        if unit.last > after:
+            yield from (line for seq, line in _lines(unit) if seq > after)
+
+
+def _lines(unit: Unit) -> Iterator[tuple[int, str]]:
+    if unit.kind == EVENTS:
+        head, texts = events_of(unit)
+        for place, text in enumerate(texts):
+            told = {"seq": unit.first + place, "at": unit.at, "space": head.space}
+            start = _encode(told | {"tenant": head.tenant})[:-1]
+            yield unit.first + place, (start + b',"event":' + text + b"}").decode()
+    elif unit.kind == EDITS:
+        for place, edit in enumerate(edits_of(unit)):
+            told = {"seq": unit.first + place, "at": unit.at, "edit": edit}
+            yield unit.first + place, _encode(told).decode()
+    elif unit.kind == ACKS:
+        told = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}
+        yield unit.first, _encode(told).decode()
+
+
+def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
+    """Write a space, its events and its subscriptions as files."""
+    _need_folder(folder)
+    if output.exists():
+        raise FileError(f"{output}: already exists; remove it, or choose another folder")
+    registry, after = Registry(), 0
+    have = snapshots(folder)
+    units = checked_units(folder)
+    if have and have[0] and segments(folder)[0] > 1:
+        _, registry, _, _ = opened(folder, have[0])
+        after = have[0]
+    output.mkdir(parents=True)
+    count = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for unit in units:
+            if unit.kind == EDITS and unit.first > after:
+                for place, edit in enumerate(edits_of(unit)):
+                    for _ in registry.apply(edit, unit.first + place):
+                        pass
+            if unit.kind == EVENTS:
+                head, lines = events_of(unit)
+                if (head.tenant, head.space) == (tenant, space):
+                    names = registry.space(tenant, space).space.names
+                    table = _table(rows_of(lines, head.form), names, unit)
+                    writer = writer or pq.ParquetWriter(output / "events.parquet", table.schema)
+                    writer.write_table(table.cast(writer.schema))
+                    count += len(lines)
+    finally:
+        if writer is not None:
+            writer.close()
+    entry = registry.space(tenant, space)
+    entry.space.save(output / "space.toml")
+    live = sorted(entry.live.values(), key=lambda one: one.number)
+    pq.write_table(
+        pa.table(
+            {
+                "id": pa.array([one.id for one in live], pa.string()),
+                "filter": pa.array([one.filter for one in live], pa.string()),
+                "score": pa.array([one.score for one in live], pa.float64()),
+            }
+        ),
+        output / "subscriptions.parquet",
+    )
+    return f"{output}: {count:,} events, {len(live):,} subscriptions and the space are written."
+
+
+def _table(rows: list[dict[str, Any]], names: tuple[str, ...], unit: Unit) -> pa.Table:
+    """Return events as texts and numbers that every reader takes; the id is the seq."""
+    columns: dict[str, Any] = {"id": pa.array(range(unit.first, unit.last + 1), pa.int64())}
+    for name in names:
+        texts = [_text(row.get(name)) for row in rows]
+        columns[name] = pa.array(texts, pa.string())
+    return pa.table(columns)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _encode(value).decode()
+
+
+def repaired(folder: Path, *, force: bool) -> str:
+    """Cut a log after its last whole unit; move what comes after, with its snapshots, aside."""
+    _need_folder(folder)
+    with _locked(folder):
+        last, damage = 0, None
+        try:
+            for unit in checked_units(folder):
+                last = unit.last
+        except LogError as error:
+            damage = error
+        if damage is None:
+            return f"{folder}: the log is whole; there is nothing to repair."
+        if not force:
+            raise LogError(
+                f"{damage}\n  the log is whole up to seq {last}\n"
+                "  to do: add --force to cut it there; what comes after is moved aside"
+            )
+        aside = folder / f"damaged-{new_epoch()}"
+        aside.mkdir()
+        kept = [first for first in segments(folder) if first <= max(last, 1)]
+        for first in segments(folder):
+            path = folder / f"log-{first:020}.db"
+            if first in kept[-1:]:
+                shutil.copy2(path, aside / path.name)
+            elif first not in kept:
+                path.rename(aside / path.name)
+        for seq in snapshots(folder):
+            path = folder / f"snapshot-{seq:020}"
+            if seq > last:
+                path.rename(aside / path.name)
+        _cut(folder, kept, last)
+        return f"{folder}: cut after seq {last}; what came after is in {aside}."
+
+
+def _cut(folder: Path, kept: list[int], last: int) -> None:
+    epoch = new_epoch()
+    for first in kept:
+        connection = sqlite3.connect(folder / f"log-{first:020}.db")
+        with connection:
+            connection.execute("UPDATE head SET epoch = ?", (epoch,))
+            connection.execute("DELETE FROM units WHERE last > ?", (last,))
+        connection.close()
+    for seq in snapshots(folder):
+        path = folder / f"snapshot-{seq:020}" / "state.json"
+        state = msgspec.json.decode(path.read_bytes())
+        state["epoch"] = epoch
+        path.write_bytes(_encode(state))
+
+
+def _need_folder(folder: Path) -> None:
+    if not folder.is_dir() or not segments(folder):
+        raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = try_lock(folder / "lock")
+    if lock is None:
+        raise LogError(f"{folder}: a server uses this folder; stop it first")
+    with lock:
+        yield

@@ -1,0 +1,72 @@
+"""The server's numbers, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+KIND = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def exposition(service: Service) -> tuple[bytes, str]:
+    """Return all metrics as a text, and its type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Numbers(service))
+    return generate_latest(registry), KIND
+
+
+class _Numbers:
+    """Reads the numbers when they are asked for: nothing is counted twice."""
+
+    def __init__(self, service: Service):
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        service, pump, hub = self._service, self._service.pump, self._service.hub
+        counters = {
+            "events": ("Events that were matched.", pump.events),
+            "matches": ("Pairs of an event and a subscription that matches it.", pump.pairs),
+            "edits": ("Edits that were made.", pump.edits),
+            "commits": ("Groups that were written to the log.", pump.groups),
+            "overflows": (
+                "Times that a listener fell behind and turned to reading the log.",
+                hub.overflows,
+            ),
+        }
+        for name, (text, value) in counters.items():
+            counter = CounterMetricFamily(f"rangecast_{name}", text)
+            counter.add_metric([], value)
+            yield counter
+        feeds = sum(map(len, hub.feeds.values()))
+        gauges = {
+            "durable_seq": ("The last seq that is durable.", pump.durable),
+            "matched_seq": ("The last seq that is matched.", pump.matched),
+            "first_seq": ("The first seq that the log still has.", service.log.first),
+            "waiting_bytes": ("Bytes that wait to be written.", pump.waiting_bytes),
+            "disk_full": ("1 if the last write found the disk full.", int(pump.is_full)),
+            "listeners": ("Listeners that are open.", feeds),
+            "subscriptions": (
+                "Live subscriptions.",
+                sum(service.registry.counts.values()),
+            ),
+            "log_bytes": ("Bytes of the log on the disk.", service.log_bytes),
+        }
+        for name, (text, value) in gauges.items():
+            gauge = GaugeMetricFamily(f"rangecast_{name}", text)
+            gauge.add_metric([], value)
+            yield gauge
+        behind = GaugeMetricFamily(
+            "rangecast_consumer_behind",
+            "Seqs between what a consumer has acknowledged and the end of the log.",
+            labels=["tenant", "consumer"],
+        )
+        for one in list(service.registry.consumers.values()):
+            behind.add_metric([one.tenant, one.name], pump.durable - one.cursor)
+        yield behind

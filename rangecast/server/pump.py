@@ -1,0 +1,498 @@
+"""From a request to its answer: admitted, written, carried out, matched, handed out.
+
+    requests --> committer --> log --> matcher --> hand out
+                 (a thread)            (a thread)
+
+The committer takes all that waits, judges it, writes it as one group and waits for the disk; while
+it waits, the next group gathers. So there is no timer, and the busier the server, the larger the
+groups. The matcher carries out edits and matches events in the order of the log: an event is
+matched with exactly the subscriptions of its seq. What waits for either is bounded by bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import RangecastError
+from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.filters.filter import Filter
+from rangecast.server.encoding import Encoded
+from rangecast.server.index import Found, SpaceIndex, grouped
+from rangecast.server.log import Draft, Log, LogFullError, Unit
+from rangecast.server.messages import Message
+from rangecast.server.records import (
+    AnyEdit,
+    EventsHead,
+    acks_draft,
+    edits_draft,
+    events_draft,
+)
+from rangecast.server.registry import (
+    Admission,
+    Change,
+    RefusedError,
+    Registry,
+    SpaceEntry,
+)
+from rangecast.server.repeats import Repeats
+
+WAITING = 64 << 20
+"""Bytes that may wait to be written; more is answered by: later."""
+GROUP = 16 << 20
+"""Bytes that are written as one group."""
+UNMATCHED = 64 << 20
+"""Bytes that may be written and not matched yet; then the committer waits."""
+
+
+@dataclass(slots=True, eq=False)
+class Edits:
+    """Edits that somebody wants to be made, all of them or none."""
+
+    edits: Sequence[AnyEdit]
+    filters: Sequence[Filter | None] = ()
+    if_match: str | None = None
+    answer: Future[int] = field(default_factory=Future)
+    """The seq of the first edit, once they have taken effect."""
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return 256 * len(self.edits)
+
+
+@dataclass(slots=True, eq=False)
+class Accepted:
+    """What became of events."""
+
+    first: int
+    count: int
+    refused: list[tuple[int, str]]
+    repeated: bool = False
+    """The same request had come before; these are its seqs."""
+    skipped: int = 0
+    """Events whose id had come before."""
+    matches: list[list[str]] | None = None
+    """The ids of the subscriptions that match each event, if that was asked for."""
+
+
+@dataclass(slots=True, eq=False)
+class Events:
+    """Events that somebody publishes."""
+
+    entry: SpaceEntry
+    encoded: Encoded
+    head: EventsHead
+    wants_matches: bool = False
+    answer: Future[Accepted] = field(default_factory=Future)
+    accepted: Accepted | None = None
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return sum(map(len, self.encoded.lines)) + 256
+
+
+Request = Edits | Events
+HandOut = Callable[[int, dict[int, list[Message]], int], None]
+"""(number of the batch, messages by consumer, all is matched up to this seq)"""
+
+
+@dataclass(slots=True)
+class _Written:
+    """A request that is in the log, for the matcher."""
+
+    unit: Unit
+    request: Request | None
+    changes: list[Change]
+
+
+class Pump:
+    """The way of every request. Any thread may submit."""
+
+    def __init__(
+        self,
+        log: Log,
+        registry: Registry,
+        indexes: dict[int, SpaceIndex],
+        repeats: Repeats,
+        hand_out: HandOut,
+        stopped: Callable[[BaseException], None],
+    ):
+        self.log = log
+        self.registry = registry
+        self.indexes = indexes
+        self.repeats = repeats
+        self.durable = log.last
+        self.matched = log.last
+        self.is_full = False
+        """Whether the disk was full at the last attempt."""
+        self.groups = self.batches = self.events = self.edits = self.pairs = 0
+        self.wanted: Bool = np.zeros(64, bool)
+        """The consumers that somebody waits for, by number."""
+        self._hand_out = hand_out
+        self._stopped = stopped
+        self._waiting: deque[Request] = deque()
+        self.waiting_bytes = 0
+        self._acks: dict[str, int] = {}
+        self._written: deque[_Written] = deque()
+        self._written_bytes = 0
+        self._change = threading.Condition()
+        self._ending = self._paused = False
+        self._committing = self._matching = self._all_is_written = False
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
+            for run, name in ((self._commit, "rangecast-commit"), (self._match, "rangecast-match"))
+        ]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has stopped by an error."""
+        return self._failure is not None
+
+    def start(self) -> None:
+        """Begin to work."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Write and match all that was submitted, then end."""
+        with self._change:
+            self._ending = True
+            self._change.notify_all()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def submit(self, request: Request) -> None:
+        """Take a request; its `answer` comes later."""
+        size = request.size
+        with self._change:
+            if self._failure is not None or self._ending:
+                raise RefusedError(503, "the server is stopping; try again later")
+            if self.waiting_bytes + size > WAITING and self._waiting:
+                raise RefusedError(
+                    503, f"{self.waiting_bytes:,} bytes wait to be written; try again in a second"
+                )
+            self._waiting.append(request)
+            self.waiting_bytes += size
+            self._change.notify_all()
+
+    def note_ack(self, consumer: str, seq: int) -> None:
+        """Write with the next group, or by `flush_acks`, how far a consumer has got."""
+        with self._change:
+            self._acks[consumer] = seq
+
+    def flush_acks(self) -> None:
+        """Write acknowledgements that no group has taken along."""
+        with self._change:
+            if self._acks and not self._waiting:
+                self._change.notify_all()
+
+    def paused(self, look: Callable[[], Any]) -> Any:
+        """Call a function between two groups, when all that is written is matched as well."""
+        with self._change:
+            self._paused = True
+            try:
+                self._change.wait_for(
+                    lambda: (
+                        self._failure or not (self._committing or self._matching or self._written)
+                    )
+                )
+                if self._failure is not None:
+                    raise self._failure
+                return look()
+            finally:
+                self._paused = False
+                self._change.notify_all()
+
+    # ---- the committer
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:
+            with self._change:
+                self._failure = error
+                left = [*self._waiting, *(one.request for one in self._written if one.request)]
+                self._waiting.clear()
+                self._change.notify_all()
+            for request in left:
+                _fail(request, error)
+            self._stopped(error)
+
+    def _commit(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(self._may_commit)
+                if self._failure is not None:
+                    return
+                if self._ending and not self._waiting and not self._acks:
+                    self._all_is_written = True
+                    self._change.notify_all()
+                    return
+                group: list[Request] = []
+                size = 0
+                while self._waiting and size < GROUP:
+                    request = self._waiting.popleft()
+                    size += request.size
+                    group.append(request)
+                self.waiting_bytes -= size
+                acks, self._acks = self._acks, {}
+                self._committing = True
+            try:
+                self._write(group, acks)
+            except BaseException as error:
+                for request in group:
+                    _fail(request, error)
+                raise
+            finally:
+                with self._change:
+                    self._committing = False
+                    self._change.notify_all()
+
+    def _may_commit(self) -> bool:
+        if self._failure is not None or self._ending:
+            return True
+        has_work = bool(self._waiting or self._acks)
+        return has_work and not self._paused and self._written_bytes < UNMATCHED
+
+    def _write(self, group: Sequence[Request], acks: dict[str, int]) -> None:
+        now = time.time_ns() // 1000
+        admission = Admission(self.registry, self.log.last + 1)
+        admitted: list[Request] = []
+        drafts: list[Draft] = []
+        self.repeats.begin()
+        for request in group:
+            try:
+                draft = self._admitted(request, admission, now)
+            except RangecastError as error:
+                _fail(request, error)
+                continue
+            if draft is None:  # nothing to write: all of it had come before
+                continue
+            drafts.append(draft)
+            admitted.append(request)
+        requests: list[Request | None] = list(admitted)
+        if acks:
+            drafts.append(acks_draft(acks, now))
+            requests.append(None)
+        if not drafts:
+            return
+        try:
+            units = self.log.append(drafts)
+        except LogFullError as error:
+            self.is_full = True
+            self.repeats.undo()
+            with self._change:
+                self._acks = acks | self._acks
+            for request in admitted:
+                _fail(request, error)
+            if not admitted:
+                time.sleep(0.2)  # acknowledgements alone: try again soon
+            return
+        self.is_full = False
+        self.groups += 1
+        written = []
+        for unit, origin in zip(units, requests, strict=True):
+            changes = self._carried_out(origin, unit) if isinstance(origin, Edits) else []
+            written.append(_Written(unit, origin, changes))
+        self.durable = self.log.last
+        with self._change:
+            self._written.extend(written)
+            self._written_bytes += sum(len(one.unit.body) for one in written)
+            self._change.notify_all()
+        for request in admitted:
+            if isinstance(request, Events) and not request.wants_matches:
+                assert request.accepted is not None
+                request.answer.set_result(request.accepted)
+
+    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | None:
+        """Return what is to be written for a request."""
+        if isinstance(request, Edits):
+            admission.check_all(request.edits, request.if_match)
+            return edits_draft(list(request.edits), now)
+        entry, given, head = request.entry, request.encoded, request.head
+        if head.key:
+            before = self.repeats.request(head)
+            if before is not None:
+                request.answer.set_result(
+                    Accepted(before.first, before.length, before.refused, repeated=True)
+                )
+                return None
+        skipped = 0
+        if head.dedup:
+            fresh = self.repeats.fresh(head, given.rows)
+            skipped = len(given.rows) - len(fresh)
+            if skipped:
+                given = request.encoded = Encoded(
+                    [given.lines[at] for at in fresh],
+                    [given.rows[at] for at in fresh],
+                    given.points[fresh],
+                    given.space,
+                    given.words,
+                )
+        count = len(given.lines)
+        request.accepted = Accepted(admission.seq, count, head.refused, skipped=skipped)
+        if head.key:
+            self.repeats.note(head, admission.seq, count)
+        if not count:
+            request.answer.set_result(request.accepted)
+            return None
+        if self.registry.spaces.get((entry.tenant, entry.name)) is not entry:
+            raise RefusedError(404, f"the space {entry.name!r} is gone")
+        admission.seq += count
+        return events_draft(head, given.lines, now)
+
+    def _carried_out(self, request: Edits, unit: Unit) -> list[Change]:
+        changes: list[Change] = []
+        for place, edit in enumerate(request.edits):
+            for change in self.registry.apply(edit, unit.first + place):
+                if change.new is not None and request.filters:
+                    change.filter = request.filters[place]
+                changes.append(change)
+        return changes
+
+    # ---- the matcher
+
+    def _match(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(
+                    lambda: self._written or self._failure or self._all_is_written
+                )
+                if self._failure is not None or not self._written:
+                    return
+                batch = list(self._written)
+                self._written.clear()
+                self._written_bytes = 0
+                self._matching = True
+                self._change.notify_all()
+            try:
+                self._match_batch(batch)
+            except BaseException as error:
+                for one in batch:
+                    if one.request is not None:
+                        _fail(one.request, error)
+                raise
+            finally:
+                with self._change:
+                    self._matching = False
+                    self._change.notify_all()
+
+    def _match_batch(self, batch: Sequence[_Written]) -> None:
+        """Carry out and match units, runs of one kind at once, and hand out what was found."""
+        self.batches += 1
+        number, wanted = self.batches, self.wanted
+        messages: dict[int, list[Message]] = {}
+        place = 0
+        while place < len(batch):
+            end = place + 1
+            kind = type(batch[place].request)
+            if kind is Events:
+                first = batch[place].request
+                assert isinstance(first, Events)
+                while end < len(batch):
+                    other = batch[end].request
+                    if not isinstance(other, Events) or other.entry is not first.entry:
+                        break
+                    end += 1
+                self._match_events(batch[place:end], wanted, messages)
+            else:
+                while end < len(batch) and type(batch[end].request) is not Events:
+                    end += 1
+                self._make_edits(batch[place:end])
+            place = end
+        self.matched = batch[-1].unit.last
+        self._hand_out(number, messages, self.matched)
+
+    def _make_edits(self, some: Sequence[_Written]) -> None:
+        carry_out([change for one in some for change in one.changes], self.indexes)
+        for one in some:
+            if isinstance(one.request, Edits):
+                self.edits += one.unit.length
+                one.request.answer.set_result(one.unit.first)
+
+    def _match_events(
+        self, some: Sequence[_Written], wanted: Bool, messages: dict[int, list[Message]]
+    ) -> None:
+        requests = [one.request for one in some if isinstance(one.request, Events)]
+        index = self.indexes[requests[0].entry.number]
+        space = index.engine.space
+        points = [request.encoded.points_in(space) for request in requests]
+        lines = [line for request in requests for line in request.encoded.lines]
+        seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
+        found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
+        self.events += len(lines)
+        self.pairs += len(found.numbers)
+        fan_out(found, index, wanted, lines, seqs, messages)
+        begin = 0
+        for request in requests:
+            count = len(request.encoded.lines)
+            if request.wants_matches:
+                assert request.accepted is not None
+                request.accepted.matches = ids_by_event(found, index, begin, count)
+                request.answer.set_result(request.accepted)
+            begin += count
+
+
+def carry_out(changes: Sequence[Change], indexes: dict[int, SpaceIndex]) -> None:
+    """Bring indexes to where changes lead."""
+    by_space: dict[int, list[Change]] = {}
+    for change in changes:
+        by_space.setdefault(change.entry.number, []).append(change)
+    for number, some in by_space.items():
+        if number not in indexes:
+            indexes[number] = SpaceIndex(some[0].entry)
+        indexes[number].carry_out(some)
+
+
+def fan_out(
+    found: Found,
+    index: SpaceIndex,
+    wanted: Bool,
+    lines: Sequence[bytes],
+    seqs: I64,
+    messages: dict[int, list[Message]],
+) -> None:
+    """Add a message for each event and consumer that somebody waits for."""
+    owners = index.owners[found.numbers]
+    mine = owners >= 0
+    mine[mine] = wanted[np.minimum(owners[mine], len(wanted) - 1)] & (owners[mine] < len(wanted))
+    if not mine.any():
+        return
+    owners, events, numbers = owners[mine], found.events[mine], found.numbers[mine]
+    order = np.lexsort((numbers, events, owners))
+    owners, events, numbers = owners[order], events[order], numbers[order]
+    names = index.names
+    cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+    for begin, end in pairwise(cuts):
+        mailbox = messages.setdefault(int(owners[begin]), [])
+        ids = [names[number] for number in numbers[begin:end].tolist()]
+        for event, some in grouped(events[begin:end], ids):
+            mailbox.append(Message(int(seqs[event]), lines[event], some))
+
+
+def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[str]]:
+    """Return the ids of the subscriptions that match each of some events."""
+    lists: list[list[str]] = [[] for _ in range(count)]
+    mine = (found.events >= begin) & (found.events < begin + count)
+    events, numbers = found.events[mine] - begin, found.numbers[mine]
+    order = np.lexsort((numbers, events))
+    for event, number in zip(events[order].tolist(), numbers[order].tolist(), strict=True):
+        lists[event].append(index.name(number))
+    return lists
+
+
+def _fail(request: Request, error: BaseException) -> None:
+    if not request.answer.done():
+        request.answer.set_exception(error)

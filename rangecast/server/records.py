@@ -1,0 +1,149 @@
+"""What the units of the log are made of: events as they came, and edits.
+
+    events   a head, a line of JSON; then one event per line, as it was given
+    edits    a list of JSON objects, each with its `op`
+    acks     how far consumers have got, by name
+
+All of it can be read without this program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rangecast.server.log import Draft, Unit
+
+EVENTS, EDITS, ACKS = "events", "edits", "acks"
+
+
+class EventsHead(msgspec.Struct, omit_defaults=True):
+    """What is said of all events of a unit."""
+
+    tenant: str
+    space: str
+    key: str = ""
+    """The request's `Idempotency-Key`."""
+    digest: str = ""
+    """Of the request's body: the same key with another body is an error."""
+    form: str = ""
+    """What a line is: an event, or `cloudevents`: an envelope with the event as its data."""
+    dedup: bool = False
+    """The events' ids were compared with those before."""
+    refused: list[tuple[int, str]] = []
+    """The rows that were refused, for an answer to the same key again."""
+
+
+class Edit(msgspec.Struct, tag_field="op", omit_defaults=True, frozen=True):
+    """A change of something that has a name, by a tenant."""
+
+    tenant: str
+    name: str
+
+
+class PutSpace(Edit, tag="put-space", frozen=True):
+    """A space is made, or gets more attributes or categories."""
+
+    definition: dict[str, Any]
+
+
+class PutSubscription(Edit, tag="subscribe", frozen=True):
+    """A subscription is made, or replaced by another of its id."""
+
+    space: str
+    filter: str
+    consumer: str = ""
+    score: float = 0.0
+    weights: dict[str, float] = {}
+    expires: int = 0
+    """When it ends by itself, in microseconds since 1970; 0: never."""
+
+
+class DeleteSubscription(Edit, tag="unsubscribe", frozen=True):
+    """A subscription ends."""
+
+    space: str
+
+
+class PutConsumer(Edit, tag="put-consumer", frozen=True):
+    """A consumer is made, or gets other options; a position sets its cursor."""
+
+    space: str
+    out: dict[str, Any] = {}
+    """The way out, if the server pushes: see `webhook`, `buses`."""
+    on_gap: str = "tell"
+    start: int = -1
+    """The seq after which it reads; -1: after this edit, or from where it is."""
+    as_now: bool = False
+    """Events before this edit are matched with the subscriptions of now, not of then."""
+
+
+class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
+    """A consumer ends, with its subscriptions."""
+
+
+class PutToken(Edit, tag="put-token", frozen=True):
+    """A token is made; its name is the digest of the secret."""
+
+    label: str
+    scopes: list[str]
+    expires: int = 0
+
+
+class DeleteToken(Edit, tag="delete-token", frozen=True):
+    """A token ends."""
+
+
+class PutTenant(Edit, tag="put-tenant", frozen=True):
+    """A tenant's limits."""
+
+    limits: dict[str, int] = {}
+
+
+AnyEdit = (
+    PutSpace
+    | PutSubscription
+    | DeleteSubscription
+    | PutConsumer
+    | DeleteConsumer
+    | PutToken
+    | DeleteToken
+    | PutTenant
+)
+
+_encoder = msgspec.json.Encoder()
+_edits = msgspec.json.Decoder(list[AnyEdit])
+_head = msgspec.json.Decoder(EventsHead)
+_acks = msgspec.json.Decoder(dict[str, int])
+
+
+def events_draft(head: EventsHead, lines: list[bytes], at: int) -> Draft:
+    """Return events as a unit."""
+    return Draft(EVENTS, len(lines), at, b"\n".join([_encoder.encode(head), *lines]))
+
+
+def events_of(unit: Unit) -> tuple[EventsHead, list[bytes]]:
+    """Return the events of a unit."""
+    head, *lines = unit.body.split(b"\n")
+    return _head.decode(head), lines
+
+
+def edits_draft(edits: list[AnyEdit], at: int) -> Draft:
+    """Return edits as a unit."""
+    return Draft(EDITS, len(edits), at, _encoder.encode(edits))
+
+
+def edits_of(unit: Unit) -> list[AnyEdit]:
+    """Return the edits of a unit."""
+    return _edits.decode(unit.body)
+
+
+def acks_draft(acks: dict[str, int], at: int) -> Draft:
+    """Return how far consumers have got as a unit."""
+    return Draft(ACKS, 1, at, _encoder.encode(acks))
+
+
+def acks_of(unit: Unit) -> dict[str, int]:
+    """Return how far consumers had got."""
+    return _acks.decode(unit.body)

@@ -1,0 +1,95 @@
+"""Requests and events that come a second time: by `Idempotency-Key`, or by the event's id.
+
+A window of the newest is kept. It is rebuilt from a snapshot and the log after it, so that a
+restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rangecast.server.encoding import rows_of
+from rangecast.server.records import EventsHead
+from rangecast.server.registry import RefusedError
+
+REQUESTS = 100_000
+IDS = 1_000_000
+
+
+class Before(NamedTuple):
+    """A request that has been carried out."""
+
+    digest: str
+    first: int
+    length: int
+    refused: list[tuple[int, str]]
+
+
+class Repeats:
+    """The newest requests that had a key, and the newest events whose ids count."""
+
+    def __init__(self) -> None:
+        self.requests: OrderedDict[str, Before] = OrderedDict()
+        self.ids: OrderedDict[str, None] = OrderedDict()
+        self._new_requests: list[str] = []
+        self._new_ids: list[str] = []
+
+    def begin(self) -> None:
+        """Begin a group."""
+        self._new_requests.clear()
+        self._new_ids.clear()
+
+    def undo(self) -> None:
+        """The group was not written: forget it."""
+        for key in self._new_requests:
+            self.requests.pop(key, None)
+        for key in self._new_ids:
+            self.ids.pop(key, None)
+
+    def request(self, head: EventsHead) -> Before | None:
+        """Return what became of a request with the same key; refuse one with another body."""
+        found = self.requests.get(_key(head, head.key))
+        if found is not None and found.digest != head.digest:
+            raise RefusedError(
+                422,
+                f"the Idempotency-Key {head.key!r} was used before, with another body\n"
+                "  to do: use a new key for each request, and the same only to repeat one",
+            )
+        return found
+
+    def note(self, head: EventsHead, first: int, count: int) -> None:
+        """Remember a request."""
+        key = _key(head, head.key)
+        self.requests[key] = Before(head.digest, first, count, head.refused)
+        self._new_requests.append(key)
+        while len(self.requests) > REQUESTS:
+            self.requests.popitem(last=False)
+
+    def fresh(self, head: EventsHead, rows: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the places of the events whose ids are new, and remember them."""
+        places = []
+        for place, row in enumerate(rows):
+            given = row.get("id")
+            if given is not None:
+                key = _key(head, f"{type(given).__name__}:{given}")
+                if key in self.ids:
+                    continue
+                self.ids[key] = None
+                self._new_ids.append(key)
+            places.append(place)
+        while len(self.ids) > IDS:
+            self.ids.popitem(last=False)
+        return places
+
+    def replay(self, first: int, head: EventsHead, lines: Sequence[bytes]) -> None:
+        """Remember what the log has."""
+        if head.key:
+            self.note(head, first, len(lines))
+        if head.dedup:
+            self.fresh(head, rows_of(lines, head.form))
+
+
+def _key(head: EventsHead, name: str) -> str:
+    return f"{head.tenant}/{head.space}/{name}"

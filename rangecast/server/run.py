@@ -1,0 +1,164 @@
+"""The process: sockets, signals, and what is done before the first request and after the last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from rangecast.errors import UsageError
+from rangecast.model.space import Space
+from rangecast.server.http.access import DEFAULT
+from rangecast.server.http.app import make_app
+from rangecast.server.records import DeleteConsumer, PutSpace
+from rangecast.server.service import Retention, Service
+
+logger = logging.getLogger("rangecast.server")
+DRAIN = 10
+"""Seconds that requests under way have to end when the server stops."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to serve."""
+
+    data: Path | None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    spaces: dict[str, Space] = field(default_factory=dict)
+    durability: str = "fsync"
+    retention: Retention = field(default_factory=Retention)
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    def check(self) -> None:
+        """Refuse what would let strangers in."""
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("--certificate and --key go together")
+        if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
+            raise UsageError(
+                f"--host {self.host} can be reached from elsewhere, without TLS\n"
+                "  to do: give --certificate and --key, or --insecure if something in front of it "
+                "does TLS"
+            )
+
+
+class _Server(uvicorn.Server):
+    """Closes streams itself before it waits for requests, and leaves signals to the caller."""
+
+    service: Service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.service.hub.close_all()
+        for session in list(self.service.sessions):
+            await session.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._end)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _end(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def serve(
+    settings: Settings,
+    ready: Callable[[str, Service], None] = lambda _url, _service: None,
+    beside: Sequence[Callable[[Service], Awaitable[None]]] = (),
+) -> None:
+    """Serve until a signal comes; `ready` is called with the address, `beside` runs meanwhile."""
+    settings.check()
+    listener = _listener(settings)
+    failure: list[BaseException] = []
+
+    def stopped(error: BaseException) -> None:
+        logger.critical("the server stops: %s", error)
+        failure.append(error)
+        server.should_exit = True
+
+    service = Service(
+        settings.data,
+        durability=settings.durability,
+        retention=settings.retention,
+        is_open=settings.insecure,
+        stopped=stopped,
+    )
+    config = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,
+        ws_max_size=8 << 20,
+        timeout_graceful_shutdown=DRAIN,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+        server_header=False,
+    )
+    server = _Server(config)
+    server.service = service
+
+    async def run() -> None:
+        running = asyncio.create_task(server.serve([listener]))
+        while not server.started and not running.done():
+            await asyncio.sleep(0.005)
+        others: list[asyncio.Task[Any]] = []
+        if server.started:
+            await _prepare(service, settings)
+            scheme = "http" if settings.certificate is None else "https"
+            host, port = listener.getsockname()[:2]
+            ready(f"{scheme}://{host}:{port}", service)
+            others = [asyncio.ensure_future(one(service)) for one in beside]
+        await running
+        for one in others:
+            one.cancel()
+
+    runner = asyncio.Runner(loop_factory=config.get_loop_factory())
+    with contextlib.closing(listener), runner:
+        runner.run(run())
+    if failure:
+        raise failure[0]
+
+
+async def _prepare(service: Service, settings: Settings) -> None:
+    """Make the spaces that were given, and end what belonged to connections that are gone."""
+    for name, space in settings.spaces.items():
+        await asyncio.wrap_future(service.edit(PutSpace(DEFAULT, name, space.definition())))
+    gone = [one for one in service.registry.consumers.values() if one.out.get("kind") == "session"]
+    for one in gone:
+        await asyncio.wrap_future(service.edit(DeleteConsumer(one.tenant, one.name)))
+
+
+def _listener(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"{settings.host}:{settings.port} can't be listened on: {error.strerror}\n"
+            "  to do: choose another --port, or stop what uses this one"
+        ) from None
+    listener.set_inheritable(True)
+    return listener

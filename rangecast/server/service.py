@@ -1,0 +1,359 @@
+"""The server without a network: a folder with a log and snapshots, and everything that runs on it.
+
+service = Service("data")
+service.start()          # on the event loop that listeners live on
+...
+service.stop()
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from rangecast.errors import FileError, SnapshotError, shown
+from rangecast.model.durable import try_lock
+from rangecast.model.filters.filter import Filter
+from rangecast.server.encoding import encoded
+from rangecast.server.hub import Hub
+from rangecast.server.index import SpaceIndex
+from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
+from rangecast.server.pulls import Pulls
+from rangecast.server.pump import Accepted, Edits, Events, Pump, carry_out
+from rangecast.server.records import (
+    ACKS,
+    EDITS,
+    EVENTS,
+    AnyEdit,
+    DeleteSubscription,
+    EventsHead,
+    PutSubscription,
+    acks_of,
+    edits_of,
+    events_of,
+)
+from rangecast.server.registry import Change, Consumer, RefusedError, Registry, SpaceEntry
+from rangecast.server.repeats import Repeats
+from rangecast.server.snapshots import Picture, opened, snapshots
+from rangecast.server.sqlite_log import INTERVAL, SqliteLog
+
+logger = logging.getLogger("rangecast.server")
+SNAPSHOT_AFTER = 100_000
+"""Edits after which a snapshot is written, so that a start is quick."""
+_REPLAYED = 64 << 20
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How much of the log stays. What a consumer hasn't read by then is a gap for it."""
+
+    bytes: int = 10 << 30
+    seconds: float = 7 * 86_400
+
+
+class Service:
+    """One log and all that follows from it."""
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        *,
+        durability: str = "fsync",
+        retention: Retention | None = None,
+        is_open: bool = False,
+        stopped: Callable[[BaseException], None] | None = None,
+    ):
+        """Recover what a folder has; `None`: all is in memory, and gone with the process.
+
+        `is_open`: callers from elsewhere need no token either, as long as there is none.
+        """
+        self.folder = None if folder is None else Path(folder)
+        self.durability = durability if folder is not None else "none"
+        self.retention = retention or Retention()
+        self.started_at = time.time()
+        self.registry, self.repeats = Registry(), Repeats()
+        self.indexes: dict[int, SpaceIndex] = {}
+        self.hub = Hub()
+        self.pulls = Pulls(self.hub)
+        self.sessions: set[Any] = set()
+        """The connections that are open."""
+        self.is_open = is_open
+        self._lock: IO[str] | None = None
+        self._snapshot_seq = 0
+        self._edits_then = 0
+        self._stopping = threading.Event()
+        self._housekeeper: threading.Thread | None = None
+        self.log: Log = MemoryLog() if self.folder is None else self._opened_log(self.folder)
+        self._recover()
+        self.pump = Pump(
+            self.log,
+            self.registry,
+            self.indexes,
+            self.repeats,
+            self.hub.handed_out,
+            stopped or self._log_failure,
+        )
+
+    # ---- starting and stopping
+
+    def start(self) -> None:
+        """Begin to take requests; call it on the event loop."""
+        self.hub.start(self.pump)
+        self.pump.start()
+        self._housekeeper = threading.Thread(
+            target=self._keep_house, name="rangecast-keep", daemon=True
+        )
+        self._housekeeper.start()
+
+    def stop(self) -> None:
+        """Write all that was accepted, take a snapshot, and let go of the folder."""
+        self._stopping.set()
+        if self._housekeeper is not None:
+            self._housekeeper.join()
+        self.pump.stop()
+        if self.folder is not None and self.log.last > self._snapshot_seq:
+            try:
+                self._picture().write(self.folder)
+            except (OSError, SnapshotError) as error:
+                logger.warning("no snapshot: %s; the next start reads the log instead", error)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder at once."""
+        self.log.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _opened_log(self, folder: Path) -> SqliteLog:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = try_lock(folder / "lock")
+        except OSError as error:
+            raise FileError(f"{folder}: can't be used as a data folder: {error}") from None
+        if self._lock is None:
+            raise LogError(
+                f"{folder}: another server uses this folder\n"
+                "  to do: stop it, or choose another folder with --data"
+            )
+        return SqliteLog(folder, durability=self.durability)
+
+    def _recover(self) -> None:
+        """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
+        after, chain = self._from_snapshot()
+        if after < self.log.first - 1:
+            raise LogError(
+                f"{self.folder}: the log begins at seq {self.log.first}, and no whole snapshot has "
+                f"what was before\n  to do: restore the folder from a backup"
+            )
+        if after > self.log.last:
+            raise LogError(
+                f"{self.folder}: the snapshot is of seq {after}, the log ends at {self.log.last}: "
+                "something acknowledged was lost\n  to do: restore the folder from a backup"
+            )
+        changes: list[Change] = []
+        while after < self.log.last:
+            for unit in self.log.read(after, _REPLAYED):
+                if chain is not None and not is_chained(chain, unit):
+                    raise LogError(
+                        f"{self.folder}: the log is damaged at seq {unit.first}\n"
+                        "  to do: restore a backup; `rangecast log check` says how far it is whole"
+                    )
+                changes += self._replayed(unit)
+                after, chain = unit.last, unit.chain
+        carry_out(changes, self.indexes)
+
+    def _from_snapshot(self) -> tuple[int, bytes | None]:
+        if self.folder is None:
+            return 0, START
+        for seq in reversed(snapshots(self.folder)):
+            try:
+                state, self.registry, self.indexes, self.repeats = opened(self.folder, seq)
+            except SnapshotError as error:
+                logger.warning("%s; the one before it, or the log, serves instead", error)
+                continue
+            if state.epoch != self.log.epoch:
+                logger.warning("snapshot %s is of another history: not used", seq)
+                self.registry, self.indexes, self.repeats = Registry(), {}, Repeats()
+                continue
+            self._snapshot_seq = seq
+            return seq, bytes.fromhex(state.chain)
+        return 0, START if self.log.first == 1 else None
+
+    def _replayed(self, unit: Unit) -> list[Change]:
+        changes: list[Change] = []
+        if unit.kind == EDITS:
+            for place, edit in enumerate(edits_of(unit)):
+                changes += self.registry.apply(edit, unit.first + place)
+        elif unit.kind == ACKS:
+            consumers = {one.key: one for one in self.registry.consumers.values()}
+            for key, seq in acks_of(unit).items():
+                if key in consumers:
+                    consumers[key].cursor = seq
+        elif unit.kind == EVENTS:
+            head = unit.body[: unit.body.find(b"\n")]
+            if b'"key"' in head or b'"dedup"' in head:
+                self.repeats.replay(unit.first, *events_of(unit))
+        return changes
+
+    # ---- keeping house
+
+    def _keep_house(self) -> None:
+        last = time.monotonic()
+        while not self._stopping.wait(INTERVAL if self.durability == "interval" else 0.5):
+            try:
+                if self.durability == "interval" and isinstance(self.log, SqliteLog):
+                    self.log.sync()
+                if time.monotonic() - last < 0.5:
+                    continue
+                last = time.monotonic()
+                self.pump.flush_acks()
+                self._expire()
+                self._tidy()
+            except Exception:
+                logger.exception("keeping house failed; it is tried again")
+
+    def _expire(self) -> None:
+        """End subscriptions whose time is over."""
+        now = time.time_ns() // 1000
+        for entry in list(self.registry.spaces.values()):
+            over: list[AnyEdit] = [
+                DeleteSubscription(entry.tenant, one.id, entry.name)
+                for one in list(entry.live.values())
+                if 0 < one.expires <= now
+            ]
+            if over:
+                self.pump.submit(Edits(over))
+
+    def _tidy(self) -> None:
+        """Write a snapshot when it is due, and drop what retention doesn't keep."""
+        if self.folder is None or not isinstance(self.log, SqliteLog):
+            return
+        ends = self._droppable()
+        if self.pump.edits - self._edits_then >= SNAPSHOT_AFTER or ends > self._snapshot_seq:
+            self.snapshot()
+        if 0 < ends <= self._snapshot_seq:
+            self.log.drop(ends)
+            self.registry.forget(self.log.first)
+
+    def _droppable(self) -> int:
+        """Return the seq up to which retention doesn't keep the log; 0 if it keeps all."""
+        assert isinstance(self.log, SqliteLog)
+        drop, size = 0, self.log.bytes
+        oldest = (time.time() - self.retention.seconds) * 1e6
+        for end, taken, newest in self.log.segment_sizes():
+            if size > self.retention.bytes or newest < oldest:
+                drop, size = end, size - taken
+            else:
+                break
+        return drop
+
+    def snapshot(self) -> int:
+        """Write a snapshot; return its seq."""
+        assert self.folder is not None
+        self._edits_then = self.pump.edits
+        picture: Picture = self.pump.paused(self._picture)
+        if isinstance(self.log, SqliteLog) and self.durability != "fsync":
+            self.log.sync()
+        picture.write(self.folder)
+        self._snapshot_seq = picture.seq
+        return picture.seq
+
+    def _picture(self) -> Picture:
+        place = self.log.epoch, self.log.last, self.log.chain
+        return Picture(self.registry, self.indexes, self.repeats, place)
+
+    @staticmethod
+    def _log_failure(error: BaseException) -> None:
+        logger.critical("the server has stopped taking requests: %s", error)
+
+    # ---- what callers want
+
+    def edit(self, *edits: AnyEdit, if_match: str | None = None) -> Future[int]:
+        """Ask for edits, all of them or none; the answer is the seq of the first."""
+        filters: list[Filter | None] = []
+        for edit in edits:
+            parsed = None
+            if isinstance(edit, PutSubscription):
+                entry = self.registry.spaces.get((edit.tenant, edit.space))
+                if entry is not None:
+                    parsed = Filter.parse(edit.filter, entry.space)
+            filters.append(parsed)
+        asked = Edits(edits, filters, if_match)
+        self.pump.submit(asked)
+        return asked.answer
+
+    def publish(
+        self,
+        entry: SpaceEntry,
+        lines: Sequence[bytes],
+        *,
+        ignore_unknown: bool = False,
+        wants_matches: bool = False,
+        strict: bool = False,
+        key: str = "",
+        digest: str = "",
+        dedup: bool = False,
+        form: str = "",
+    ) -> Future[Accepted]:
+        """Publish events, each a JSON text; those that can't be used are refused one by one."""
+        taken, refused = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
+        head = EventsHead(entry.tenant, entry.name, key, digest, form, dedup, refused)
+        asked = Events(entry, taken, head, wants_matches)
+        if (strict and refused) or not taken.lines:
+            asked.answer.set_result(Accepted(self.log.last + 1, 0, refused))
+        else:
+            self.pump.submit(asked)
+        return asked.answer
+
+    def acknowledge(self, consumer: Consumer, seq: int) -> None:
+        """Note that a consumer has got everything up to a seq."""
+        if seq > consumer.cursor:
+            consumer.cursor = seq
+            self.pump.note_ack(consumer.key, seq)
+
+    def check_out(self, out: dict[str, Any]) -> None:
+        """Refuse a way out that there isn't."""
+        if out:
+            raise RefusedError(422, f"unknown way out: {shown(out)}")
+
+    def way_out(self, consumer: Consumer) -> dict[str, Any]:
+        """Return how the way out of a consumer does."""
+        return {}
+
+    def why_not_ready(self) -> str:
+        """Return what keeps events from being taken; nothing if all is well."""
+        if self.pump.has_failed:
+            return "stopped"
+        return "disk full" if self.pump.is_full else ""
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log on the disk."""
+        return self.log.bytes if isinstance(self.log, SqliteLog) else 0
+
+    def status(self) -> dict[str, Any]:
+        """Return how things are."""
+        pump, log = self.pump, self.log
+        return {
+            "epoch": log.epoch,
+            "first": log.first,
+            "durable": pump.durable,
+            "matched": pump.matched,
+            "durability": self.durability,
+            "disk_full": pump.is_full,
+            "snapshot": self._snapshot_seq,
+            "seconds": round(time.time() - self.started_at, 1),
+            "events": pump.events,
+            "edits": pump.edits,
+            "matches": pump.pairs,
+            "spaces": len(self.registry.spaces),
+            "subscriptions": sum(self.registry.counts.values()),
+            "consumers": len(self.registry.consumers),
+            "listeners": sum(map(len, self.hub.feeds.values())),
+        }

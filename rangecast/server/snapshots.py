@@ -1,0 +1,198 @@
+"""Snapshots: what there is at one seq, so that a start needs only the log after it.
+
+    data/snapshot-<seq>/state.json     spaces, subscriptions, consumers, tokens, repeats
+    data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
+
+A snapshot is there whole or not at all. Without one, everything is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rangecast.engine import Engine
+from rangecast.errors import SnapshotError
+from rangecast.model.durable import sync_folder, write_bytes
+from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.server.index import SpaceIndex
+from rangecast.server.registry import NEVER, Consumer, Registry, SpaceEntry, Token, Version
+from rangecast.server.repeats import Before, Repeats
+
+VERSION = 1
+KEPT = 2
+"""Snapshots that stay: the newest, and one before it."""
+_NAME = re.compile(r"snapshot-(\d{20})")
+
+
+class _Space(msgspec.Struct, array_like=True):
+    tenant: str
+    name: str
+    number: int
+    since: int
+    next_number: int
+    live: list[Version]
+
+
+class _Consumer(msgspec.Struct, array_like=True):
+    tenant: str
+    name: str
+    number: int
+    space: tuple[str, str]
+    since: int
+    cursor: int
+    out: dict[str, Any]
+    on_gap: str
+    now_from: int
+    dead: list[Version]
+
+
+class State(msgspec.Struct):
+    """All that there is at one seq, but for the boxes."""
+
+    version: int
+    epoch: str
+    seq: int
+    chain: str
+    spaces: list[_Space]
+    consumers: list[_Consumer]
+    consumer_count: int
+    tokens: list[Token]
+    had_token: bool
+    tenants: dict[str, dict[str, int]]
+    requests: dict[str, Before]
+    ids: list[str]
+
+
+class Picture:
+    """Everything at one seq, in memory: quickly taken, written later."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        indexes: dict[int, SpaceIndex],
+        repeats: Repeats,
+        place: tuple[str, int, bytes],
+    ):
+        epoch, seq, chain = place
+        self.seq = seq
+        self.state = State(
+            VERSION,
+            epoch,
+            seq,
+            chain.hex(),
+            [
+                _Space(*_fields(one), live=[msgspec.structs.replace(v) for v in one.live.values()])
+                for one in registry.spaces.values()
+            ],
+            [
+                _Consumer(
+                    one.tenant,
+                    one.name,
+                    one.number,
+                    (one.space.tenant, one.space.name),
+                    one.since,
+                    one.cursor,
+                    one.out,
+                    one.on_gap,
+                    one.now_from,
+                    [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
+                )
+                for one in registry.consumers.values()
+            ],
+            len(registry.numbered),
+            list(registry.tokens.values()),
+            registry.had_token,
+            dict(registry.tenants),
+            dict(repeats.requests),
+            list(repeats.ids),
+        )
+        self._boxes = [
+            (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
+        ]
+
+    def write(self, folder: Path) -> None:
+        """Write a snapshot, and delete older ones."""
+        target = folder / f"snapshot-{self.seq:020}"
+        if target.exists():
+            return
+        partial = folder / f".{target.name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir()
+            for number, boxes, space in self._boxes:
+                save_boxes(partial / f"space-{number}", boxes, space)
+            write_bytes(partial / "state.json", msgspec.json.encode(self.state))
+            sync_folder(partial)
+            partial.rename(target)
+            sync_folder(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        for seq in snapshots(folder)[:-KEPT]:
+            shutil.rmtree(folder / f"snapshot-{seq:020}", ignore_errors=True)
+
+
+def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
+    return entry.tenant, entry.name, entry.number, entry.since, entry.next_number
+
+
+def snapshots(folder: Path) -> list[int]:
+    """Return the seqs of the snapshots in a folder, ascending."""
+    found = (_NAME.fullmatch(one.name) for one in folder.iterdir())
+    return sorted(int(match[1]) for match in found if match)
+
+
+def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceIndex], Repeats]:
+    """Return what there was at the seq of a snapshot."""
+    path = folder / f"snapshot-{seq:020}"
+    try:
+        state = msgspec.json.decode((path / "state.json").read_bytes(), type=State)
+    except (OSError, msgspec.DecodeError) as error:
+        raise SnapshotError(f"{path}: can't be read: {error}") from None
+    if state.version != VERSION:
+        raise SnapshotError(
+            f"{path}: has format version {state.version}, this rangecast reads version {VERSION}"
+        )
+    registry, repeats = Registry(), Repeats()
+    indexes: dict[int, SpaceIndex] = {}
+    owned: dict[int, list[Version]] = {}
+    for one in state.spaces:
+        boxes, space = load_boxes(path / f"space-{one.number}")
+        live = {version.id: version for version in one.live}
+        entry = SpaceEntry(
+            one.tenant, one.name, one.number, space, one.since, live, one.next_number
+        )
+        registry.spaces[one.tenant, one.name] = entry
+        registry.counts[one.tenant] = registry.counts.get(one.tenant, 0) + len(live)
+        engine = Engine(space)
+        engine.subscribe_many(boxes)
+        indexes[one.number] = SpaceIndex(entry, engine)
+        for version in one.live:
+            owned.setdefault(version.consumer, []).append(version)
+    registry.space_count = 1 + max((one.number for one in state.spaces), default=-1)
+    registry.numbered = [None] * state.consumer_count
+    for given in state.consumers:
+        consumer = Consumer(
+            given.tenant,
+            given.name,
+            given.number,
+            registry.spaces[given.space],
+            given.since,
+            given.cursor,
+            given.out,
+            given.on_gap,
+            given.now_from,
+            sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
+        )
+        registry.consumers[given.tenant, given.name] = consumer
+        registry.numbered[given.number] = consumer
+    registry.tokens = {token.digest: token for token in state.tokens}
+    registry.had_token = state.had_token
+    registry.tenants = state.tenants
+    repeats.requests.update(state.requests)
+    repeats.ids.update(dict.fromkeys(state.ids))
+    return state, registry, indexes, repeats

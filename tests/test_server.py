@@ -1,0 +1,317 @@
+"""The server without a network: what it promises of one log and one order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rangecast import Engine
+from rangecast.errors import RangecastError
+from rangecast.server.hub import Feed
+from rangecast.server.messages import Message
+from rangecast.server.records import (
+    DeleteConsumer,
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+)
+from rangecast.server.service import Service
+from rangecast.workloads import generate
+
+MADE = generate("market", seed=5, subscriptions=120, events=300)
+SPACE = MADE.space
+SUBSCRIPTIONS = {row["id"]: row["filter"] for row in MADE.tables["subscriptions"].to_pylist()}
+EVENTS = [
+    json.dumps({k: v for k, v in row.items() if k != "id"}, default=str).encode()
+    for row in MADE.tables["events"].to_pylist()
+]
+T = "default"
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def edit(service: Service, *edits: Any, **options: Any) -> int:
+    return await asyncio.wrap_future(service.edit(*edits, **options))
+
+
+async def publish(service: Service, lines: list[bytes], **options: Any) -> Any:
+    entry = service.registry.space(T, "market")
+    return await asyncio.wrap_future(service.publish(entry, lines, **options))
+
+
+async def prepared(service: Service) -> None:
+    service.start()
+    await edit(service, PutSpace(T, "market", SPACE.definition()))
+    await edit(service, PutConsumer(T, "one", "market"), PutConsumer(T, "two", "market"))
+
+
+def put(name: str, consumer: str = "one", wanted: str | None = None) -> PutSubscription:
+    return PutSubscription(T, name, "market", wanted or SUBSCRIPTIONS[name], consumer)
+
+
+async def all_of(service: Service, consumer: str, after: int | None = None) -> list[Message]:
+    feed = service.hub.open(service.registry.consumer(T, consumer), after)
+    found = await taken(feed)
+    service.hub.close(feed)
+    return found
+
+
+async def taken(feed: Feed) -> list[Message]:
+    found: list[Message] = []
+    while True:
+        batch = await feed.take(7, wait=0)
+        found += batch.messages
+        if not batch.messages and batch.gap is None:
+            return found
+
+
+def pairs(messages: list[Message]) -> set[tuple[int, str]]:
+    return {(one.seq, json.loads(name)) for one in messages for name in one.subscriptions}
+
+
+class Judge:
+    """What a plain engine says, edit by edit and event by event."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(SPACE)
+        self.owner: dict[str, str] = {}
+        self.expected: dict[str, set[tuple[int, str]]] = {"one": set(), "two": set()}
+
+    def put(self, name: str, consumer: str, wanted: str) -> None:
+        if name in self.engine:
+            self.engine.replace(name, wanted)
+        else:
+            self.engine.subscribe(name, wanted)
+        self.owner[name] = consumer
+
+    def remove(self, name: str) -> None:
+        self.engine.unsubscribe(name)
+
+    def event(self, seq: int, line: bytes) -> None:
+        for name in self.engine.match(json.loads(line)):
+            self.expected[self.owner[str(name)]].add((seq, str(name)))
+
+
+async def history(service: Service, judge: Judge) -> None:
+    """Edits among events; every event is matched with exactly the subscriptions of its seq."""
+    names = list(SUBSCRIPTIONS)
+    for turn in range(12):
+        some = names[turn * 10 : turn * 10 + 10]
+        owner = "one" if turn % 2 else "two"
+        await edit(service, *[put(name, owner) for name in some])
+        for name in some:
+            judge.put(name, owner, SUBSCRIPTIONS[name])
+        if turn > 2:
+            gone, changed = names[turn * 10 - 15], names[turn * 10 - 14]
+            await edit(service, DeleteSubscription(T, gone, "market"))
+            judge.remove(gone)
+            other = SUBSCRIPTIONS[names[0]]
+            await edit(service, put(changed, "one", other))
+            judge.put(changed, "one", other)
+        lines = EVENTS[turn * 25 : turn * 25 + 25]
+        accepted = await publish(service, lines)
+        for place, line in enumerate(lines):
+            judge.event(accepted.first + place, line)
+
+
+def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path) -> None:
+    async def work() -> None:
+        service, judge = Service(tmp_path), Judge()
+        await prepared(service)
+        live = service.hub.open(service.registry.consumer(T, "one"))
+        got: list[Message] = []
+
+        async def listen() -> None:
+            while not live.is_closed:
+                got.extend((await live.take()).messages)
+
+        listening = asyncio.create_task(listen())
+        await history(service, judge)
+        await asyncio.sleep(0.2)
+        service.hub.close(live)
+        await listening
+        # live, read again, after a restart by snapshot, and after one without: the same
+        assert pairs(got) == judge.expected["one"]
+        assert [one.seq for one in got] == sorted({one.seq for one in got})
+        assert await all_of(service, "one") == got
+        assert pairs(await all_of(service, "two")) == judge.expected["two"]
+        service.stop()
+        last = service.log.last
+        for _ in range(2):
+            service = Service(tmp_path)
+            service.start()
+            for name in ("one", "two"):
+                found = [one for one in await all_of(service, name) if one.seq <= last]
+                assert pairs(found) == judge.expected[name]
+            # what it indexes is what the engine holds
+            accepted = await publish(service, EVENTS[:40], wants_matches=True)
+            expected = [
+                sorted(map(str, judge.engine.match(json.loads(one)))) for one in EVENTS[:40]
+            ]
+            assert [sorted(one) for one in accepted.matches] == expected
+            service.pump.stop()
+            service.close()
+            for snapshot in tmp_path.glob("snapshot-*"):
+                for file in sorted(snapshot.rglob("*"), reverse=True):
+                    file.rmdir() if file.is_dir() else file.unlink()
+                snapshot.rmdir()
+
+    run(work())
+
+
+def test_a_listener_that_falls_behind_reads_the_log_and_misses_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        await edit(service, put("all", "one", "price is not null or price is null"))
+        slow = service.hub.open(service.registry.consumer(T, "one"))
+        assert not (await slow.take(wait=0)).messages
+        assert slow.is_live
+        first = (await publish(service, EVENTS)).first
+        for _ in range(3):
+            await publish(service, EVENTS)
+        await asyncio.sleep(0.2)
+        assert slow.overflows
+        assert not slow.is_live
+        found = await taken(slow)
+        assert [one.seq for one in found] == list(range(first, first + 4 * len(EVENTS)))
+        assert slow.is_live
+        service.stop()
+
+    run(work())
+
+
+def test_a_request_is_carried_out_whole_or_not_at_all() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        names = list(SUBSCRIPTIONS)
+        with pytest.raises(RangecastError, match="no consumer 'nobody'"):
+            await edit(service, put(names[0]), put(names[1], "nobody"))
+        assert not service.registry.spaces[T, "market"].live
+        assert service.log.last == 3
+        with pytest.raises(RangecastError, match="no subscription"):
+            await edit(service, put(names[0]), DeleteSubscription(T, "none", "market"))
+        # a group sees its own earlier edits
+        await edit(service, put(names[0]), DeleteSubscription(T, names[0], "market"))
+        await edit(service, put(names[1]), DeleteConsumer(T, "one"))
+        assert not service.registry.spaces[T, "market"].live
+        assert service.registry.counts[T] == 0
+        with pytest.raises(RangecastError, match="no consumer 'one'"):
+            await edit(service, put(names[0]))
+        service.stop()
+
+    run(work())
+
+
+def test_conditions_on_what_is_there() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        name = next(iter(SUBSCRIPTIONS))
+        with pytest.raises(RangecastError, match="no subscription"):
+            await edit(service, put(name), if_match="*")
+        seq = await edit(service, put(name), if_match="new")
+        with pytest.raises(RangecastError, match="already exists"):
+            await edit(service, put(name), if_match="new")
+        with pytest.raises(RangecastError, match="has changed"):
+            await edit(service, put(name), if_match=f'"{seq + 1}"')
+        await edit(service, put(name), if_match=f'"{seq}"')
+        service.stop()
+
+    run(work())
+
+
+def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        await prepared(service)
+        given = {"key": "k1", "digest": "d"}
+        first = await publish(service, EVENTS[:5], **given)
+        again = await publish(service, EVENTS[:5], **given)
+        assert again.repeated
+        assert (again.first, again.count) == (first.first, 5)
+        with pytest.raises(RangecastError, match="another body"):
+            await publish(service, EVENTS[5:9], key="k1", digest="e")
+        lines = [b'{"id": 1, "price": 3}', b'{"id": 2, "price": 3}', b'{"id": 1, "price": 3}']
+        assert (await publish(service, lines, dedup=True)).count == 2
+        service.pump.stop()
+        service.close()  # as a crash: no snapshot
+        service = Service(tmp_path)
+        service.start()
+        assert (await publish(service, EVENTS[:5], **given)).repeated
+        found = await publish(service, [*lines, b'{"id": 3, "price": 3}'], dedup=True)
+        assert (found.count, found.skipped) == (1, 3)
+        service.stop()
+
+    run(work())
+
+
+def test_bad_events_are_refused_one_by_one() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        lines = [b'{"price": 1}', b"{", b"[]", b'{"price": "x"}', b'{"prise": 1}', b'{"price": 2}']
+        found = await publish(service, lines)
+        assert (found.count, [row for row, _ in found.refused]) == (2, [1, 2, 3, 4])
+        for words, (_, reason) in zip(
+            ("not JSON", "JSON object", "not a number", "did you mean 'price'"),
+            found.refused,
+            strict=True,
+        ):
+            assert words in reason
+        assert (await publish(service, lines, strict=True)).count == 0
+        found = await publish(service, [b'{"prise": 1}'], ignore_unknown=True)
+        assert found.count == 1
+        service.stop()
+
+    run(work())
+
+
+def test_a_space_grows_and_old_filters_go_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        await prepared(service)
+        await edit(service, put("cheap", "one", "price < 5 and symbol = 'A'"))
+        grown = SPACE.definition()
+        grown["attribute"].append({"name": "venue", "type": "string"})
+        await edit(service, PutSpace(T, "market", grown))
+        await edit(service, put("here", "one", "venue = 'X'"))
+        line = b'{"price": 1, "symbol": "A", "venue": "X"}'
+        assert (await publish(service, [line], wants_matches=True)).matches == [["cheap", "here"]]
+        with pytest.raises(RangecastError, match="can't become this one"):
+            await edit(service, PutSpace(T, "market", {"attribute": grown["attribute"][1:]}))
+        service.stop()
+        service = Service(tmp_path)
+        service.start()
+        assert (await publish(service, [line], wants_matches=True)).matches == [["cheap", "here"]]
+        assert [one.seq for one in await all_of(service, "one")] == [7, 8]
+        service.stop()
+
+    run(work())
+
+
+def test_replay_with_the_set_of_then_or_of_now() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        line = b'{"price": 1}'
+        await edit(service, put("old", "one", "price < 5"))
+        first = (await publish(service, [line])).first
+        await edit(service, DeleteSubscription(T, "old", "market"), put("new", "one", "price < 9"))
+        then = PutConsumer(T, "one", "market", start=0)
+        await edit(service, then)
+        assert pairs(await all_of(service, "one")) == {(first, "old")}
+        await edit(service, PutConsumer(T, "one", "market", start=0, as_now=True))
+        assert pairs(await all_of(service, "one")) == {(first, "new")}
+        service.stop()
+
+    run(work())
