@@ -259,6 +259,60 @@ def test_a_link_that_can_not_take_all_sheds_the_lowest_first():
     assert not net.brokers["a"].counts["events shed"]
 
 
+def two_of_three():
+    """Return broker b between a and c, whose frames go nowhere by themselves."""
+    broker = Broker("b", SPACE, settings=QUIET, cover_index="scan")
+    for name in "ac":
+        hello = messages.Hello(broker=name, incarnation=1, space=broker._space_digest, seen=1)
+        broker.handle(0.0, ports.LinkUp(name))
+        broker.handle(0.0, ports.Received(name, hello))
+    return broker
+
+
+def sent_by(outputs, kind):
+    return [
+        (o.link, o.frame)
+        for o in outputs
+        if isinstance(o, ports.Send) and isinstance(o.frame, kind)
+    ]
+
+
+def test_a_question_that_comes_before_its_interest_waits_for_it():
+    broker = two_of_three()
+    settle = messages.Settle(token="t", incarnation=1, version=1)
+    assert not sent_by(broker.handle(0.0, ports.Received("a", settle)), messages.Settle)
+    item = messages.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
+    frame = messages.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
+    out = broker.handle(0.0, ports.Received("a", frame))
+    (told,) = sent_by(out, messages.Interest)
+    (asked,) = sent_by(out, messages.Settle)
+    assert (told[0], asked[0], asked[1].token) == ("c", "c", "t")
+    assert asked[1].version == told[1].version
+    assert [type(o.frame) for o in out if isinstance(o, ports.Send)][-1] is messages.Settle
+
+
+def test_an_event_that_comes_a_second_time_before_it_is_on_disk_is_confirmed_to_both():
+    broker = two_of_three()
+    frame = messages.Events(origin="z", after=0, upto=1, numbers=[1], ids=[1], points=bytes(16))
+    broker.handle(0.0, ports.Received("a", frame))
+    out = broker.handle(0.0, ports.Received("c", frame))
+    assert sent_by(out, messages.Taken) == [("c", messages.Taken(kept={"z": 0}))]
+    out = broker.handle(0.0, ports.Durable(1))
+    taken = messages.Taken(kept={"z": 1})
+    assert sent_by(out, messages.Taken) == [("a", taken), ("c", taken)]
+
+
+def test_a_link_that_was_accepted_isn_t_forgotten_when_it_is_refused():
+    broker = two_of_three()
+    item = messages.BoxItem(name_of(box := pack([[(0, 1.0, 2.0)]])), box)
+    frame = messages.Snapshot(incarnation=1, version=1, digest=item.name, items=[item])
+    broker.handle(0.0, ports.Received("a", frame))
+    hello = messages.Hello(broker="a", incarnation=1, space=broker._space_digest, reach=["c"])
+    out = broker.handle(0.0, ports.Received("a", hello))
+    assert any(isinstance(one, ports.Close) for one in out)
+    assert list(broker.links["a"].heard.items) == [item.name]
+
+
 def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
     net = Net({"a": "b", "b": "a"}, settings=Settings(beat=None, linger=0, most_held=10))
     net.do("b", ports.Subscribe({1: "x >= 0"}))

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rangecast.cover.coverset import CoverSet
+from rangecast.cover.choose import choose
 from rangecast.errors import FrameError, UsageError
 from rangecast.merge.cells import Cells
 from rangecast.model.inputs import as_boxes, as_filter, as_space
@@ -109,7 +109,7 @@ class Broker:
         self._options = Options(strategy, cells, budget, cover_index)
         if cells is not None:
             cells.check(self.space)
-        CoverSet(self.space, index=cover_index)  # refuses an unknown index now, not at a Hello
+        choose(cover_index)  # refuses an unknown index now, not at a Hello
         self._cells = None if strategy == "subsumption" else cells
         """Of ranges that neighbours may send."""
         self._space_digest = space_digest(self.space.to_toml())
@@ -172,6 +172,11 @@ class Broker:
         for name in self._touched:
             if name in self.links:
                 self._say(now, self.links[name])
+        if isinstance(given, ports.Received) and given.link in self.links:
+            # What came in may answer questions of that neighbour; others have heard of it by now.
+            link = self.links[given.link]
+            for question in [*link.questions.values()]:
+                self._settle(now, link, question)
         if self._touched:
             if self.settings.most_held is not None:
                 self._hold(self.settings.most_held)
@@ -309,10 +314,13 @@ class Broker:
             kind, text = wrong
             self._alarm(kind, f"link {link.name} is refused: {text}", link)
             self._out.append(ports.Close(link.name, text))
-            self._link_down(now, ports.LinkDown(link.name, forget=not link.is_expected))
+            # One that was accepted before stays: what came over it may be wanted again.
+            is_new = not link.is_expected and not link.peer
+            self._link_down(now, ports.LinkDown(link.name, forget=is_new))
             return
         if frame.incarnation > link.peer:
             self._settling.restarted(link.name)
+            link.questions.clear()
         was_greeted = link.is_greeted and frame.incarnation == link.peer
         link.is_greeted, link.peer, link.reach = True, frame.incarnation, frame.reach
         link.reach_digest = digest_of_names(frame.reach)
@@ -449,7 +457,10 @@ class Broker:
             self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
         elif frame.upto <= got:
             self.counts["duplicates dropped"] += 1
-            self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
+            kept = self._kept.get(frame.origin, 0)
+            self._send(link, Taken(kept={frame.origin: kept}))
+            if kept < frame.upto:  # it came over another link, and isn't on disk yet
+                link.owed[frame.origin] = frame.upto
         else:
             if len(self._origins) > self.settings.most_origins and not got:
                 raise FrameError(f"events of {self.settings.most_origins:,} brokers are known")
@@ -468,6 +479,10 @@ class Broker:
             if block.origin != self.name:
                 self._kept[block.origin] = block.upto
                 taken.setdefault(block.came_over, {})[block.origin] = block.upto
+                for link in self.links.values():
+                    if link.owed.get(block.origin, np.inf) <= block.upto:
+                        del link.owed[block.origin]
+                        taken.setdefault(link.name, {})[block.origin] = block.upto
             matches = self._clients.matches(block.points_in(self.space))
             if len(matches):
                 self._out.append(ports.Deliver(place, block, matches))
@@ -498,8 +513,11 @@ class Broker:
     # ---- settling, time
 
     def _settle(self, now: float, link: Link, frame: Settle) -> None:
+        link.questions.pop(frame.token, None)
         heard = link.heard
         if (heard.incarnation, heard.version) < (frame.incarnation, frame.version):
+            if len(link.questions) < self.settings.most_questions:
+                link.questions[frame.token] = frame
             self._ask_for_all(now, link, "gap")
             return
         asked = self._settling.asked(frame.token, link.name, self.links.values())

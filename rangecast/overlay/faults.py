@@ -8,6 +8,8 @@ from rangecast.overlay.world import World
 def break_something(world: World) -> None:
     """Let something break, for a while."""
     rng = world.rng
+    if not world.edges:
+        return  # two brokers, and their link was taken away
     edge = rng.choice([*world.edges.values()])
     kind = rng.random()
     if kind < 0.4 and edge.is_up:
@@ -27,6 +29,15 @@ def close_cycle(world: World) -> None:
         one, other = (f"b{end}" for end in world.knobs.extra)
         world.extra = world.new_edge(one, other)
         world.join(world.extra)
+
+
+def move_link(world: World) -> None:
+    """Take a link of the tree away, for good, and join the two parts by another one, later."""
+    rng = world.rng
+    edge = rng.choice([*world.edges.values()])
+    world.remove(edge)
+    ends = [rng.choice(world.behind(end, "")) for end in edge.ends]
+    world.later(rng.uniform(0.5, 15), world.add, *ends)
 
 
 def heal(world: World) -> None:

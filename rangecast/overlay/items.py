@@ -166,6 +166,8 @@ def _check_name(item: Item, content: object) -> None:
 
 def _check_boxes(packed: list[bytes], space: Space) -> None:
     """Refuse boxes that aren't packed as `pack` does, with finite ranges of this space."""
+    if not any(packed):  # none, or everything
+        return
     if any(len(one) % TERM.itemsize for one in packed):
         raise FrameError(f"a box is packed in terms of {TERM.itemsize} bytes")
     terms, item = terms_of(packed)

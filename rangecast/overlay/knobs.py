@@ -42,6 +42,8 @@ class Knobs(NamedTuple):
     """A link that closes a cycle."""
     until: float
     """When faults end."""
+    moves: bool = False
+    """Whether a link of the tree is removed for good, and another one joins the parts."""
 
 
 @cache
@@ -107,6 +109,7 @@ def drawn(seed: int) -> Knobs:
         more["most_waiting"] = rng.choice([0, 2])
     elif rare < 0.16:
         more["most_held"] = rng.choice([0, 3])
-    elif calm and rare < 0.6:
-        more["beat"] = None
-    return knobs._replace(settings=replace(knobs.settings, **more))
+    elif calm and knobs.extra is None and rare < 0.6:
+        more["beat"] = None  # no frame is lost here: no link goes down either
+    moves = knobs.extra is None and "beat" not in more and rng.random() < 0.25
+    return knobs._replace(settings=replace(knobs.settings, **more), moves=moves)

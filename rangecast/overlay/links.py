@@ -23,6 +23,7 @@ from rangecast.overlay.messages import (
     Events,
     Interest,
     Item,
+    Settle,
     Snapshot,
     cut_items,
 )
@@ -69,6 +70,8 @@ class Link:
         """What it wants, as a routing table."""
         self.asked_at = -np.inf
         """When a snapshot was asked for."""
+        self.questions: dict[str, Settle] = {}
+        """Of the neighbour, by token: about versions that aren't known here yet."""
         self.out: Strategy | None = None
         """Made when its first Hello says which cells it has."""
         self.same_cells = False
@@ -90,6 +93,8 @@ class Link:
         self.sent: dict[str, int] = {}
         self.taken: dict[str, int] = {}
         """By origin: up to where events were sent, and were confirmed."""
+        self.owed: dict[str, int] = {}
+        """By origin: up to where events came here a second time that will be on disk soon."""
         self.moved_at = -np.inf
         """When something was confirmed, or sent again."""
 

@@ -33,6 +33,10 @@ class Oracle:
         self._broker: dict[int, str] = {}
         """Of each live subscription."""
         self._settled: dict[int, None] = {}
+        self._parts: list[list[str]] = []
+        """The brokers of either network while there are two."""
+        self._within: dict[int, list[str]] = {}
+        """Of a subscription that only these brokers know of for sure: they."""
         self._points: dict[Event, tuple[F64, dict[str, str | None]]] = {}
         self._missing: dict[tuple[Event, int], None] = {}
         self._last: dict[tuple[int, str], int] = {}
@@ -58,12 +62,31 @@ class Oracle:
         self._forget(subscription)
 
     def settled(self, subscription: int) -> None:
-        """Every broker knows of a subscription."""
+        """Every broker knows of a subscription; while there are two networks, every one of its."""
         self._settled[subscription] = None
+        self._within.pop(subscription, None)
+        for part in self._parts:
+            if self._broker[subscription] in part:
+                self._within[subscription] = part
 
     def is_settled(self, subscription: int) -> bool:
         """Whether every broker knows of a subscription."""
-        return subscription in self._settled
+        return subscription in self._settled and subscription not in self._within
+
+    def parted(self, parts: list[list[str]]) -> None:
+        """The network falls into two: what is on its way from one to the other may be lost."""
+        self._parts = parts
+        for one in self._settled:
+            self.settled(one)
+        self._missing = {
+            (event, one): None
+            for event, one in self._missing
+            if event.origin in self._within.get(one, [event.origin])
+        }
+
+    def joined(self) -> None:
+        """The two networks are one again; who was settled in his part must settle again."""
+        self._parts = []
 
     def accepted(self, origin: str, number: int, point: F64, words: dict[str, str | None]) -> None:
         """An event is on the disk of its origin."""
@@ -72,7 +95,7 @@ class Oracle:
             return  # said again after a crash
         self._points[event] = point, words
         for one in self._matches(event):
-            if one in self._settled:
+            if one in self._settled and origin in self._within.get(int(one), [origin]):
                 self._missing[event, int(one)] = None
 
     def take(self, broker: str, origin: str, number: int, subscription: int) -> None:
@@ -119,4 +142,5 @@ class Oracle:
 
     def _forget(self, subscription: int) -> None:
         self._settled.pop(subscription, None)
+        self._within.pop(subscription, None)
         self._missing = {pair: None for pair in self._missing if pair[1] != subscription}

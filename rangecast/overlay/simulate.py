@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from rangecast.overlay.broker import Broker
 from rangecast.overlay.clients import Clients
-from rangecast.overlay.faults import break_something, close_cycle, heal
+from rangecast.overlay.faults import break_something, close_cycle, heal, move_link
 from rangecast.overlay.judge import unrest, wrong_tables
 from rangecast.overlay.world import World
 
@@ -82,6 +82,8 @@ def _run(world: World) -> Outcome:
     if world.knobs.drop or world.knobs.late:
         for _ in range(rng.choice([0, 2, 5, 10])):
             world.later(rng.uniform(0, until), break_something, world)
+    if world.knobs.moves:
+        world.later(rng.uniform(0, until - 20), move_link, world)
     world.play(until)
     heal(world)
     _rest(world)

@@ -251,7 +251,7 @@ class World:
 
     def join(self, edge: Edge) -> None:
         """Let a link come up."""
-        if edge.is_up or edge not in self.edges.values():
+        if edge.is_up or self.edges.get(edge.ends) is not edge:
             return
         edge.is_up = True
         edge.session += 1
@@ -272,6 +272,37 @@ class World:
         if edge is not None and edge.is_up and edge is not self.extra:
             self.cut(edge)
             self.later(3.0, self.join, edge)
+
+    def remove(self, edge: Edge) -> None:
+        """Take a link of the tree away for good: there are two networks then."""
+        one, other = (int(end[1:]) for end in edge.ends)
+        self.near[one].remove(other)
+        self.near[other].remove(one)
+        del self.edges[edge.ends]
+        self.cut(edge, forget=True)
+        self.oracle.parted([self.behind(end, "") for end in edge.ends])
+
+    def add(self, one: str, other: str) -> None:
+        """Join two networks by a link."""
+        self.near[int(one[1:])].append(int(other[1:]))
+        self.near[int(other[1:])].append(int(one[1:]))
+        self.join(self.new_edge(one, other))
+        self._watch(one, other)
+
+    def _watch(self, one: str, other: str) -> None:
+        """Wait until both ends have accepted a link, as a person would; then clients ask again.
+
+        It may be refused for a while, as long as some brokers still think that there is a cycle.
+        """
+        for here, there in ((one, other), (other, one)):
+            broker = self.brokers[here]
+            if broker is None or there not in broker.links or not broker.links[there].is_ready:
+                self.later(0.5, self._watch, one, other)
+                return
+        self.oracle.joined()
+        for subscription, name in self.oracle.live():
+            self._version[subscription] += 1
+            self.give(name, ports.AskSettled(self.token(subscription)))
 
     def drop_extra(self) -> None:
         """A person removes the link that closed a cycle."""
