@@ -309,6 +309,8 @@ class Broker:
         if frame.incarnation < link.peer:
             self.counts["Hellos of an earlier incarnation"] += 1
             return
+        if len(frame.reach) > self.settings.most_origins:
+            raise FrameError(f"{len(frame.reach):,} brokers are said to be behind it")
         wrong = self._wrong_with(link, frame)
         if wrong:
             kind, text = wrong

@@ -33,8 +33,9 @@ class Settings:
     the oldest are shed there, and counted. `None`: all are held until every neighbour has them."""
     most_hops: int = 1_000
     """Links that an event may go over."""
-    most_origins: int = 100_000
-    """Brokers whose events are taken; those of one more are refused."""
+    most_origins: int = 8_000
+    """Brokers whose events are taken, and brokers behind a link; one more is refused. As many fit
+    into a frame, however long their names are."""
     most_questions: int = 10_000
     """Questions for settling that may wait, of the clients and of each neighbour."""
 
