@@ -59,7 +59,7 @@ class OneGraph(Broker):
 
     def _choose_form(self, now, link, cells):
         if self._graph is None:
-            options = Options("covering", None, 1, "scan")
+            options = Options("covering", None, None, 1, "scan")
             catalog = self._sources.wanted
             self._graph = strategy_of(self.space, options, catalog, same_cells=True)
             told = self._graph.change(self._sources.besides("*"), Batch(self.space, []))

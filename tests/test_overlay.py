@@ -11,11 +11,14 @@ from rangecast import Engine, Integer, Space, String
 from rangecast.errors import FrameError, RangecastError, UsageError
 from rangecast.merge import Cells
 from rangecast.model.boxes import Boxes
+from rangecast.model.inputs import as_filter
 from rangecast.overlay import Broker, Settings, messages, ports
-from rangecast.overlay.items import EVERYTHING, name_of, understood
+from rangecast.overlay.curve import Curve
+from rangecast.overlay.items import EVERYTHING, Batch, Wanted, name_of, understood, wanted_of
 from rangecast.overlay.links import Flight
 from rangecast.overlay.packing import TERM, pack, unpack
-from rangecast.overlay.strategies import STRATEGIES
+from rangecast.overlay.strategies import STRATEGIES, Merging, Options
+from rangecast.overlay.table import Table
 
 SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
 QUIET = Settings(beat=None, linger=0)
@@ -89,7 +92,9 @@ FRAMES = (
 class Net:
     """Brokers that hear one another at once, and lose nothing."""
 
-    def __init__(self, ways, strategy="covering", settings=QUIET, cells=None, spaces=None):
+    def __init__(
+        self, ways, strategy="covering", settings=QUIET, cells=None, spaces=None, words=None
+    ):
         self.got = {}
         self.sent = []
         self.others = []
@@ -99,6 +104,7 @@ class Net:
                 spaces[name] if spaces else SPACE,
                 strategy=strategy,
                 cells=cells or Cells.uniform(SPACE, 4),
+                words=words,
                 budget=4,
                 cover_index="scan",
                 settings=settings,
@@ -215,8 +221,8 @@ def test_ranges_fall_back_to_boxes_where_cells_differ():
     net.brokers["c"] = Broker("c", SPACE, strategy="merging", cells=Cells.uniform(SPACE, 3))
     for name, other in ("b", "c"), ("c", "b"), ("b", "c"):
         net.do(name, ports.LinkUp(other))
-    net.do("a", ports.Subscribe({1: "x < 10"}))
-    net.do("c", ports.Subscribe({2: "y < 10"}))
+    net.do("a", ports.Subscribe({1: "x < 10 and y >= 0"}))
+    net.do("c", ports.Subscribe({2: "x >= 0 and y < 10"}))
     kinds = {}
     for one, other in ("ab", "ba", "bc", "cb"):
         heard = net.brokers[one].links[other].heard.items.values()
@@ -446,3 +452,66 @@ def test_items_in_terms_that_no_box_has_are_refused():
             understood([messages.BoxItem(name_of(packed), packed)], SPACE, None)
     with pytest.raises(FrameError, match="terms of 22 bytes"):
         understood([messages.BoxItem(7, b"x")], SPACE, None)
+
+
+# ---- merging
+
+
+def test_ranges_of_words_mean_the_same_at_brokers_that_number_them_differently():
+    space = [Integer("x", min=0, max=63), Integer("y", min=0, max=63), String("word")]
+    spaces = {name: Space(space) for name in "abc"}
+    cells = Cells.uniform(SPACE, 6, ["x"])
+    for strategy in ("merging", "both"):
+        net = Net(
+            {"a": "b", "b": "ac", "c": "b"}, strategy, spaces=spaces, cells=cells, words="word"
+        )
+        wanted = {
+            n: f"word in ('{word}', '{word}s') and x < {9 * n}" for n, word in enumerate("pqr", 1)
+        }
+        net.do("a", ports.Subscribe(wanted))
+        net.do("a", ports.Subscribe({4: "y < 3", 5: "word != 'p' and x < 2"}))
+        net.do("b", ports.Subscribe({6: "word = 'r' and x = 20"}))
+        kinds = {type(item) for item in net.brokers["c"].links["b"].heard.items.values()}
+        boxes = {messages.BoxItem, messages.TextItem}
+        assert kinds == boxes | {messages.RangeItem}
+        events = [{"x": x, "y": 9, "word": word} for x in (1, 20) for word in ("p", "rs", "z", "r")]
+        events.append({"x": 1, "y": 1})
+        net.do("c", ports.Publish(events, ids=list(range(len(events)))))
+        engine = Engine(Space(space))
+        for one, text in (wanted | {4: "y < 3", 5: "word != 'p' and x < 2"}).items():
+            engine.subscribe(one, text)
+        engine.subscribe(6, "word = 'r' and x = 20")
+        right = {n: sorted(ids) for n, ids in enumerate(engine.match_many(events)) if ids}
+        assert {event: sorted(ids) for event, ids in net.got.items()} == right
+        assert "z" not in net.brokers["b"].space["word"].codes
+    with pytest.raises(UsageError, match="a string attribute"):
+        Broker("a", SPACE, strategy="merging", cells=cells, words="y")
+
+
+def test_merging_tells_what_ranges_lack_and_cuts_them_past_the_budget():
+    cells = Cells.uniform(SPACE, 6)
+    options = Options("merging", cells, Curve(SPACE, cells), 4)
+    one, told = Merging(SPACE, options, {}), {}
+    rng = np.random.default_rng(3)
+    live = []
+    for turn in range(60):
+        x, y = rng.integers(0, 60, 2).tolist()
+        new = wanted_of(
+            as_filter(f"x between {x} and {x + 3} and y between {y} and {y + 3}", SPACE)
+        )
+        fresh = [new] if new not in live else []
+        gone = [live.pop(0)] if turn % 3 == 2 else []
+        live += fresh
+        change = one.change(Batch(SPACE, fresh), Batch(SPACE, gone))
+        for item in change.added:
+            assert item.name not in told
+            told[item.name] = item
+        for name in change.removed:
+            del told[name]
+        assert len(told) <= 4
+        points = np.array([[x, y] for x in range(64) for y in range(64)], np.float64)
+        table, exact = Table(SPACE, options.curve), Table(SPACE)
+        table.change_items(Batch(SPACE, [Wanted(item, None) for item in told.values()]), [])
+        exact.change_items(Batch(SPACE, live), [])
+        assert (table.holds(points) >= exact.holds(points)).all()
+    assert told

@@ -33,6 +33,7 @@ from rangecast.model.inputs import as_boxes, as_filter, as_space
 from rangecast.model.members import Id, Members
 from rangecast.model.space import Space
 from rangecast.overlay import ports
+from rangecast.overlay.curve import Curve
 from rangecast.overlay.eventlog import Block, Log, block_of
 from rangecast.overlay.interest import digest_of_names, space_digest
 from rangecast.overlay.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
@@ -77,6 +78,7 @@ class Broker:
         incarnation: int = 1,
         strategy: str = "covering",
         cells: Cells | None = None,
+        words: str | None = None,
         budget: int = 1000,
         cover_index: str = "auto",
         settings: Settings | None = None,
@@ -91,6 +93,7 @@ class Broker:
         strategy        none, covering, subsumption, merging or both (`strategies`)
         cells           for merging and both: of ranges, without strings, the same at all brokers;
                         for subsumption: of its index, any
+        words           for merging and both: a string attribute; each word has ranges of its own
         budget          ranges that a neighbour is told of at most
         links           neighbours that were there before: until heard, they want everything
         subscriptions   of clients, as they were
@@ -106,12 +109,14 @@ class Broker:
         """What happened so far, by kind."""
         self.links: dict[str, Link] = {}
         self.log = Log()
-        self._options = Options(strategy, cells, budget, cover_index)
         if cells is not None:
             cells.check(self.space)
         choose(cover_index)  # refuses an unknown index now, not at a Hello
-        self._cells = None if strategy == "subsumption" else cells
+        self._curve = None
+        if cells is not None and strategy != "subsumption":
+            self._curve = Curve(self.space, cells, words)
         """Of ranges that neighbours may send."""
+        self._options = Options(strategy, cells, self._curve, budget, cover_index)
         self._space_digest = space_digest(self.space.to_toml())
         self._members = Members()
         self._clients = Table(self.space)
@@ -239,11 +244,11 @@ class Broker:
     # ---- links
 
     def _add_link(self, name: str, *, is_expected: bool) -> Link:
-        table = Table(self.space, self._cells)
+        table = Table(self.space, self._curve)
         link = self.link_type(_checked_name(name), table, is_expected=is_expected)
         self.links[name] = link
         if is_expected:
-            some = understood(list(link.heard.items.values()), self.space, self._cells)
+            some = understood(list(link.heard.items.values()), self.space, self._curve)
             self._enter(0.0, link, some, [])
         return link
 
@@ -277,7 +282,7 @@ class Broker:
             broker=self.name,
             incarnation=self.incarnation,
             space=self._space_digest,
-            cells=self._cells.digest if self._cells is not None else "",
+            cells=self._curve.digest if self._curve is not None else "",
             version=link.told.version,
             digest=link.told.digest,
             kept=self._kept,
@@ -358,7 +363,7 @@ class Broker:
 
     def _choose_form(self, now: float, link: Link, cells: str) -> None:
         """Make the strategy of a link, again if the neighbour has other cells now."""
-        same = self._cells is not None and cells == self._cells.digest
+        same = self._curve is not None and cells == self._curve.digest
         if link.out is not None:
             if same == link.same_cells:
                 return
@@ -379,7 +384,7 @@ class Broker:
         elif isinstance(change, str):
             self._ask_for_all(now, link, change)
         else:
-            come = understood(change.added, self.space, self._cells)
+            come = understood(change.added, self.space, self._curve)
             link.heard.change(change.added, change.removed)
             self._enter(now, link, come, change.removed)
 
@@ -389,7 +394,7 @@ class Broker:
         if items is None:
             return
         new = [one for one in items if one.name not in link.heard.items]
-        come = understood(new, self.space, self._cells)
+        come = understood(new, self.space, self._curve)
         was_known = link.is_known
         gone = link.heard.swap(frame, items)
         self.counts["snapshots taken"] += 1

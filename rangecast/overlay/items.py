@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 
 from rangecast.errors import FilterError, FrameError
-from rangecast.merge.cells import Cells
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
+from rangecast.overlay.curve import Curve
 from rangecast.overlay.messages import MOST_CONTENT, BoxItem, Item, RangeItem, TextItem, item_size
 from rangecast.overlay.packing import TERM, pack, pack_many, terms_of, unpack_many
 
@@ -133,15 +133,15 @@ def strings_of(space: Space) -> frozenset[int]:
 # ---- what neighbours say
 
 
-def understood(items: Sequence[Item], space: Space, cells: Cells | None) -> list[Wanted]:
+def understood(items: Sequence[Item], space: Space, curve: Curve | None) -> list[Wanted]:
     """Return items as this broker understands them; refuse what can't be of this space."""
     if any(item_size(one) > MOST_CONTENT for one in items):
         raise FrameError(f"an item has at most {MOST_CONTENT:,} bytes")
     _check_boxes([one.boxes for one in items if isinstance(one, BoxItem)], space)
-    return [_understood(one, space, cells) for one in items]
+    return [_understood(one, space, curve) for one in items]
 
 
-def _understood(item: Item, space: Space, cells: Cells | None) -> Wanted:
+def _understood(item: Item, space: Space, curve: Curve | None) -> Wanted:
     if isinstance(item, BoxItem):
         if item.boxes:  # everything has many names
             _check_name(item, item.boxes)
@@ -152,7 +152,7 @@ def _understood(item: Item, space: Space, cells: Cells | None) -> Wanted:
             return Wanted(item, pack(Filter.parse(item.text, space).boxes))
         except FilterError as error:
             raise FrameError(f"an item has a filter that can't be read: {error}") from None
-    if cells is None or not item.first <= item.last <= int(cells.top):
+    if curve is None or not item.first <= item.last <= curve.top:
         raise FrameError(f"the range {item.first} to {item.last} is not one of this broker's curve")
     _check_name(item, (item.first, item.last))
     return Wanted(item, None)

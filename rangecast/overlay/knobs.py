@@ -44,6 +44,8 @@ class Knobs(NamedTuple):
     """When faults end."""
     moves: bool = False
     """Whether a link of the tree is removed for good, and another one joins the parts."""
+    words: str | None = None
+    """The string attribute whose words have ranges of their own."""
 
 
 @cache
@@ -112,4 +114,5 @@ def drawn(seed: int) -> Knobs:
     elif calm and knobs.extra is None and rare < 0.6:
         more["beat"] = None  # no frame is lost here: no link goes down either
     moves = knobs.extra is None and "beat" not in more and rng.random() < 0.25
-    return knobs._replace(settings=replace(knobs.settings, **more), moves=moves)
+    words = rng.choice([None, "word"])
+    return knobs._replace(settings=replace(knobs.settings, **more), moves=moves, words=words)

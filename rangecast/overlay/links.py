@@ -207,7 +207,8 @@ class Link:
             first = bisect_right(block.numbers, sent)
             rows = list(range(first, len(block)))
             if self.is_known:
-                held = self.table.holds(block.points_in(space)[first:])
+                words = {name: texts[first:] for name, texts in block.words.items()}
+                held = self.table.holds(block.points_in(space)[first:], words)
                 rows = (first + np.flatnonzero(held)).tolist()
             if rows:
                 self.ready.append(Ready(place, block, rows))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,29 +63,57 @@ class Traffic:
         return self.hops / max(1, self.deliveries)
 
 
-def cells_for(
-    strategy: str, space: Space, boxes: Boxes, points: F64, most: int = 3, bits: int = 8
-) -> Cells | None:
-    """Return the cells that a strategy needs: of the attributes that rule out the most.
+class Chosen(NamedTuple):
+    """What a strategy is made with."""
 
-    Not of strings if neighbours exchange ranges: brokers number words differently.
+    cells: Cells | None = None
+    words: str | None = None
+
+
+_FINE = 16
+"""Bits of the cells of a single attribute."""
+
+
+def chosen_for(
+    strategy: str, space: Space, boxes: Boxes, points: F64, most: int = 3, bits: int = 8
+) -> Chosen:
+    """Return the cells that a strategy needs, by subscriptions and events like those to come.
+
+    For ranges, words of the string that most subscriptions mention, if half of them do, and cells
+    of attributes that at least half of the subscriptions bound together, the best first.
     """
     if strategy in ("none", "covering"):
-        return None
-    names: Sequence[str] = chosen_attributes(
-        boxes, space, len(space), points if len(points) else None
-    )
+        return Chosen()
+    names = chosen_attributes(boxes, space, len(space), points if len(points) else None)
     if strategy == "subsumption":
-        return Cells.uniform(space, bits, names[:most])
-    names = [name for name in names if not isinstance(space[name], String)]
-    if not names:
+        return Chosen(Cells.uniform(space, bits, names[:most]))
+    strings = [name for name in names if isinstance(space[name], String)]
+    numbers = [name for name in names if not isinstance(space[name], String)]
+    if not numbers:
         raise UsageError(
             f"the strategy {strategy!r} needs an attribute that isn't a string\n"
             "  to do: use covering or subsumption"
         )
+    bound = np.ones(len(boxes.lo), np.bool_)
+    words: str | None = None
+    taken: list[str] = []
+    for name in (*strings, *numbers):
+        together = bound & boxes.mentions[:, space.axis(name)]
+        if 2 * together.sum() < len(together) or len(taken) == most:
+            continue
+        if name in numbers:
+            taken.append(name)
+        elif words is None:
+            words = name
+        else:
+            continue
+        bound = together
+    taken = taken or numbers[:1]
+    if len(taken) == 1:
+        return Chosen(Cells.bounds(space, _FINE, boxes, taken), words)
     if len(points):
-        return Cells.quantiles(space, bits, points, names[:most])
-    return Cells.uniform(space, bits, names[:most])
+        return Chosen(Cells.quantiles(space, bits, points, taken), words)
+    return Chosen(Cells.uniform(space, bits, taken), words)
 
 
 def filters_of(boxes: Boxes, space: Space) -> list[Filter]:
@@ -108,17 +137,24 @@ class Network:
         brokers: int,
         *,
         strategy: str = "covering",
-        cells: Cells | None = None,
+        chosen: Chosen | None = None,
         budget: int = 1000,
     ):
         self._space = space
         self.traffic = Traffic()
         self.deliveries: list[tuple[Id, Id]] = []
         """Pairs of an event and a subscription."""
+        chosen = chosen or Chosen()
         settings = Settings(beat=None, linger=0, window=1 << 40, most_hops=brokers)
         self.brokers = [
             Broker(
-                str(number), space, strategy=strategy, cells=cells, budget=budget, settings=settings
+                str(number),
+                space,
+                strategy=strategy,
+                cells=chosen.cells,
+                words=chosen.words,
+                budget=budget,
+                settings=settings,
             )
             for number in range(brokers)
         ]

@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError
 from rangecast.kernels.arrays import F64, I64
-from rangecast.merge.cells import Cells
 from rangecast.model.boxes import Boxes
 from rangecast.model.commands import as_commands
 from rangecast.model.filters.filter import Filter
 from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.overlay import ports
-from rangecast.overlay.network import Network, cells_for, filters_of
+from rangecast.overlay.network import Chosen, Network, chosen_for, filters_of
 from rangecast.overlay.tree import Tree
 
 _MOST = 1000
@@ -109,24 +108,21 @@ class Play:
         *,
         strategy: str,
         budget: int = 1000,
-        cells: Cells | None = None,
+        chosen: Chosen | None = None,
         batch_size: int = 100,
     ) -> Network:
         """Play everything; return the network that did it."""
         given = self.given
-        if cells is None:
-            cells = cells_for(strategy, given.space, given.boxes, given.points)
+        if chosen is None:
+            chosen = chosen_for(strategy, given.space, given.boxes, given.points)
         network = Network(
-            given.space, self.tree, self.brokers, strategy=strategy, cells=cells, budget=budget
+            given.space, self.tree, self.brokers, strategy=strategy, chosen=chosen, budget=budget
         )
-        subscriptions = list(
-            zip(given.boxes.ids.to_pylist(), filters_of(given.boxes, given.space), strict=True)
-        )
-        for first in range(0, len(subscriptions), batch_size):
-            by_broker: dict[int, dict[Id, Any]] = {}
-            for one, wanted in subscriptions[first : first + batch_size]:
-                by_broker.setdefault(self.broker_of[one], {})[one] = wanted
-            for broker, some in by_broker.items():
+        at = np.array([self.broker_of[one] for one in given.boxes.ids.to_pylist()], np.int64)
+        for first in range(0, len(at), batch_size):
+            here = at[first : first + batch_size]
+            for broker in np.unique(here).tolist():
+                some = given.boxes.take(first + np.flatnonzero(here == broker))
                 network.do(broker, ports.Subscribe(some))
         done = 0
         for edit in edits:

@@ -6,8 +6,8 @@ and says which items the neighbour must know:
     none          all of them
     covering      those that no other one covers (paper 000): a `CoverSet`
     subsumption   those that don't lie inside the union of others (paper 004): an `ExactSummary`
-    merging       ranges on the Hilbert curve, within a budget (paper 004): a `Summary`
-    both          covering as long as that leaves few items, then ranges of what is left
+    merging       ranges of a curve, within a budget (paper 004), and boxes that it doesn't bear
+    both          covering as long as that leaves few items, then merging of what is left
 
 It may say more than is wanted, never less. One structure for all links would lose events: what
 came from a neighbour may cover what that neighbour must be told.
@@ -26,11 +26,12 @@ from rangecast.merge.cells import Cells
 from rangecast.merge.exact import ExactSummary
 from rangecast.merge.forward import NOTHING
 from rangecast.merge.levels.live import Levels
-from rangecast.merge.ranges import Ranges, RangeSets, joined, range_sets, union, within_budget
+from rangecast.merge.ranges import Ranges, RangeSets, difference, joined, union, within_budget
 from rangecast.model.filters.filter import Filter
 from rangecast.model.forward import Forwards
 from rangecast.model.members import Id
 from rangecast.model.space import Space
+from rangecast.overlay.curve import Curve
 from rangecast.overlay.interest import Change
 from rangecast.overlay.items import Batch, Wanted, everything, range_item
 from rangecast.overlay.messages import Item, RangeItem
@@ -43,6 +44,7 @@ _FEW = 16
 """Subscriptions below which one call each is quicker than a batch."""
 _LIMIT = 64
 """Ranges of a subscription."""
+NO_CHANGE = Change([], [])
 Catalog = Mapping[int, Wanted]
 """Everything that anybody wants, by name."""
 
@@ -53,7 +55,9 @@ class Options:
 
     strategy: str
     cells: Cells | None
-    """Of ranges, and of the index of subsumption."""
+    """Of the index of subsumption, and of the curve."""
+    curve: Curve | None
+    """Of ranges."""
     budget: int
     """Ranges that a neighbour is told of at most; with `both`, also boxes."""
     cover_index: str = "auto"
@@ -169,54 +173,81 @@ class Subsumption(Covering):
 
 
 class Merging:
-    """The union of all items as few ranges.
+    """The union of items as few ranges; what the curve doesn't bear stays a box, if not covered.
 
-    Ranges that were told stay as they are as long as they can, as every other one costs a message:
-    they grow by what is new, and past the budget the shortest gaps are closed, some more than need
-    be. What nobody wants any more is cut off once it may be much.
+    Ranges that were told stay as they are, and what they lack is told beside them, as every other
+    range costs a message. Past the budget the union is cut again, with the shortest gaps closed,
+    and so that there is room for as much to come. What nobody wants any more is cut off once it may
+    be much.
     """
 
     form = "ranges"
 
-    def __init__(self, options: Options):
-        assert options.cells is not None
-        self._cells = options.cells
-        self._levels = Levels(options.cells.width)
+    def __init__(self, space: Space, options: Options, catalog: Catalog):
+        assert options.curve is not None
+        self._space = space
+        self._curve = options.curve
+        self._boxes = Covering(space, options, catalog, same_cells=True)
+        self._levels = Levels(options.curve.width)
         self._budget = options.budget
         self._told = NOTHING
-        self._items: dict[tuple[int, int], RangeItem] = {}
+        self._items: dict[int, RangeItem] = {}
         self._there = self._left = 0
-        """Items that are there, and that went since the ranges were cut."""
+        """Items that are there as ranges, and that went since the ranges were cut."""
 
     def change(self, come: Batch, go: Batch) -> Change:
         """Let items come and go; see `Plain.change`."""
+        come, other = self._borne(come)
+        go, leaving = self._borne(go)
+        boxes = self._boxes.change(other, leaving) if len(other) or len(leaving) else NO_CHANGE
+        ranges = self._merged(come, go) if len(come) or len(go) else NO_CHANGE
+        return Change(boxes.added + ranges.added, boxes.removed + ranges.removed)
+
+    def _borne(self, items: Batch) -> tuple[Batch, Batch]:
+        """Return the items that the curve bears, and the others."""
+        if len(items) == len(items.ranges):
+            return items, Batch(self._space, [])
+        borne = self._curve.bears(items.boxes)
+        if borne.all():
+            return items, Batch(self._space, [])
+        are = iter(borne.tolist())
+        kinds: tuple[list[Wanted], list[Wanted]] = [], []
+        for one in items:
+            kinds[one.boxes is not None and not next(are)].append(one)
+        return Batch(self._space, kinds[0]), Batch(self._space, kinds[1])
+
+    def _merged(self, come: Batch, go: Batch) -> Change:
         gained, lost = self._edit(come, 1), self._edit(go, -1)
         self._there += len(come) - len(go)
         self._left += len(go) if len(lost) else 0
-        if self._left * _STALE > self._there:
-            self._left = 0
-            self._told, _ = within_budget(self._levels.ranges(), self._budget)
-        elif self._told.covers(gained):
-            return Change([], [])
-        else:
-            self._told = joined([self._told, gained])
-            if len(self._told) > self._budget:
-                room = max(1, self._budget * 3 // 4)
-                self._told, _ = within_budget(self._told, room)
-        before = self._items
-        ends = zip(self._told.starts.tolist(), self._told.ends.tolist(), strict=True)
-        self._items = {pair: before.get(pair) or range_item(*pair) for pair in ends}
+        lacking = difference(gained, self._told)
+        if self._left * _STALE <= self._there:
+            if not len(lacking):
+                return NO_CHANGE
+            told = self._cut(joined([self._told, lacking]))
+            lacking = difference(told, self._told)
+            if len(self._items) + len(lacking) <= self._budget:
+                self._told = told
+                added = _items_of(lacking)
+                self._items |= added
+                return Change([*added.values()], [])
+        self._left = 0
+        self._told = self._cut(self._levels.ranges())
+        before, self._items = self._items, _items_of(self._told)
         return Change(
-            [item for pair, item in self._items.items() if pair not in before],
-            [item.name for pair, item in before.items() if pair not in self._items],
+            [item for name, item in self._items.items() if name not in before],
+            [name for name in before if name not in self._items],
         )
+
+    def _cut(self, ranges: Ranges) -> Ranges:
+        """Close the shortest gaps, so that half of the budget is left."""
+        return within_budget(ranges, max(1, self._budget // 2))[0]
 
     def _edit(self, items: Batch, by: int) -> Ranges:
         """Add items, or take them off (`by` = -1); return what the union gains or loses."""
         parts = []
         if len(items) > len(items.ranges):
-            boxes = items.boxes
-            parts.append(range_sets(self._cells, boxes.lo, boxes.hi, boxes.owner, _LIMIT))
+            parts.append(self._curve.ranges(items.boxes, _LIMIT))
         if items.ranges:
             ends = [[one.first for one in items.ranges], [one.last for one in items.ranges]]
             starts, lasts = np.array(ends, np.uint64)
@@ -225,18 +256,23 @@ class Merging:
         return joined([union(some.starts, some.ends) for some in changed])
 
 
+def _items_of(ranges: Ranges) -> dict[int, RangeItem]:
+    items = map(range_item, ranges.starts.tolist(), ranges.ends.tolist())
+    return {item.name: item for item in items}
+
+
 class Both:
     """Covering; if that leaves more than the budget, ranges of what it leaves."""
 
     def __init__(self, space: Space, options: Options, catalog: Catalog):
         self._covering = Covering(space, options, catalog, same_cells=True)
-        self._merging = Merging(options)
+        self._merging = Merging(space, options, catalog)
         self._space = space
         self._catalog = catalog
         self._budget = options.budget
         self._left: dict[int, Item] = {}
         """What covering leaves."""
-        self._ranges: dict[int, Item] = {}
+        self._merged: dict[int, Item] = {}
         """What merging makes of that."""
         self._came_as_ranges = 0
         self.form = "boxes"
@@ -251,19 +287,21 @@ class Both:
         self._came_as_ranges += len(come.ranges) - len(go.ranges)
         before, change = self.form, left if self.form == "boxes" else merged
         _apply(left, self._left)
-        _apply(merged, self._ranges)
+        _apply(merged, self._merged)
         few = self._budget if before == "boxes" else self._budget // 2
         is_small = not self._came_as_ranges and len(self._left) <= few
         self.form = "boxes" if is_small else "ranges"
         if self.form == before:
             return change
-        old, new = self._left, self._ranges
-        if self.form == "boxes":
-            old, new = new, old
         # What the last change did to the old form was never told.
+        old, new = (self._left, self._merged) if before == "boxes" else (self._merged, self._left)
         added_names = {item.name for item in change.added}
-        withdrawn = [name for name in old if name not in added_names] + change.removed
-        return Change(list(new.values()), withdrawn)
+        told = dict.fromkeys(name for name in old if name not in added_names)
+        told |= dict.fromkeys(change.removed)
+        return Change(
+            [item for name, item in new.items() if name not in told],
+            [name for name in told if name not in new],
+        )
 
 
 def _apply(change: Change, items: dict[int, Item]) -> None:
@@ -283,7 +321,7 @@ def strategy_of(space: Space, options: Options, catalog: Catalog, *, same_cells:
     Then boxes that nothing covers take their place.
     """
     if same_cells and options.strategy == "merging":
-        return Merging(options)
+        return Merging(space, options, catalog)
     if same_cells and options.strategy == "both":
         return Both(space, options, catalog)
     made: type[Plain] = _BOXES.get(options.strategy, Covering)

@@ -12,12 +12,12 @@ import numpy as np
 
 from rangecast.engine import Engine
 from rangecast.kernels.arrays import F64, Bool
-from rangecast.merge.cells import Cells
 from rangecast.merge.ranges import Ranges, union
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Box
 from rangecast.model.members import Id
 from rangecast.model.space import Space
+from rangecast.overlay.curve import Curve, Words
 from rangecast.overlay.items import Batch
 from rangecast.overlay.messages import RangeItem
 from rangecast.overlay.packing import unpack, unpack_many
@@ -31,9 +31,9 @@ _FEW = 2000
 class Table:
     """Filters and ranges by name."""
 
-    def __init__(self, space: Space, cells: Cells | None = None):
+    def __init__(self, space: Space, curve: Curve | None = None):
         self._space = space
-        self._cells = cells
+        self._curve = curve
         self._small: dict[Id, tuple[Box, ...]] | None = {}
         """All filters; `None`: there are too many, the engine alone knows them."""
         self._ranges: dict[Id, RangeItem] = {}
@@ -73,8 +73,11 @@ class Table:
                 self._ranges.pop(name, None)
             self._union = None
 
-    def holds(self, points: F64) -> Bool:
-        """Return whether each event, (n, d), is wanted."""
+    def holds(self, points: F64, words: Words | None = None) -> Bool:
+        """Return whether each event, (n, d), is wanted.
+
+        words    the values of string attributes, if the curve has a stretch for each
+        """
         small = self._looked_through(len(points))
         if small is not None:
             some = [*small.values()]
@@ -84,8 +87,8 @@ class Table:
             )
         else:
             held = np.diff(self._indexed().match_points(points).matches.offsets) > 0
-        if self._ranges and self._cells is not None and not held.all():
-            held = held | self._all_ranges().hold(self._cells.places(points))
+        if self._ranges and self._curve is not None and not held.all():
+            held = held | self._all_ranges().hold(self._curve.places(points, words))
         return held
 
     def matches(self, points: F64) -> Sequence[list[Id]]:

@@ -127,6 +127,7 @@ class World:
             incarnation=self._incarnation[name],
             strategy=knobs.strategy,
             cells=cells_of(bits),
+            words=knobs.words if knobs.strings else None,
             budget=knobs.budget,
             cover_index=knobs.cover_index,
             settings=knobs.settings,
