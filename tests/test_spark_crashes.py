@@ -114,14 +114,16 @@ def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp
     marks = commits(tmp_path / "matches")
     assert [mark["batch"] for mark in marks] == list(range(len(marks)))
     assert len(marks) > len(STEPS)
-    assert {mark["batch"]: mark["version"] for mark in marks} == pins
+    answered = {mark["batch"]: mark["version"] for mark in marks}
+    # Old pins are forgotten; one that came and went within a run was never seen here.
+    assert {batch: answered[batch] for batch in pins} == pins
     assert len(set(pins.values())) > len(STEPS), "the subscriptions changed on the way"
     answers = read_committed(tmp_path / "matches").to_table().to_pylist()
     assert len(answers) == FILES * ROWS
     found = {row["event"]: (row["batch"], row["subscriptions"]) for row in answers}
     for file in range(FILES):
         batch, _ = found[f"e{file}-0"]
-        wanted = expected(file, pins[batch])
+        wanted = expected(file, answered[batch])
         assert {event: found[event] for event in wanted} == {
             event: (batch, subscriptions) for event, subscriptions in wanted.items()
         }
