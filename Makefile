@@ -9,11 +9,12 @@ SHORT := $(addprefix tests/test_,package.py space.py filters.py snapshot.py colu
 # make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
-# how often make kills kills
+# how often make kills kills Spark, and make server-kills the server
 KILLS ?= 50
+SERVER_KILLS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bounds check format api kills bench results lock lower-bounds clean
+.PHONY: help setup run test bounds check format api kills server-kills bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -54,6 +55,9 @@ api: setup  ## write docs/API.md from the docstrings
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
 	KILLS=$(KILLS) $(BIN)/python -m pytest tests/test_spark_crashes.py
+
+server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
+	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks

@@ -71,8 +71,8 @@ def serve(
 
     need_server()
     from rangecast.server.demo import demo as market
-    from rangecast.server.run import Settings, serve
-    from rangecast.server.service import Retention, Service
+    from rangecast.server.run import Server, Settings, serve
+    from rangecast.server.service import Retention
 
     spaces = {path.stem: Space.load(path) for path in space or []}
     if len(spaces) < len(space or []):
@@ -92,8 +92,8 @@ def serve(
         insecure,
     )
 
-    def ready(url: str, service: Service) -> None:
-        what = service.status()
+    def ready(url: str, server: Server) -> None:
+        what = server.service.status()
         where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
         print(
             f"Serving on {url}, {where}: {what['spaces']} spaces, "

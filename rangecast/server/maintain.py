@@ -20,7 +20,7 @@ from rangecast.server.log import LogError, Unit, new_epoch
 from rangecast.server.records import ACKS, EDITS, EVENTS, acks_of, edits_of, events_of
 from rangecast.server.registry import Registry
 from rangecast.server.snapshots import opened, snapshots
-from rangecast.server.sqlite_log import checked_units, segments
+from rangecast.server.sqlite_log import checked_units, segments, write_head
 
 _encode = msgspec.json.Encoder().encode
 
@@ -166,7 +166,8 @@ def _cut(folder: Path, kept: list[int], last: int) -> None:
     for first in kept:
         connection = sqlite3.connect(folder / f"log-{first:020}.db")
         with connection:
-            connection.execute("UPDATE head SET epoch = ?", (epoch,))
+            chain = connection.execute("SELECT chain FROM head").fetchone()[0]
+            write_head(connection, epoch, first, chain)
             connection.execute("DELETE FROM units WHERE last > ?", (last,))
         connection.close()
     for seq in snapshots(folder):

@@ -471,11 +471,13 @@ def check_growth(old: Space, new: Space) -> None:
     wrong = None
     if new.names[: len(old)] != old.names:
         wrong = f"the attributes {', '.join(old.names)} come first, in this order"
-    for was, now in zip(old, new, strict=False):
-        before, after = was.definition(), now.definition()
-        added = before.pop("values", []), after.pop("values", [])
-        if before != after or added[1][: len(added[0])] != added[0]:
-            wrong = f"attribute {was.name!r} differs"
+    else:
+        for was, now in zip(old, new, strict=False):
+            before, after = was.definition(), now.definition()
+            values, more = before.pop("values", []), after.pop("values", [])
+            if before != after or more[: len(values)] != values:
+                wrong = f"attribute {was.name!r} differs"
+                break
     if wrong is not None:
         raise RefusedError(
             409,

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +54,7 @@ class Settings:
             )
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Closes streams itself before it waits for requests, and leaves signals to the caller."""
 
     service: Service
@@ -66,23 +67,27 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._end)
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
-    def _end(self) -> None:
+    def stop(self) -> None:
+        """End what is under way, then the server; asked a second time, end at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 def serve(
     settings: Settings,
-    ready: Callable[[str, Service], None] = lambda _url, _service: None,
+    ready: Callable[[str, Server], None] = lambda _url, _server: None,
     beside: Sequence[Callable[[Service], Awaitable[None]]] = (),
 ) -> None:
     """Serve until a signal comes; `ready` is called with the address, `beside` runs meanwhile."""
@@ -114,7 +119,7 @@ def serve(
         ssl_keyfile=settings.key,
         server_header=False,
     )
-    server = _Server(config)
+    server = Server(config)
     server.service = service
 
     async def run() -> None:
@@ -126,7 +131,7 @@ def serve(
             await _prepare(service, settings)
             scheme = "http" if settings.certificate is None else "https"
             host, port = listener.getsockname()[:2]
-            ready(f"{scheme}://{host}:{port}", service)
+            ready(f"{scheme}://{host}:{port}", server)
             others = [asyncio.ensure_future(one(service)) for one in beside]
         await running
         for one in others:

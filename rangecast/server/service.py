@@ -88,9 +88,14 @@ class Service:
         self._snapshot_seq = 0
         self._edits_then = 0
         self._stopping = threading.Event()
+        self._one_snapshot = threading.Lock()
         self._housekeeper: threading.Thread | None = None
         self.log: Log = MemoryLog() if self.folder is None else self._opened_log(self.folder)
-        self._recover()
+        try:
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
         self.pump = Pump(
             self.log,
             self.registry,
@@ -141,7 +146,11 @@ class Service:
                 f"{folder}: another server uses this folder\n"
                 "  to do: stop it, or choose another folder with --data"
             )
-        return SqliteLog(folder, durability=self.durability)
+        try:
+            return SqliteLog(folder, durability=self.durability)
+        except BaseException:
+            self._lock.close()
+            raise
 
     def _recover(self) -> None:
         """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
@@ -237,7 +246,7 @@ class Service:
         ends = self._droppable()
         if self.pump.edits - self._edits_then >= SNAPSHOT_AFTER or ends > self._snapshot_seq:
             self.snapshot()
-        if 0 < ends <= self._snapshot_seq:
+        if 0 < ends <= max(snapshots(self.folder), default=0):
             self.log.drop(ends)
             self.registry.forget(self.log.first)
 
@@ -256,13 +265,14 @@ class Service:
     def snapshot(self) -> int:
         """Write a snapshot; return its seq."""
         assert self.folder is not None
-        self._edits_then = self.pump.edits
-        picture: Picture = self.pump.paused(self._picture)
-        if isinstance(self.log, SqliteLog) and self.durability != "fsync":
-            self.log.sync()
-        picture.write(self.folder)
-        self._snapshot_seq = picture.seq
-        return picture.seq
+        with self._one_snapshot:
+            self._edits_then = self.pump.edits
+            picture: Picture = self.pump.paused(self._picture)
+            if isinstance(self.log, SqliteLog) and self.durability != "fsync":
+                self.log.sync()
+            picture.write(self.folder)
+            self._snapshot_seq = picture.seq
+            return picture.seq
 
     def _picture(self) -> Picture:
         place = self.log.epoch, self.log.last, self.log.chain

@@ -10,6 +10,7 @@ by connections of their own, in short transactions, so that no reader holds up a
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import sqlite3
@@ -39,7 +40,7 @@ DURABILITIES = {"fsync": "FULL", "interval": "NORMAL", "none": "OFF"}
 INTERVAL = 0.05
 _NAME = re.compile(r"log-(\d{20})\.db")
 _SCHEMA = """
-CREATE TABLE head (epoch TEXT, version INTEGER, first INTEGER, chain BLOB);
+CREATE TABLE head (epoch TEXT, version INTEGER, first INTEGER, chain BLOB, mark BLOB);
 CREATE TABLE units (
     last INTEGER PRIMARY KEY, first INTEGER, count INTEGER, kind TEXT, at INTEGER, body BLOB,
     chain BLOB
@@ -121,8 +122,7 @@ class SqliteLog:
             made = sqlite3.connect(partial)
             made.executescript(_SCHEMA)
             with made:
-                head = (self.epoch, VERSION, first, self.chain)
-                made.execute("INSERT INTO head VALUES (?, ?, ?, ?)", head)
+                write_head(made, self.epoch, first, self.chain)
             made.close()
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
@@ -225,7 +225,7 @@ class SqliteLog:
     def close(self) -> None:
         """Close the files."""
         if self._writer is not None:
-            with contextlib.suppress(sqlite3.OperationalError):  # a full disk: it stays as it is
+            with contextlib.suppress(sqlite3.Error):  # a full disk: it stays as it is
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._writer.close()
         for reader in self._pool.__dict__.get("held", {}).values():
@@ -257,7 +257,7 @@ def checked_units(folder: Path) -> Iterator[Unit]:
             try:
                 for row in reader.execute(f"SELECT {_COLUMNS} FROM units ORDER BY last"):
                     unit = Unit(*row)
-                    if unit.first != expected or not is_chained(chain, unit):
+                    if not _is_sound(unit, expected, chain):
                         raise LogError(
                             f"{path}: the unit at seq {expected} is damaged or missing\n"
                             "  to do: restore a backup, or cut the log there with "
@@ -265,8 +265,15 @@ def checked_units(folder: Path) -> Iterator[Unit]:
                         )
                     chain, expected = unit.chain, unit.last + 1
                     yield unit
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
                 raise LogError(f"{path}: damaged near seq {expected}: {error}") from None
+
+
+def _is_sound(unit: Unit, expected: int, chain: bytes) -> bool:
+    kinds = [type(one) for one in unit]
+    if kinds != [int, int, str, int, bytes, bytes] or unit.length < 1:
+        return False
+    return unit.first == expected and is_chained(chain, unit)
 
 
 @contextmanager
@@ -274,7 +281,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     reader = sqlite3.connect(f"file:{path}?mode=rw", uri=True)
     try:
         yield reader
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
         raise LogError(
             f"{path}: is not a segment of a log, or is damaged: {error}\n"
             "  to do: restore a backup; `rangecast log check` says how far the log is whole"
@@ -283,16 +290,30 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         reader.close()
 
 
+def write_head(segment: sqlite3.Connection, epoch: str, first: int, chain: bytes) -> None:
+    """Say what a segment is a part of."""
+    segment.execute("DELETE FROM head")
+    head = (epoch, VERSION, first, chain)
+    segment.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?)", (*head, _mark(*head)))
+
+
+def _mark(epoch: str, version: int, first: int, chain: bytes) -> bytes:
+    """Return the checksum of a head."""
+    return hashlib.blake2b(repr((epoch, version, first, chain)).encode(), digest_size=16).digest()
+
+
 def _head(path: Path, reader: sqlite3.Connection) -> tuple[str, int, bytes]:
-    row = reader.execute("SELECT epoch, version, first, chain FROM head").fetchone()
+    row = reader.execute("SELECT epoch, version, first, chain, mark FROM head").fetchone()
     if row is None:
         raise LogError(f"{path}: has no head: it isn't a segment of a log")
-    epoch, version, first, chain = row
+    epoch, version, first, chain, mark = row
     if version != VERSION:
         raise LogError(
             f"{path}: has format version {version}, this rangecast reads version {VERSION}\n"
-            "  to do: use the version that wrote it, or export and import the log"
+            "  to do: use the version that wrote it, or restore a backup"
         )
+    if mark != _mark(epoch, version, first, chain):
+        raise LogError(f"{path}: its head is damaged\n  to do: restore a backup")
     return epoch, first, chain
 
 

@@ -1,0 +1,118 @@
+"""A process that has loaded and compiled everything, and forks servers: each starts at once.
+
+Reads lines of JSON from stdin, {"data": folder, "point": "" or a name, "after": count}, and answers
+each by the number of the process that serves. The server writes its address to <data>/url. At a
+point it kills itself with SIGKILL, when it comes there for the given time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+POINTS = (
+    "before-commit",
+    "in-commit",
+    "after-commit",
+    "after-match",
+    "in-snapshot",
+    "after-snapshot",
+    "in-segment",
+)
+
+
+def main() -> None:
+    """Fork a server for each line."""
+    from rangecast import Engine, Number, Space
+
+    warm = Engine(Space([Number("x")]))
+    warm.subscribe(1, "x < 5")
+    warm.match_points([[1.0]])  # type: ignore[arg-type]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(0)
+            code = 1
+            try:
+                _serve(Path(asked["data"]), asked["point"], asked["after"])
+                code = 0
+            finally:
+                os._exit(code)
+        print(child, flush=True)
+
+
+def _serve(data: Path, point: str, after: int) -> None:
+    from rangecast import Number, Space, String
+    from rangecast.server import service
+    from rangecast.server.run import Settings, serve
+
+    service.SNAPSHOT_AFTER = 40  # often
+    _patch(point, after)
+    space = Space([Number("x"), Number("y"), String("who")])
+
+    def ready(url: str, _service: Any) -> None:
+        partial = data / "url.partial"
+        partial.write_text(url)
+        partial.replace(data / "url")
+
+    serve(Settings(data, port=0, spaces={"points": space}), ready)
+
+
+def _patch(point: str, after: int) -> None:
+    """Let the server kill itself when it comes to a point."""
+    from rangecast.server import snapshots, sqlite_log
+    from rangecast.server.pump import Pump
+
+    sqlite_log.SEGMENT = 20_000
+    plain = sqlite_log.SqliteLog.__init__
+
+    def small(self: Any, folder: Any, *, durability: str = "fsync", segment: int = 20_000) -> None:
+        plain(self, folder, durability=durability, segment=segment)
+
+    sqlite_log.SqliteLog.__init__ = small  # type: ignore[method-assign]
+    left = [after]
+
+    def die() -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(owner: Any, name: str, *, before: bool) -> None:
+        inner: Callable[..., Any] = getattr(owner, name)
+
+        def outer(*given: Any, **options: Any) -> Any:
+            if before:
+                die()
+                return inner(*given, **options)
+            found = inner(*given, **options)
+            die()
+            return found
+
+        setattr(owner, name, outer)
+
+    if point == "before-commit":
+        wrap(sqlite_log.SqliteLog, "append", before=True)
+    elif point == "in-commit":
+        wrap(sqlite_log, "chained", before=True)
+    elif point == "after-commit":
+        wrap(sqlite_log.SqliteLog, "append", before=False)
+    elif point == "after-match":
+        wrap(Pump, "_match_batch", before=False)
+    elif point == "in-snapshot":
+        wrap(snapshots, "save_boxes", before=False)
+    elif point == "after-snapshot":
+        wrap(snapshots.Picture, "write", before=False)
+    elif point == "in-segment":
+        wrap(sqlite_log.SqliteLog, "_connect_writer", before=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The server from the shell: serve, publish, subscribe, token, log, verify."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rangecast.client import Client
+from tests.test_server_http import EVENTS, MADE, SUBSCRIPTIONS
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("server")
+    MADE.space.save(folder / "market.toml")
+    lines = [json.dumps(one) for one in EVENTS]
+    (folder / "events.jsonl").write_text("\n".join([*lines, '{"price": "x"}']))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    command = [sys.executable, "-m", "rangecast", "serve", "--space", "market.toml"]
+    process = subprocess.Popen(
+        [*command, "--data", "data", "--port", "0"], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    found = re.search(r"Serving on (http://127\.0\.0\.1:\d+), in data: 1 spaces", said)
+    assert found, said
+    yield found[1], process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_server_from_the_shell(
+    cli: Cli, folder: Path, server: tuple[str, subprocess.Popen[str]]
+) -> None:
+    url, process = server
+    at = ("--to", url)
+    said = cli("subscribe", "price > 0", "--id", "any", "--consumer", "alerts", *at).stdout
+    assert "any is saved; its matches go to the consumer alerts" in said
+    with Client(url, space="market") as client:
+        client.subscribe_many([{**row, "consumer": "alerts"} for row in SUBSCRIPTIONS])
+    done = cli("publish", folder / "events.jsonl", *at, code=2)
+    assert f"{len(EVENTS)} events published, 1 refused." in done.stdout
+    assert f"row {len(EVENTS)} is refused: 'price': 'x' is not a number" in done.stderr
+    follow = subprocess.Popen(
+        [sys.executable, "-m", "rangecast", "subscribe", "symbol = 'NOW'", "--follow", *at],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert follow.stdout is not None
+    with Client(url, space="market") as client:
+        while not [one for one in client if one.startswith("subscription-")]:
+            assert follow.poll() is None
+        client.publish([{"symbol": "NOW", "price": 5}])
+        assert json.loads(follow.stdout.readline())["event"] == {"symbol": "NOW", "price": 5}
+        follow.send_signal(signal.SIGINT)
+        assert follow.wait(20) == 0
+        follow.stdout.close()
+        assert not [one for one in client if one.startswith("subscription-")]
+        expected = client.match_many(EVENTS)
+    secret = cli("token", "the operator", "--scope", "admin", *at).stdout.strip()
+    assert secret.startswith("rc_")
+    refused = cli("publish", folder / "events.jsonl", *at, code=2)
+    assert "a token is needed" in refused.stderr
+    assert cli("publish", "none.jsonl", *at, "--token", secret, code=2).stderr
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    data = folder / "data"
+    assert "the log is whole" in cli("log", "check", data).stdout
+    dump = [json.loads(line) for line in cli("log", "dump", data).stdout.splitlines()]
+    assert len([one for one in dump if "event" in one]) == len(EVENTS) + 1
+    assert secret not in cli("log", "dump", data).stdout
+    assert "nothing to repair" in cli("log", "repair", data).stdout
+    out = folder / "exported"
+    cli("log", "export", data, "--space", "market", "-o", out)
+    cli(
+        *("match", out / "events.parquet", out / "subscriptions.parquet"),
+        *("--space", out / "space.toml", "-o", out / "matches.csv"),
+    )
+    rows = (out / "matches.csv").read_text().splitlines()[1:]
+    assert len(rows) == sum(map(len, expected)) + 1  # and the one event that was followed
+
+
+def test_what_serve_refuses(cli: Cli, folder: Path) -> None:
+    def said(*arguments: Any) -> str:
+        text: str = cli("serve", *arguments, code=2, cwd=folder).stderr
+        return text
+
+    assert "can be reached from elsewhere, without TLS" in said("--host", "0.0.0.0")
+    assert "go together" in said("--certificate", "x.pem")
+    assert "can't be read" in said("--space", "none.toml")
+    assert "no log is there" in cli("log", "check", folder / "nothing", code=2).stderr
+    assert "no answer" in cli("token", "x", "--to", "http://127.0.0.1:9", code=2).stderr
+    assert "begins with http" in cli("token", "x", "--to", "nowhere", code=2).stderr
+
+
+def test_help_and_imports_stay_light() -> None:
+    code = (
+        "import sys, rangecast, rangecast.cli.main\n"
+        "heavy = {'fastapi', 'uvicorn', 'httpx', 'websockets', 'prometheus_client'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
