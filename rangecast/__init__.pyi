@@ -1,3 +1,6 @@
+from .client import AsyncClient as AsyncClient
+from .client import Client as Client
+from .client import ServerError as ServerError
 from .engine import Engine as Engine
 from .errors import BadRow as BadRow
 from .errors import BadRowError as BadRowError

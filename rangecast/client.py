@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from rangecast.errors import RangecastError, UsageError
@@ -24,6 +24,15 @@ from rangecast.model.inputs import as_space
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
+try:
+    import httpx
+except ModuleNotFoundError:
+    raise UsageError(
+        "a client needs httpx, which isn't installed\n  to do: pip install 'rangecast[server]'"
+    ) from None
+
+URL = "http://127.0.0.1:8080"
+"""Where a server is, if neither the caller nor RANGECAST_SERVER says so."""
 BULK = 5_000
 """Subscriptions and events of one request."""
 ATTEMPTS = 5
@@ -83,9 +92,13 @@ class _Call(NamedTuple):
 
 
 class _Base:
-    def __init__(self, url: str, *, space: str | None = None, token: str | None = None):
+    def __init__(self, url: str | None, *, space: str | None, token: str | None):
+        url = url or os.environ.get("RANGECAST_SERVER", URL)
+        token = token or os.environ.get("RANGECAST_TOKEN")
         if not url.startswith(("http://", "https://")):
-            raise UsageError(f"the address of a server begins with http:// or https://; {url!r}")
+            raise UsageError(
+                f"the address of a server begins with http:// or https://\n  given: {url!r}"
+            )
         self.url = url.rstrip("/")
         self._space = space
         self._headers = {"Content-Type": "application/json"}
@@ -243,13 +256,14 @@ class _Base:
 class Client(_Base):
     """A space of a server; any number of threads may use it.
 
+    url     where the server is; else RANGECAST_SERVER says so, else http://127.0.0.1:8080
     space   its name; needed for everything but `put_space` and consumers
-    token   if the server asks for one
+    token   if the server asks for one; else RANGECAST_TOKEN says it
     """
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:8080",
+        url: str | None = None,
         *,
         space: str | None = None,
         token: str | None = None,
@@ -471,7 +485,7 @@ class AsyncClient(_Base):
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:8080",
+        url: str | None = None,
         *,
         space: str | None = None,
         token: str | None = None,

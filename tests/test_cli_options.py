@@ -204,7 +204,7 @@ def test_the_examples_of_every_command_run(cli, data, monkeypatch, name):
     "names",
     [
         *((name,) for name in TRIED_ELSEWHERE),
-        *(("log", name) for name in ("check", "dump", "export", "repair")),
+        *(("log", name) for name in ("check", "dump", "export", "verify", "repair")),
         ("pipeline", "run"),
         ("pipeline", "backfill"),
         ("generate", "market"),

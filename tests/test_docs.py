@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 import rangecast.spark
 from rangecast.model.space import Space
+from tests.test_server_http import Served
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -49,9 +52,19 @@ def on_spark(page: Path) -> bool:
 
 
 @pytest.fixture
-def session(request, page):
-    """Spark, running already, for a page that starts it."""
+def session(request, page, monkeypatch):
+    """Spark, or a server, running already, for a page that starts one."""
+    if "rangecast serve" in page.read_text() or "Client(" in page.read_text():
+        monkeypatch.setenv("RANGECAST_SERVER", request.getfixturevalue("server"))
     return request.getfixturevalue("spark") if on_spark(page) else None
+
+
+@pytest.fixture
+def server():
+    """The address of a server with the space of the pages' examples."""
+    served = Served(spaces={"market": Space.load(ROOT / "examples" / "market.toml")})
+    yield served.url
+    served.stop()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -85,8 +98,16 @@ def test_shell_examples_run(page, session, cli, tmp_path):
                 pass
             case ["make", target, *_]:
                 assert target in targets
+            case ["rangecast", "serve", *_]:
+                pass  # a fixture has started it
             case ["rangecast", *arguments]:
                 cli(*arguments)
+            case ["curl", *arguments]:
+                there = os.environ["RANGECAST_SERVER"]
+                given = [one.replace("http://127.0.0.1:8080", there) for one in arguments]
+                done = subprocess.run(["curl", "-sS", *given], capture_output=True, text=True)
+                assert done.returncode == 0, done.stderr
+                assert '"status":4' not in done.stdout, done.stdout
             case _:
                 pytest.fail(f"no way to run this: {line}")
 

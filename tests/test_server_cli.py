@@ -73,6 +73,10 @@ def test_a_server_from_the_shell(
         follow.stdout.close()
         assert not [one for one in client if one.startswith("subscription-")]
         expected = client.match_many(EVENTS)
+        items = client.messages("alerts", limit=5000).items
+    delivered = folder / "delivered.jsonl"
+    lines = [{"position": one.position, "subscriptions": one.subscriptions} for one in items]
+    delivered.write_text("\n".join(map(json.dumps, lines)))
     secret = cli("token", "the operator", "--scope", "admin", *at).stdout.strip()
     assert secret.startswith("rc_")
     refused = cli("publish", folder / "events.jsonl", *at, code=2)
@@ -86,6 +90,11 @@ def test_a_server_from_the_shell(
     assert len([one for one in dump if "event" in one]) == len(EVENTS) + 1
     assert secret not in cli("log", "dump", data).stdout
     assert "nothing to repair" in cli("log", "repair", data).stdout
+    prove = ("log", "verify", data, delivered, "--consumer", "alerts")
+    assert "0 missing, 0 too many, 0 with other" in cli(*prove).stdout
+    delivered.write_text("\n".join(map(json.dumps, [*lines[1:], lines[1]])))
+    assert "1 missing, 0 too many, 0 with other" in cli(*prove, code=1).stdout
+    assert "no consumer 'none'" in cli(*prove[:-1], "none", code=2).stderr
     out = folder / "exported"
     cli("log", "export", data, "--space", "market", "-o", out)
     cli(

@@ -50,7 +50,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "publish": (remote.publish, "Publish events to a server."),
     "subscribe": (remote.subscribe, "Subscribe at a server, and follow the matches."),
     "token": (remote.token, "Make a token for a server."),
-    "log": (serverlog.app, "Look at a server's log: check, dump, export, repair."),
+    "log": (serverlog.app, "Look at a server's log: check, dump, export, verify, repair."),
     "why": (why.why, "Explain why a subscription holds an event, or doesn't."),
     "verify": (verify.verify, "Prove that a result of matching is right."),
     "report": (report.report, "Make a page of a result of matching."),

@@ -81,3 +81,34 @@ def repair(
     from rangecast.server.maintain import repaired
 
     print(repaired(data, force=force))
+
+
+@app.command()
+def verify(
+    data: Data,
+    delivered: Annotated[
+        Path,
+        typer.Argument(help="What came: JSON lines with position and subscriptions."),
+    ],
+    consumer: Annotated[str, typer.Option("--consumer", help="Who got it.")],
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose consumer it is.")] = "default",
+) -> None:
+    """Prove that a consumer got every message that the log says it had to get, and no other.
+
+    The exit code is 1 if it did not; the first differences are shown.
+
+    \b
+    Examples:
+      rangecast log verify data delivered.jsonl --consumer alerts
+    """
+    from rangecast.server.prove import proved
+
+    found = proved(data, tenant, consumer, delivered)
+    print(
+        f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
+        f"many, {found.differing:,} with other subscriptions; {found.repeated:,} repeated."
+    )
+    for text in found.samples:
+        print(f"  {text}")
+    if not found.holds:
+        raise typer.Exit(1)

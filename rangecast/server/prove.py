@@ -1,0 +1,175 @@
+"""Proof of deliveries: what a consumer got, compared with what its log says it had to get.
+
+It goes through the log with one `Engine` over the consumer's subscriptions, by their ids: another
+way than the server's own, which matches in batches, by numbers, or by versions of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from rangecast.engine import Engine
+from rangecast.errors import FileError, RangecastError, UsageError
+from rangecast.model.space import Space
+from rangecast.server.encoding import rows_of
+from rangecast.server.records import (
+    EDITS,
+    EVENTS,
+    AnyEdit,
+    DeleteConsumer,
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+    edits_of,
+    events_of,
+)
+from rangecast.server.sqlite_log import checked_units, segments
+
+
+class _Delivered(msgspec.Struct):
+    position: str
+    subscriptions: list[str]
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    expected: int = 0
+    """Messages that the consumer had to get."""
+    missing: int = 0
+    extra: int = 0
+    differing: int = 0
+    repeated: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything came, and nothing else."""
+        return not (self.missing or self.extra or self.differing)
+
+    def note(self, text: str) -> None:
+        """Keep the first few differences."""
+        if len(self.samples) < 5:
+            self.samples.append(text)
+
+
+def proved(folder: Path, tenant: str, consumer: str, delivered: Path) -> Verdict:
+    """Compare messages in a file, JSON lines as they came, with the log."""
+    if not folder.is_dir() or not segments(folder):
+        raise UsageError(f"{folder}: no log is there; expected: the folder given to serve --data")
+    if segments(folder)[0] > 1:
+        raise UsageError(
+            f"{folder}: the log has lost its beginning to retention; deliveries can be proved only "
+            "from the first seq on"
+        )
+    got, verdict = _read(delivered), Verdict()
+    came: dict[int, list[str]] = {}
+    for seq, names in got:
+        verdict.repeated += seq in came
+        came[seq] = names
+    for seq, wanted in _expected(folder, tenant, consumer):
+        verdict.expected += 1
+        found = came.pop(seq, None)
+        if found is None:
+            verdict.missing += 1
+            verdict.note(f"seq {seq} never came; it matches {', '.join(wanted[:5])}")
+        elif sorted(found) != sorted(wanted):
+            verdict.differing += 1
+            verdict.note(f"seq {seq} came for {found[:5]}, and matches {wanted[:5]}")
+    verdict.extra = len(came)
+    for seq in sorted(came)[:5]:
+        verdict.note(f"seq {seq} came, and matches nothing of this consumer")
+    return verdict
+
+
+def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
+    decode = msgspec.json.Decoder(_Delivered).decode
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    one = decode(line)
+                    yield int(one.position.partition(":")[2]), one.subscriptions
+                except (msgspec.DecodeError, ValueError) as error:
+                    raise FileError(
+                        f"{path}, line {number}: not a message with position and subscriptions: "
+                        f"{error}"
+                    ) from None
+    except OSError as error:
+        raise FileError(f"{path}: can't be read: {error.strerror}") from None
+
+
+def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield each event that a consumer had to get, with the subscriptions that it matches."""
+    set_of = _Set(tenant, consumer)
+    for unit in checked_units(folder):
+        if unit.kind == EDITS:
+            set_of.apply(edits_of(unit), unit.first)
+        elif unit.kind == EVENTS and set_of.engine is not None:
+            head, lines = events_of(unit)
+            if (head.tenant, head.space) == (tenant, set_of.space):
+                rows = rows_of(lines, head.form)
+                found = set_of.engine.match_many(rows, ignore_unknown=True)
+                for place, names in enumerate(found):
+                    seq = unit.first + place
+                    if names and seq > set_of.start:
+                        yield seq, [str(name) for name in names]
+    if set_of.space is None:
+        raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
+
+
+class _Set:
+    """The subscriptions of one consumer, as the edits of a log make them."""
+
+    def __init__(self, tenant: str, consumer: str):
+        self.space: str | None = None
+        self.engine: Engine | None = None
+        self.start = 0
+        self._tenant = tenant
+        self._consumer = consumer
+        self._spaces: dict[str, Space] = {}
+
+    def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
+        """Carry out edits, as far as they matter to this consumer."""
+        for place, edit in enumerate(edits):
+            if edit.tenant == self._tenant:
+                self._apply(edit, first + place)
+
+    def _apply(self, edit: AnyEdit, seq: int) -> None:
+        mine = self._consumer
+        match edit:
+            case PutSpace():
+                self._spaces[edit.name] = Space.from_definition(edit.definition)
+                if edit.name == self.space and self.engine is not None:
+                    self._move(self._spaces[edit.name])
+            case PutConsumer() if edit.name == mine:
+                if self.engine is None:
+                    self.space, self.engine = edit.space, Engine(self._spaces[edit.space])
+                    self.start = seq if edit.start < 0 else edit.start
+                elif edit.start >= 0:
+                    raise RangecastError(
+                        f"the consumer was moved at seq {seq}: what it got can't be proved"
+                    )
+            case DeleteConsumer() if edit.name == mine:
+                self.engine = None
+            case PutSubscription() if self.engine is not None and edit.space == self.space:
+                if edit.name in self.engine:
+                    self.engine.unsubscribe(edit.name)
+                if edit.consumer == mine:
+                    self.engine.subscribe(edit.name, edit.filter)
+            case DeleteSubscription() if self.engine is not None and edit.space == self.space:
+                if edit.name in self.engine:
+                    self.engine.unsubscribe(edit.name)
+
+    def _move(self, space: Space) -> None:
+        """The space has grown: the same filters, in the new one."""
+        assert self.engine is not None
+        old, self.engine = self.engine, Engine(space)
+        for name in old:
+            self.engine.subscribe(name, old[name].filter)
