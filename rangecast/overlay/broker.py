@@ -136,6 +136,8 @@ class Broker:
         self._timer = np.inf
         self._touched: dict[str, None] = {}
         """Links that have something to say at the end of this call."""
+        self._answerable: Link | None = None
+        """A neighbour who said what he wants, and has questions that may be answered by that."""
         self._out: list[ports.Output] = []
         self._handlers: dict[type, Any] = {
             ports.LinkUp: self._link_up,
@@ -177,9 +179,8 @@ class Broker:
         for name in self._touched:
             if name in self.links:
                 self._say(now, self.links[name])
-        if isinstance(given, ports.Received) and given.link in self.links:
-            # What came in may answer questions of that neighbour; others have heard of it by now.
-            link = self.links[given.link]
+        if self._answerable is not None:  # others have heard of it by now
+            link, self._answerable = self._answerable, None
             for question in [*link.questions.values()]:
                 self._settle(now, link, question)
         if self._touched:
@@ -387,6 +388,7 @@ class Broker:
             come = understood(change.added, self.space, self._curve)
             link.heard.change(change.added, change.removed)
             self._enter(now, link, come, change.removed)
+            self._answerable = link if link.questions else None
 
     def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
         items, interrupted = link.heard.stage(frame)
@@ -399,6 +401,7 @@ class Broker:
         gone = link.heard.swap(frame, items)
         self.counts["snapshots taken"] += 1
         self._enter(now, link, come, gone)
+        self._answerable = link if link.questions else None
         if not was_known:
             self._touched[link.name] = None
 
