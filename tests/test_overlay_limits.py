@@ -101,6 +101,20 @@ def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
     assert list(net.got) == list(range(290, 300))
 
 
+def test_what_isn_t_given_up_is_sent_though_older_events_were():
+    broker = Broker("b", SPACE, settings=Settings(beat=None, linger=0, most_held=2))
+    hello = messages.Hello(broker="a", incarnation=1, space=broker._space_digest, seen=1)
+    broker.handle(0.0, ports.LinkUp("a"))
+    broker.handle(0.0, ports.Received("a", hello))
+    broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
+    broker.handle(0.0, ports.Publish(np.zeros((2, 2))))
+    broker.handle(0.0, ports.Durable(1))
+    out = broker.handle(0.0, ports.Durable(3))  # the first one wasn't confirmed
+    assert [one.numbers for one in out if isinstance(one, ports.Shed)] == [[1]]
+    assert [frame.numbers for _, frame in sent_by(out, messages.Events)][-1] == [2, 3]
+    assert broker.links["a"].scanned == 3
+
+
 def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypatch):
     for module in (messages, eventlog, items, publishing, broker_module):
         monkeypatch.setattr(module, "MOST_CONTENT", 4000)

@@ -185,7 +185,7 @@ class Broker:
                 self._settle(now, link, question)
         if self._touched:
             if self.settings.most_held is not None:
-                self._hold(self.settings.most_held)
+                self._hold(now, self.settings.most_held)
             floors = (link.floor for link in self.links.values())
             self.log.drop(min(floors, default=self.log.durable))
             self._touched.clear()
@@ -613,12 +613,13 @@ class Broker:
         for events in link.next_events(self.settings.window, self.settings.most_events):
             self._send(link, events)
 
-    def _hold(self, most: int) -> None:
+    def _hold(self, now: float, most: int) -> None:
         """Let links go on behind which the log is longer than it may be."""
         before = self.log.before_last(most)
         for link in self.links.values():
             if link.floor < before:
                 self._shed(link.give_up(self.log, before))
+                self._say(now, link)  # what is left was forgotten, too
 
     def _shed(self, shed: list[ports.Shed]) -> None:
         self._out += shed
