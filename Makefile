@@ -35,7 +35,7 @@ run: setup  ## the main job: the market example on Spark, proved right; look at 
 
 # Three processes: those that wait for Spark leave a core to the others.
 test: setup  ## all tests
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --durations=30
 
 bounds: setup  ## the conformance of all verbs again, with numba's bounds check on: minutes
 	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto -m conformance

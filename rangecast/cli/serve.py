@@ -52,6 +52,14 @@ def serve(
         bool,
         typer.Option("--insecure", help="Listen elsewhere than on loopback without TLS or tokens."),
     ] = False,
+    follow: Annotated[
+        str | None,
+        typer.Option("--follow", help="Copy the log of this server, and write nothing else."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token for --follow."),
+    ] = None,
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
@@ -90,6 +98,8 @@ def serve(
         certificate,
         key,
         insecure,
+        follow,
+        token,
     )
 
     def ready(url: str, server: Server) -> None:

@@ -196,5 +196,6 @@ class Feed:
 
     def _may_go_live(self) -> bool:
         """Turn live if the window goes on where the log was read to."""
-        self.is_live = self._whole_after is not None and self.sent >= self._whole_after
+        is_whole = self._whole_after is not None and self.sent >= self._whole_after
+        self.is_live = is_whole and not self._hub.pump.is_copy
         return self.is_live

@@ -138,6 +138,7 @@ class Pump:
         self.groups = self.batches = self.events = self.edits = self.pairs = 0
         self.wanted: Bool = np.zeros(64, bool)
         """The consumers that somebody waits for, by number."""
+        self.is_copy, self._refusal = False, ""
         self._hand_out = hand_out
         self._stopped = stopped
         self._waiting: deque[Request] = deque()
@@ -173,9 +174,25 @@ class Pump:
             if thread.is_alive():
                 thread.join()
 
+    def refuse(self, why: str) -> None:
+        """Take no requests: the log is a copy of another one, which somebody else writes."""
+        self.is_copy, self._refusal = True, why
+
+    def check_open(self) -> None:
+        """Refuse what would be written, if nothing is."""
+        if self._refusal:
+            raise RefusedError(421, self._refusal)
+
+    def advance(self, last: int) -> None:
+        """Note that all up to a seq is written and carried out. Listeners read it from the log."""
+        self.durable = self.matched = last
+        self.batches += 1
+        self._hand_out(self.batches, {}, last)
+
     def submit(self, request: Request) -> None:
         """Take a request; its `answer` comes later."""
         size = request.size
+        self.check_open()
         with self._change:
             if self._failure is not None or self._ending:
                 raise RefusedError(503, "the server is stopping; try again later")

@@ -17,6 +17,7 @@ import uvicorn
 
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
+from rangecast.server.follow import Leader
 from rangecast.server.http.access import DEFAULT
 from rangecast.server.http.app import make_app
 from rangecast.server.records import DeleteConsumer, PutSpace
@@ -41,9 +42,15 @@ class Settings:
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
+    follow: str | None = None
+    """Another server, whose log is copied."""
+    token: str | None = None
+    """For that one."""
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
+        if self.follow is not None and (self.data is None or self.spaces):
+            raise UsageError("--follow needs --data, and takes its spaces from the other server")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("--certificate and --key go together")
         if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
@@ -105,6 +112,7 @@ def serve(
         durability=settings.durability,
         retention=settings.retention,
         is_open=settings.insecure,
+        leader=None if settings.follow is None else Leader(settings.follow, settings.token),
         stopped=stopped,
     )
     config = uvicorn.Config(
@@ -146,6 +154,8 @@ def serve(
 
 async def _prepare(service: Service, settings: Settings) -> None:
     """Make the spaces that were given, and end what belonged to connections that are gone."""
+    if settings.follow is not None:
+        return
     for name, space in settings.spaces.items():
         await asyncio.wrap_future(service.edit(PutSpace(DEFAULT, name, space.definition())))
     gone = [one for one in service.registry.consumers.values() if one.out.get("kind") == "session"]

@@ -21,6 +21,7 @@ from rangecast.errors import FileError, SnapshotError, shown
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.filter import Filter
 from rangecast.server.encoding import encoded
+from rangecast.server.follow import Follower, Leader
 from rangecast.server.hub import Hub
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
@@ -67,11 +68,13 @@ class Service:
         durability: str = "fsync",
         retention: Retention | None = None,
         is_open: bool = False,
+        leader: Leader | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover what a folder has; `None`: all is in memory, and gone with the process.
 
-        `is_open`: callers from elsewhere need no token either, as long as there is none.
+        `is_open`: callers from elsewhere need no token either, as long as there is none. `leader`:
+        another server, whose log is copied; then nothing is written here.
         """
         self.folder = None if folder is None else Path(folder)
         self.durability = durability if folder is not None else "none"
@@ -85,6 +88,7 @@ class Service:
         """The connections that are open."""
         self.is_open = is_open
         self._lock: IO[str] | None = None
+        self._leader = leader
         self._snapshot_seq = 0
         self._edits_then = 0
         self._stopping = threading.Event()
@@ -104,6 +108,9 @@ class Service:
             self.hub.handed_out,
             stopped or self._log_failure,
         )
+        self.follower = None if leader is None else Follower(self, leader)
+        if leader is not None:
+            self.pump.refuse(f"this server follows {leader.url}\n  to do: send it there")
 
     # ---- starting and stopping
 
@@ -115,10 +122,14 @@ class Service:
             target=self._keep_house, name="rangecast-keep", daemon=True
         )
         self._housekeeper.start()
+        if self.follower is not None:
+            self.follower.start()
 
     def stop(self) -> None:
         """Write all that was accepted, take a snapshot, and let go of the folder."""
         self._stopping.set()
+        if self.follower is not None:
+            self.follower.stop()
         if self._housekeeper is not None:
             self._housekeeper.join()
         self.pump.stop()
@@ -132,6 +143,8 @@ class Service:
     def close(self) -> None:
         """Let go of the folder at once."""
         self.log.close()
+        if self._leader is not None:
+            self._leader.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -147,9 +160,12 @@ class Service:
                 "  to do: stop it, or choose another folder with --data"
             )
         try:
-            return SqliteLog(folder, durability=self.durability)
+            epoch = None if self._leader is None else self._leader.epoch()
+            return SqliteLog(folder, durability=self.durability, epoch=epoch)
         except BaseException:
             self._lock.close()
+            if self._leader is not None:
+                self._leader.close()
             raise
 
     def _recover(self) -> None:
@@ -173,7 +189,7 @@ class Service:
                         f"{self.folder}: the log is damaged at seq {unit.first}\n"
                         "  to do: restore a backup; `rangecast log check` says how far it is whole"
                     )
-                changes += self._replayed(unit)
+                changes += self.replayed(unit)
                 after, chain = unit.last, unit.chain
         carry_out(changes, self.indexes)
 
@@ -194,7 +210,8 @@ class Service:
             return seq, bytes.fromhex(state.chain)
         return 0, START if self.log.first == 1 else None
 
-    def _replayed(self, unit: Unit) -> list[Change]:
+    def replayed(self, unit: Unit) -> list[Change]:
+        """Carry out a unit that is in the log; return what it means for indexes."""
         changes: list[Change] = []
         if unit.kind == EDITS:
             for place, edit in enumerate(edits_of(unit)):
@@ -229,6 +246,8 @@ class Service:
 
     def _expire(self) -> None:
         """End subscriptions whose time is over."""
+        if self.follower is not None:
+            return  # the leader does
         now = time.time_ns() // 1000
         for entry in list(self.registry.spaces.values()):
             over: list[AnyEdit] = [
@@ -323,6 +342,7 @@ class Service:
 
     def acknowledge(self, consumer: Consumer, seq: int) -> None:
         """Note that a consumer has got everything up to a seq."""
+        self.pump.check_open()
         if seq > consumer.cursor:
             consumer.cursor = seq
             self.pump.note_ack(consumer.key, seq)
@@ -366,4 +386,5 @@ class Service:
             "subscriptions": sum(self.registry.counts.values()),
             "consumers": len(self.registry.consumers),
             "listeners": sum(map(len, self.hub.feeds.values())),
+            **({} if self.follower is None else {"follower": self.follower.status()}),
         }

@@ -52,7 +52,15 @@ _COLUMNS = "first, count, kind, at, body, chain"
 class SqliteLog:
     """A log in a folder. One process at a time may write: `serve` holds the folder's lock."""
 
-    def __init__(self, folder: str | Path, *, durability: str = "fsync", segment: int = SEGMENT):
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        durability: str = "fsync",
+        segment: int = SEGMENT,
+        epoch: str | None = None,
+    ):
+        """Open a log, or begin one; `epoch`: it is a copy of the one with this name."""
         self.folder = Path(folder)
         self.durability = durability
         self._segment_bytes = segment
@@ -63,7 +71,7 @@ class SqliteLog:
         if self._firsts:
             self._open_last()
         else:
-            self.epoch, self.first, self.last, self.chain = new_epoch(), 1, 0, START
+            self.epoch, self.first, self.last, self.chain = epoch or new_epoch(), 1, 0, START
             self._begin_segment()
 
     # ---- writing

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from rangecast.server.http import admin, consumers, events, problems, spaces, stream
+from rangecast.server.http import admin, consumers, events, problems, replica, spaces, stream
 from rangecast.server.service import Service
 
 
@@ -34,6 +34,6 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for part in (admin, events, spaces, consumers, stream):
+    for part in (admin, events, spaces, consumers, stream, replica):
         app.include_router(part.router)
     return app
