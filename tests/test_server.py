@@ -167,6 +167,34 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
     run(work())
 
 
+def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        await prepared(service)
+        await edit(service, PutConsumer(T, "top", "market", best=3))
+        judge = Engine(SPACE)
+        for place, (name, wanted) in enumerate(SUBSCRIPTIONS.items()):
+            score = float(place % 7)
+            judge.subscribe(name, wanted, score=score)
+            await edit(service, PutSubscription(T, name, "market", wanted, "top", score))
+        live = service.hub.open(service.registry.consumer(T, "top"))
+        await live.take(wait=0)
+        assert live.is_live
+        first = (await publish(service, EVENTS[:100])).first
+        expected = []
+        for place, line in enumerate(EVENTS[:100]):
+            best = [name for name, _ in judge.best(json.loads(line), 3)]
+            if best:
+                expected.append((first + place, best))
+        got = (await live.take(wait=5)).messages
+        for found in (got, await all_of(service, "top")):
+            assert [(one.seq, [*map(json.loads, one.subscriptions)]) for one in found] == expected
+        service.hub.close(live)
+        service.stop()
+
+    run(work())
+
+
 def test_a_listener_that_falls_behind_reads_the_log_and_misses_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(None)

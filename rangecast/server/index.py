@@ -33,6 +33,8 @@ class SpaceIndex:
         self.engine = Engine(entry.space) if engine is None else engine
         self.owners: I32 = np.full(1024, -1, np.int32)
         """The consumer of each subscription, by number."""
+        self.scores: F64 = np.zeros(1024)
+        """By number."""
         self.names: list[bytes] = []
         """The id of each subscription as JSON, by number."""
         for version in entry.live.values():
@@ -108,10 +110,10 @@ class SpaceIndex:
     def _note(self, version: Version) -> None:
         number = version.number
         if number >= len(self.owners):
-            grown = np.full(max(2 * len(self.owners), number + 1), -1, np.int32)
-            grown[: len(self.owners)] = self.owners
-            self.owners = grown
-        self.owners[number] = version.consumer
+            size = max(2 * len(self.owners), number + 1)
+            self.owners = np.append(self.owners, np.full(size - len(self.owners), -1, np.int32))
+            self.scores = np.append(self.scores, np.zeros(size - len(self.scores)))
+        self.owners[number], self.scores[number] = version.consumer, version.score
         while len(self.names) <= number:
             self.names.append(b"")
         self.names[number] = _encode(version.id)
@@ -145,6 +147,7 @@ class History:
         self._versions: list[Version] = []
         self._names: list[bytes] = []
         self._numbers: I64 = np.zeros(0, np.int64)
+        self._scores: F64 = np.zeros(0)
         self._born: I64 = np.zeros(0, np.int64)
         self._last = -1
 
@@ -159,10 +162,13 @@ class History:
         self._versions += fresh
         self._names += [_encode(one.id) for one in fresh]
         self._numbers = np.array([one.number for one in self._versions], np.int64)
+        self._scores = np.array([one.score for one in self._versions])
         self._born = np.array([one.born for one in self._versions], np.int64)
         self._last = fresh[-1].born
 
-    def match(self, points: F64, seqs: I64, now_from: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+    def match(
+        self, points: F64, seqs: I64, now_from: int = 0, best: int = 0
+    ) -> Iterator[tuple[int, list[bytes]]]:
         """Yield the events that matched in their time: the place of each, and the ids as JSON.
 
         For those before `now_from`, what lived at that seq counts.
@@ -175,14 +181,21 @@ class History:
         at = np.maximum(seqs[events], now_from)
         alive = (self._born[rows] < at) & (at < died[rows])
         rows, events = rows[alive], events[alive]
-        order = np.lexsort((self._numbers[rows], events))
-        yield from grouped(events[order], [self._names[row] for row in rows[order].tolist()])
+        order = by_event(events, self._numbers[rows], self._scores[rows], best)
+        names = [self._names[row] for row in rows[order].tolist()]
+        yield from grouped(events[order], names, best)
 
 
-def grouped(events: I64, names: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each event once, with its part of the names."""
+def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:
+    """Return the order of matches: by event, then by arrival; or by score, if the best count."""
+    keys = (numbers, -scores, events) if best else (numbers, events)
+    return np.lexsort(keys)
+
+
+def grouped(events: I64, names: list[bytes], best: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield each event once, with its part of the names, or with the first few of them."""
     ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
     begin = 0
     for end in ends if len(events) else ():
-        yield int(events[begin]), names[begin:end]
+        yield int(events[begin]), names[begin : min(end, begin + best) if best else end]
         begin = end

@@ -26,7 +26,7 @@ from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.filters.filter import Filter
 from rangecast.server.encoding import Encoded
-from rangecast.server.index import Found, SpaceIndex, grouped
+from rangecast.server.index import Found, SpaceIndex, by_event, grouped
 from rangecast.server.log import Draft, Log, LogFullError, Unit
 from rangecast.server.messages import Message
 from rangecast.server.records import (
@@ -39,6 +39,7 @@ from rangecast.server.records import (
 from rangecast.server.registry import (
     Admission,
     Change,
+    Consumer,
     RefusedError,
     Registry,
     SpaceEntry,
@@ -451,7 +452,7 @@ class Pump:
         found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
         self.events += len(lines)
         self.pairs += len(found.numbers)
-        fan_out(found, index, wanted, lines, seqs, messages)
+        fan_out(found, index, wanted, self.registry.numbered, lines, seqs, messages)
         begin = 0
         for request in requests:
             count = len(request.encoded.lines)
@@ -477,6 +478,7 @@ def fan_out(
     found: Found,
     index: SpaceIndex,
     wanted: Bool,
+    consumers: Sequence[Consumer | None],
     lines: Sequence[bytes],
     seqs: I64,
     messages: dict[int, list[Message]],
@@ -488,15 +490,20 @@ def fan_out(
     if not mine.any():
         return
     owners, events, numbers = owners[mine], found.events[mine], found.numbers[mine]
-    order = np.lexsort((numbers, events, owners))
+    order = np.argsort(owners, kind="stable")
     owners, events, numbers = owners[order], events[order], numbers[order]
-    names = index.names
     cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
     for begin, end in pairwise(cuts):
-        mailbox = messages.setdefault(int(owners[begin]), [])
-        ids = [names[number] for number in numbers[begin:end].tolist()]
-        for event, some in grouped(events[begin:end], ids):
-            mailbox.append(Message(int(seqs[event]), lines[event], some))
+        owner = int(owners[begin])
+        consumer = consumers[owner]
+        if consumer is None:
+            continue  # it has ended meanwhile
+        places, some = events[begin:end], numbers[begin:end]
+        turn = by_event(places, some, index.scores[some], consumer.best)
+        names = [index.names[number] for number in some[turn].tolist()]
+        mailbox = messages.setdefault(owner, [])
+        for event, ids in grouped(places[turn], names, consumer.best):
+            mailbox.append(Message(int(seqs[event]), lines[event], ids))
 
 
 def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[str]]:

@@ -57,8 +57,8 @@ class Reader:
                     seqs = np.arange(unit.first + begin, unit.last + 1)
                     some = lines[begin:]
                     points = points_of(rows_of(some, head.form), space)
-                    since = self._consumer.now_from
-                    for place, ids in self._history.match(points, seqs, since):
+                    options = self._consumer.now_from, self._consumer.best
+                    for place, ids in self._history.match(points, seqs, *options):
                         messages.append(Message(int(seqs[place]), some[place], ids))
                     if len(messages) >= most:
                         upto = unit.last

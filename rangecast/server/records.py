@@ -77,6 +77,8 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """The seq after which it reads; -1: after this edit, or from where it is."""
     as_now: bool = False
     """Events before this edit are matched with the subscriptions of now, not of then."""
+    best: int = 0
+    """A message has at most so many subscriptions, those of the highest scores; 0: all."""
 
 
 class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):

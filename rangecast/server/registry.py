@@ -97,6 +97,8 @@ class Consumer:
     """All up to this seq has been acknowledged."""
     out: dict[str, Any] = field(default_factory=dict)
     on_gap: str = "tell"
+    best: int = 0
+    """A message has at most so many subscriptions, those of the highest scores; 0: all."""
     now_from: int = 0
     """Events before this seq are matched with the subscriptions that lived at it."""
     versions: list[Version] = field(default_factory=list)
@@ -257,6 +259,7 @@ class Registry:
         old = self.consumers.get((edit.tenant, edit.name))
         if old is not None:
             old.out, old.on_gap, old.since = edit.out, edit.on_gap, seq
+            old.best = edit.best
             if edit.start >= 0:
                 old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
             return
@@ -269,6 +272,7 @@ class Registry:
             seq if edit.start < 0 else edit.start,
             edit.out,
             edit.on_gap,
+            edit.best,
         )
         self.consumers[edit.tenant, edit.name] = made
         self.numbered.append(made)

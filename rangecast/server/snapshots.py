@@ -47,6 +47,7 @@ class _Consumer(msgspec.Struct, array_like=True):
     cursor: int
     out: dict[str, Any]
     on_gap: str
+    best: int
     now_from: int
     dead: list[Version]
 
@@ -99,6 +100,7 @@ class Picture:
                     one.cursor,
                     one.out,
                     one.on_gap,
+                    one.best,
                     one.now_from,
                     [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
                 )
@@ -185,6 +187,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
             given.cursor,
             given.out,
             given.on_gap,
+            given.best,
             given.now_from,
             sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
         )

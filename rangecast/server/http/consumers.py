@@ -32,6 +32,7 @@ class Given(BaseModel):
     space: str
     start: str = Field("now", alias="from", description="'start', 'now', or a position")
     on_gap: str = Field("tell", pattern="^(tell|stop)$")
+    best: int = Field(0, ge=0, description="Only so many subscriptions per event, the best.")
     out: dict[str, Any] = {}
 
 
@@ -72,7 +73,9 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     if (caller.tenant, name) in service.registry.consumers:
         start = -1  # it stays where it is; `seek` moves it
     service.check_out(given.out)
-    edit = PutConsumer(caller.tenant, name, given.space, given.out, given.on_gap, start)
+    edit = PutConsumer(
+        caller.tenant, name, given.space, given.out, given.on_gap, start, best=given.best
+    )
     await asyncio.wrap_future(service.edit(edit))
     return _shown(service, service.registry.consumer(caller.tenant, name))
 
@@ -125,6 +128,7 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
         consumer.on_gap,
         start,
         given.set == "now",
+        consumer.best,
     )
     await asyncio.wrap_future(service.edit(edit))
     service.hub.move(consumer)
@@ -193,6 +197,7 @@ def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
         "behind": service.pump.durable - consumer.cursor,
         "listeners": len(service.hub.feeds.get(consumer.number, ())),
         "on_gap": consumer.on_gap,
+        "best": consumer.best,
         "out": out,
         **service.way_out(consumer),
     }
