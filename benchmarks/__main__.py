@@ -13,6 +13,7 @@ ABOUT = {
     "spark": "matching on Spark beside its own joins and DuckDB",
     "merge": "insertion, removal, matching by summary, the Hilbert curve",
     "notify": "range top-k messages beside unicast over the same indexes",
+    "route": "one broker at size, control traffic by strategy, large networks",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 
