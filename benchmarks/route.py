@@ -49,12 +49,10 @@ def run(report: Report, *, quick: bool) -> None:
     paper = {"attributes": 2, "subscription_distribution": "zipf", "event_distribution": "zipf"}
     n, events = (500, 200) if quick else (100_000, 2_000)
     one = generate("equal-boxes", seed=4, subscriptions=n, events=events, **paper)
-    report.table(
-        _strategies("paper 004's workload", one, (50, 100, 200, 500, 1_000), is_paper=True)
-    )
-    n, events = (200, 100) if quick else (5_000, 1_000)
+    report.table(_strategies("paper 004's workload", one, (100, 200, 300, 500), is_paper=True))
+    n, events = (200, 100) if quick else (2_000, 500)
     market = generate("market", seed=1, subscriptions=n, events=events)
-    report.table(_strategies("the market", market, (1_000, 2_000)))
+    report.table(_strategies("the market", market, (500, 1_000)))
     report.table(_networks(*((20, 500) if quick else (1_000, 100_000)), paper))
 
 
@@ -260,11 +258,11 @@ def _strategies(
 def _networks(brokers: int, n: int, paper: dict[str, Any]) -> Table:
     """Play large networks."""
     rows = []
-    for strategy, size in (("merging", n), ("covering", n // 10)):
+    for strategy, size in (("merging", n), ("covering", n // 50)):
         data = generate("equal-boxes", seed=4, subscriptions=size, events=1_000, **paper)
         play = _played(data, brokers)
         network, seconds = timed(
-            lambda: play.through(strategy=strategy, budget=200, batch_size=10_000)  # noqa: B023
+            lambda: play.through(strategy=strategy, budget=200, batch_size=n)  # noqa: B023
         )
         traffic, minutes = network.traffic, seconds / 60
         rows.append(

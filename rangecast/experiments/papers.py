@@ -76,9 +76,12 @@ PAPERS = (
         "merging on the Hilbert curve",
         (
             *("traffic", "insertion", "matching", "storage"),
-            *("conversion", "projection", "indexing", "imperfect"),
+            *("conversion", "projection", "indexing", "imperfect", "network"),
         ),
-        {"Figures 1 to 6": "drawings; docs/MERGE.md has the curve"},
+        {
+            "Figures 1 to 6": "drawings; docs/MERGE.md has the curve, examples/eleven_brokers.py a "
+            "network like that of Figure 1",
+        },
     ),
 )
 

@@ -240,6 +240,7 @@ class Broker:
             self._out.append(ports.Append(self.log.append(block), block))
 
     def _ask_settled(self, now: float, given: ports.AskSettled) -> None:
+        self._tell_all(now)
         self._ask_on(self._settling.ask(given.token, self.links.values()))
 
     # ---- links
@@ -375,6 +376,7 @@ class Broker:
         told = link.out.change(sources.besides(link.name), Batch(self.space, []))
         link.wanted = {item.name: item for item in told.added}
         link.aim(now + self.settings.linger, self.settings.most_told)
+        link.tell_at = now
 
     # ---- interest
 
@@ -395,8 +397,9 @@ class Broker:
         self.counts["snapshots interrupted"] += interrupted
         if items is None:
             return
-        new = [one for one in items if one.name not in link.heard.items]
-        come = understood(new, self.space, self._curve)
+        new = items.keys() - link.heard.items.keys()
+        some = [item for name, item in items.items() if name in new] if new else []
+        come = understood(some, self.space, self._curve)
         was_known = link.is_known
         gone = link.heard.swap(frame, items)
         self.counts["snapshots taken"] += 1
@@ -428,6 +431,7 @@ class Broker:
             if (len(link.wanted) > self.settings.most_told) != link.is_full:
                 link.aim(until, self.settings.most_told)
                 self.counts["forms changed"] += 1
+            link.tell_at = min(link.tell_at, now + self.settings.gather)
             self._touched[name] = None
 
     def _resync(self, now: float, link: Link, frame: Resync) -> None:
@@ -530,6 +534,7 @@ class Broker:
                 link.questions[frame.token] = frame
             self._ask_for_all(now, link, "gap")
             return
+        self._tell_all(now)
         asked = self._settling.asked(frame.token, link.name, self.links.values())
         if asked is None:
             self.counts["questions put off"] += 1  # it comes again
@@ -564,7 +569,7 @@ class Broker:
     def _tick(self, now: float, given: ports.Tick) -> None:
         self._timer = np.inf
         for link in self.links.values():
-            if link.leaving:
+            if link.new or link.leaving:
                 self._touched[link.name] = None
         beat = self.settings.beat
         if beat is None or now < self._beat_at:
@@ -600,8 +605,8 @@ class Broker:
 
     def _say(self, now: float, link: Link) -> None:
         """Tell a link what is new, and send the events that it waits for."""
-        for frame in link.changes(now, self.incarnation, self.settings.most_items):
-            self._send(link, frame)
+        if not link.new or now >= link.tell_at:
+            self._tell(now, link)
         if not link.is_ready:
             return
         link.scan(self.log, self.space)
@@ -612,6 +617,16 @@ class Broker:
             link.moved_at = now
         for events in link.next_events(self.settings.window, self.settings.most_events):
             self._send(link, events)
+
+    def _tell(self, now: float, link: Link) -> None:
+        for frame in link.changes(now, self.incarnation, self.settings.most_items):
+            self._send(link, frame)
+
+    def _tell_all(self, now: float) -> None:
+        """Tell every link what waits to be told, so that a question can be asked about it."""
+        for link in self.links.values():
+            if link.new:
+                self._tell(now, link)
 
     def _hold(self, now: float, most: int) -> None:
         """Let links go on behind which the log is longer than it may be."""
@@ -636,8 +651,7 @@ class Broker:
         """Ask to be called when something lingers no longer, or at the next beat."""
         due = np.inf
         for link in self.links.values():
-            if link.leaving:
-                due = min(due, link.due)
+            due = min(due, link.due)
         if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
             due = min(due, max(self._beat_at, now))
         if due < self._timer:

@@ -98,8 +98,9 @@ class Heard(ItemSet):
             return "digest"
         return Change(frame.added, frame.removed)
 
-    def stage(self, frame: Snapshot) -> tuple[list[Item] | None, bool]:
-        """Keep a part; return all items once they are there, and whether others were interrupted.
+    def stage(self, frame: Snapshot) -> tuple[dict[int, Item] | None, bool]:
+        """Keep a part; return all items by name once they are there, and whether others were
+        interrupted.
 
         A part from before what is known or staged is nothing.
         """
@@ -117,16 +118,16 @@ class Heard(ItemSet):
         self._parts[frame.part] = frame.items
         if len(self._parts) < frame.parts:
             return None, interrupted
-        items = [item for part in range(frame.parts) for item in self._parts.get(part, [])]
+        parts = [self._parts.get(part, []) for part in range(frame.parts)]
+        items = {item.name: item for some in parts for item in some}
         self._staged, self._parts = None, {}
-        if sum(item.name for item in items) & _TOP != frame.digest:
+        if sum(items) & _TOP != frame.digest:
             raise FrameError("a snapshot doesn't have the digest that it says")
         return items, interrupted
 
-    def swap(self, frame: Snapshot, items: list[Item]) -> list[int]:
+    def swap(self, frame: Snapshot, items: dict[int, Item]) -> list[int]:
         """Take over a whole snapshot; return the names of what isn't in it."""
-        now = {item.name: item for item in items}
-        gone = [name for name in self.items if name not in now]
-        self.items, self.digest = now, sum(now) & _TOP
+        gone = sorted(self.items.keys() - items.keys())
+        self.items, self.digest = items, frame.digest
         self.incarnation, self.version = frame.incarnation, frame.version
         return gone

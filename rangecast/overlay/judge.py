@@ -26,7 +26,8 @@ def unrest(world: World) -> str:
             assert here is not None
             assert there is not None
             told, heard = here.links[other], there.links[end].heard
-            if told.leaving or told.flights or told.ready or told.scanned < here.log.durable:
+            has_more = told.ready or told.scanned < here.log.durable
+            if told.new or told.leaving or told.flights or has_more:
                 return f"{end} has something to say to {other}"
             if (here.incarnation, told.told.version, told.told.digest) != (
                 heard.incarnation,

@@ -115,4 +115,5 @@ def drawn(seed: int) -> Knobs:
         more["beat"] = None  # no frame is lost here: no link goes down either
     moves = knobs.extra is None and "beat" not in more and rng.random() < 0.25
     words = rng.choice([None, "word"])
+    more["gather"] = rng.choice([0.0, 0.0, 1.0, 6.0])
     return knobs._replace(settings=replace(knobs.settings, **more), moves=moves, words=words)

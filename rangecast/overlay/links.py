@@ -81,7 +81,9 @@ class Link:
         """It should know more than it may be told: it is told everything."""
         self.told = ItemSet()
         self.new: dict[int, Item] = {}
-        """To be told at the end of this call."""
+        """To be told, at the end of this call or after some time (`Settings.gather`)."""
+        self.tell_at = np.inf
+        """When that is told, though more may come."""
         self.leaving: dict[int, float] = {}
         """Told, not wanted any more, and until when it lingers, ascending."""
         self.scanned = 0
@@ -143,8 +145,8 @@ class Link:
 
     @property
     def due(self) -> float:
-        """When something has lingered enough."""
-        return next(iter(self.leaving.values()), np.inf)
+        """When something is to be told, or has lingered enough: that comes after what is new."""
+        return self.tell_at if self.new else next(iter(self.leaving.values()), np.inf)
 
     def changes(self, now: float, incarnation: int, most_items: int) -> list[Interest]:
         """Return what is to be told now: first all that is new, then what has lingered enough."""
@@ -152,6 +154,7 @@ class Link:
         for name in gone:
             del self.leaving[name]
         new, self.new = deque(cut_items(self.new.values(), most_items)), {}
+        self.tell_at = np.inf
         # A name takes 9 bytes at most: removed ones leave room for what comes with them.
         most_gone = min(most_items, (MOST_BYTES - MOST_CONTENT) // 16)
         frames = []

@@ -12,7 +12,7 @@ they are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -145,7 +145,8 @@ class Network:
         self.deliveries: list[tuple[Id, Id]] = []
         """Pairs of an event and a subscription."""
         chosen = chosen or Chosen()
-        settings = Settings(beat=None, linger=0, window=1 << 40, most_hops=brokers)
+        self._now = 0.0
+        settings = Settings(beat=None, linger=0, gather=1.0, window=1 << 40, most_hops=brokers)
         self.brokers = [
             Broker(
                 str(number),
@@ -169,13 +170,26 @@ class Network:
 
     def do(self, broker: int, given: ports.Input) -> None:
         """Let a broker handle an input, and everybody what comes of it."""
-        todo = deque([(broker, given)])
-        while todo:
-            at, given = todo.popleft()
-            for output in self.brokers[at].handle(0.0, given):
+        self.do_all([(broker, given)])
+
+    def do_all(self, given: Iterable[tuple[int, ports.Input]]) -> None:
+        """Let brokers handle inputs at one time, and everybody what comes of them.
+
+        What a broker hears at one time, it tells at once.
+        """
+        todo, later = deque(given), dict[int, None]()
+        while todo or later:
+            if not todo:
+                self._now += 1.0
+                todo += [(broker, ports.Tick()) for broker in later]
+                later = {}
+            at, one = todo.popleft()
+            for output in self.brokers[at].handle(self._now, one):
                 if isinstance(output, ports.Send):
                     self._count(at, int(output.link), output.frame)
                     todo.append((int(output.link), ports.Received(str(at), output.frame)))
+                elif isinstance(output, ports.Timer):
+                    later[at] = None
                 elif isinstance(output, ports.Append):
                     todo.append((at, ports.Durable(output.at + len(output.block))))
                 elif isinstance(output, ports.Deliver):

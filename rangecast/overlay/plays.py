@@ -121,9 +121,13 @@ class Play:
         at = np.array([self.broker_of[one] for one in given.boxes.ids.to_pylist()], np.int64)
         for first in range(0, len(at), batch_size):
             here = at[first : first + batch_size]
-            for broker in np.unique(here).tolist():
-                some = given.boxes.take(first + np.flatnonzero(here == broker))
-                network.do(broker, ports.Subscribe(some))
+            network.do_all(
+                (
+                    broker,
+                    ports.Subscribe(given.boxes.take(first + np.flatnonzero(here == broker))),
+                )
+                for broker in np.unique(here).tolist()
+            )
         done = 0
         for edit in edits:
             self._publish(network, done, edit.before)

@@ -14,6 +14,9 @@ class Settings:
 
     linger: float = 5.0
     """How long something that isn't wanted any more stays told, in case it is wanted again."""
+    gather: float = 0.0
+    """How long something new may wait to be told, so that more is told at once; a question whether
+    it is known everywhere (`AskSettled`) ends the wait."""
     beat: float | None = 1.0
     """From one Beat to the next; `None`: links lose nothing, so none is needed."""
     patience: float = 3.0
@@ -53,8 +56,9 @@ class Settings:
         for name in ("most_waiting", "most_held"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=0)
-        if finite("linger", self.linger) < 0:
-            raise UsageError(f"linger is at least 0; given: {self.linger}")
+        for name in ("linger", "gather"):
+            if finite(name, getattr(self, name)) < 0:
+                raise UsageError(f"{name} is at least 0; given: {getattr(self, name)}")
         for name in ("beat", "patience"):
             value = getattr(self, name)
             if (name != "beat" or value is not None) and finite(name, value) <= 0:
