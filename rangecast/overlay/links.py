@@ -216,6 +216,7 @@ class Link:
             if rows:
                 self.ready.append(Ready(place, block, rows))
                 self.waiting += len(rows)
+        self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
 
     def shed(self, most: int) -> list[Shed]:
         """Keep the best events that wait, by priority, of equals the earliest; return the rest."""
