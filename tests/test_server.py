@@ -217,6 +217,22 @@ def test_a_listener_that_falls_behind_reads_the_log_and_misses_nothing(tmp_path:
     run(work())
 
 
+def test_a_listener_that_is_cancelled_as_news_come_ends() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        feed = service.hub.open(service.registry.consumer(T, "one"))
+        waiting = asyncio.create_task(feed.take(wait=30))
+        await asyncio.sleep(0.1)
+        feed.wake()
+        waiting.cancel()
+        await asyncio.wait([waiting], timeout=1)
+        assert waiting.cancelled()
+        service.stop()
+
+    run(work())
+
+
 def test_a_request_is_carried_out_whole_or_not_at_all() -> None:
     async def work() -> None:
         service = Service(None)

@@ -60,6 +60,13 @@ def serve(
         str | None,
         typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token for --follow."),
     ] = None,
+    allow_private_webhooks: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private-webhooks",
+            help="Webhooks may call addresses of private networks, if they say so.",
+        ),
+    ] = False,
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
@@ -100,6 +107,7 @@ def serve(
         insecure,
         follow,
         token,
+        allow_private_webhooks,
     )
 
     def ready(url: str, server: Server) -> None:

@@ -170,7 +170,8 @@ class Feed:
             if left is not None and left <= 0:
                 return batch
             try:
-                await asyncio.wait_for(self._news.wait(), left)
+                async with asyncio.timeout(left):  # wait_for of 3.11 may swallow a cancellation
+                    await self._news.wait()
             except TimeoutError:
                 continue
         return Batch([], self.sent)

@@ -67,6 +67,19 @@ class _Numbers:
             "Seqs between what a consumer has acknowledged and the end of the log.",
             labels=["tenant", "consumer"],
         )
+        letters = GaugeMetricFamily(
+            "rangecast_dead_letters",
+            "Messages that a consumer's way out couldn't deliver.",
+            labels=["tenant", "consumer"],
+        )
+        stopped = GaugeMetricFamily(
+            "rangecast_consumer_stopped",
+            "1 if a consumer's way out delivers no more.",
+            labels=["tenant", "consumer"],
+        )
         for one in list(service.registry.consumers.values()):
-            behind.add_metric([one.tenant, one.name], pump.durable - one.cursor)
-        yield behind
+            labels = [one.tenant, one.name]
+            behind.add_metric(labels, pump.durable - one.cursor)
+            letters.add_metric(labels, len(one.letters))
+            stopped.add_metric(labels, int(bool(one.stopped)))
+        yield from (behind, letters, stopped)

@@ -288,7 +288,9 @@ class Pump:
         now = time.time_ns() // 1000
         admission = Admission(self.registry, self.log.last + 1)
         admitted: list[Request] = []
-        drafts: list[Draft] = []
+        # Acknowledgements come first: an edit of this group may move a cursor elsewhere.
+        drafts: list[Draft] = [acks_draft(acks, now)] if acks else []
+        admission.seq += len(drafts)
         self.repeats.begin()
         for request in group:
             try:
@@ -300,10 +302,7 @@ class Pump:
                 continue
             drafts.append(draft)
             admitted.append(request)
-        requests: list[Request | None] = list(admitted)
-        if acks:
-            drafts.append(acks_draft(acks, now))
-            requests.append(None)
+        requests: list[Request | None] = [*([None] if acks else []), *admitted]
         if not drafts:
             return
         try:

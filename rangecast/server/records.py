@@ -85,6 +85,26 @@ class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
     """A consumer ends, with its subscriptions."""
 
 
+class StopConsumer(Edit, tag="stop-consumer", frozen=True):
+    """A consumer gets no more by its way out, until it is put again."""
+
+    reason: str
+
+
+class AddLetters(Edit, tag="add-dead-letters", frozen=True):
+    """No attempt to deliver these messages arrived: they are left, and the consumer goes on."""
+
+    seqs: list[int]
+    reason: str
+    at: int
+
+
+class DropLetters(Edit, tag="drop-dead-letters", frozen=True):
+    """Dead letters have been delivered after all, or are given up."""
+
+    seqs: list[int]
+
+
 class PutToken(Edit, tag="put-token", frozen=True):
     """A token is made; its name is the digest of the secret."""
 
@@ -109,6 +129,9 @@ AnyEdit = (
     | DeleteSubscription
     | PutConsumer
     | DeleteConsumer
+    | StopConsumer
+    | AddLetters
+    | DropLetters
     | PutToken
     | DeleteToken
     | PutTenant

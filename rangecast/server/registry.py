@@ -22,15 +22,18 @@ from rangecast.errors import RangecastError, near, shown
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.server.records import (
+    AddLetters,
     AnyEdit,
     DeleteConsumer,
     DeleteSubscription,
     DeleteToken,
+    DropLetters,
     PutConsumer,
     PutSpace,
     PutSubscription,
     PutTenant,
     PutToken,
+    StopConsumer,
 )
 
 NEVER = 1 << 62
@@ -84,6 +87,15 @@ class SpaceEntry:
     next_number: int = 0
 
 
+class Letter(msgspec.Struct, array_like=True):
+    """A dead letter: a message that couldn't be delivered."""
+
+    seq: int
+    reason: str
+    at: int
+    """When it was given up, in microseconds since 1970."""
+
+
 @dataclass(slots=True, eq=False)
 class Consumer:
     """Who gets messages: a cursor in the log, and subscriptions."""
@@ -103,6 +115,10 @@ class Consumer:
     """Events before this seq are matched with the subscriptions that lived at it."""
     versions: list[Version] = field(default_factory=list)
     """All that it has had, as far as the log still has events for them; by birth."""
+    stopped: str = ""
+    """Why its way out delivers no more."""
+    letters: dict[int, Letter] = field(default_factory=dict)
+    """The messages that its way out couldn't deliver, by seq."""
 
     @property
     def key(self) -> str:
@@ -201,6 +217,15 @@ class Registry:
                 for version in [one for one in gone.versions if one.died == NEVER]:
                     yield self._unsubscribe(gone.space, version, seq)
                 self.numbered[gone.number] = None
+            case StopConsumer():
+                self.consumers[edit.tenant, edit.name].stopped = edit.reason
+            case AddLetters():
+                owner = self.consumers[edit.tenant, edit.name]
+                owner.letters |= {one: Letter(one, edit.reason, edit.at) for one in edit.seqs}
+                owner.cursor = max(owner.cursor, *edit.seqs)
+            case DropLetters():
+                for one in edit.seqs:
+                    self.consumers[edit.tenant, edit.name].letters.pop(one, None)
             case PutToken():
                 given = edit.tenant, edit.name, edit.label, tuple(edit.scopes), edit.expires
                 self.tokens[edit.name] = Token(*given, seq)
@@ -258,7 +283,7 @@ class Registry:
     def _put_consumer(self, edit: PutConsumer, seq: int) -> None:
         old = self.consumers.get((edit.tenant, edit.name))
         if old is not None:
-            old.out, old.on_gap, old.since = edit.out, edit.on_gap, seq
+            old.out, old.on_gap, old.since, old.stopped = edit.out, edit.on_gap, seq, ""
             old.best = edit.best
             if edit.start >= 0:
                 old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
@@ -335,6 +360,8 @@ class Admission:
                 self._check_consumer(edit)
             case DeleteConsumer():
                 self._remove_consumer(edit)
+            case StopConsumer() | AddLetters() | DropLetters():
+                self._need_consumer((edit.tenant, edit.name))
             case DeleteToken():
                 if not self._tokens.get(edit.name, edit.name in self._registry.tokens):
                     raise RefusedError(404, "no such token")
@@ -348,10 +375,7 @@ class Admission:
         if (edit.tenant, edit.space) not in self._spaces:
             self._registry.space(edit.tenant, edit.space)
         if edit.consumer:
-            space = self._consumer_space((edit.tenant, edit.consumer))
-            if space is None:
-                self._registry.consumer(edit.tenant, edit.consumer)
-                raise RefusedError(404, f"no consumer {shown(edit.consumer)}")
+            space = self._need_consumer((edit.tenant, edit.consumer))
             if space != edit.space:
                 raise RefusedError(
                     409,
@@ -423,6 +447,14 @@ class Admission:
         found = self._registry.consumers.get(name)
         return None if found is None else found.space.name
 
+    def _need_consumer(self, name: Name) -> str:
+        """Return the space of a consumer; refuse a name that there isn't."""
+        space = self._consumer_space(name)
+        if space is None:
+            self._registry.consumer(*name)
+            raise RefusedError(404, f"no consumer {shown(name[1])}")
+        return space
+
     def _check_space(self, edit: PutSpace) -> None:
         key = edit.tenant, edit.name
         check_name("space", edit.name)
@@ -450,9 +482,7 @@ class Admission:
 
     def _remove_consumer(self, edit: DeleteConsumer) -> None:
         key = edit.tenant, edit.name
-        if self._consumer_space(key) is None:
-            self._registry.consumer(edit.tenant, edit.name)
-            raise RefusedError(404, f"no consumer {shown(edit.name)}")
+        self._need_consumer(key)
         self._set(self._consumers, key, None)
         mine = [one for one, owner in self._owners.items() if (one[0], owner) == key]
         for one in mine:

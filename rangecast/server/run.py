@@ -46,6 +46,7 @@ class Settings:
     """Another server, whose log is copied."""
     token: str | None = None
     """For that one."""
+    allow_private_webhooks: bool = False
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
@@ -113,6 +114,7 @@ def serve(
         retention=settings.retention,
         is_open=settings.insecure,
         leader=None if settings.follow is None else Leader(settings.follow, settings.token),
+        allow_private_webhooks=settings.allow_private_webhooks,
         stopped=stopped,
     )
     config = uvicorn.Config(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rangecast.errors import FileError, SnapshotError, shown
+from rangecast.errors import FileError, SnapshotError
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.filter import Filter
 from rangecast.server.encoding import encoded
@@ -32,17 +32,22 @@ from rangecast.server.records import (
     EDITS,
     EVENTS,
     AnyEdit,
+    DeleteConsumer,
     DeleteSubscription,
     EventsHead,
+    PutConsumer,
     PutSubscription,
+    StopConsumer,
     acks_of,
     edits_of,
     events_of,
 )
-from rangecast.server.registry import Change, Consumer, RefusedError, Registry, SpaceEntry
+from rangecast.server.registry import Change, Consumer, Registry, SpaceEntry
 from rangecast.server.repeats import Repeats
 from rangecast.server.snapshots import Picture, opened, snapshots
 from rangecast.server.sqlite_log import INTERVAL, SqliteLog
+from rangecast.server.ways import Ways
+from rangecast.server.webhook import Webhook
 
 logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
@@ -69,6 +74,7 @@ class Service:
         retention: Retention | None = None,
         is_open: bool = False,
         leader: Leader | None = None,
+        allow_private_webhooks: bool = False,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover what a folder has; `None`: all is in memory, and gone with the process.
@@ -87,6 +93,8 @@ class Service:
         self.sessions: set[Any] = set()
         """The connections that are open."""
         self.is_open = is_open
+        self.allow_private_webhooks = allow_private_webhooks
+        self.ways = Ways(self, {"webhook": Webhook})
         self._lock: IO[str] | None = None
         self._leader = leader
         self._snapshot_seq = 0
@@ -123,10 +131,15 @@ class Service:
         )
         self._housekeeper.start()
         if self.follower is not None:
-            self.follower.start()
+            self.follower.start()  # its leader delivers
+        else:
+            self.ways.start()
 
     def stop(self) -> None:
-        """Write all that was accepted, take a snapshot, and let go of the folder."""
+        """Write all that was accepted, take a snapshot, and let go of the folder.
+
+        Ways out end before, by `await ways.stop()`.
+        """
         self._stopping.set()
         if self.follower is not None:
             self.follower.stop()
@@ -314,6 +327,8 @@ class Service:
                     parsed = Filter.parse(edit.filter, entry.space)
             filters.append(parsed)
         asked = Edits(edits, filters, if_match)
+        if any(isinstance(edit, PutConsumer | DeleteConsumer | StopConsumer) for edit in edits):
+            self.ways.refresh_after(asked.answer)
         self.pump.submit(asked)
         return asked.answer
 
@@ -346,15 +361,6 @@ class Service:
         if seq > consumer.cursor:
             consumer.cursor = seq
             self.pump.note_ack(consumer.key, seq)
-
-    def check_out(self, out: dict[str, Any]) -> None:
-        """Refuse a way out that there isn't."""
-        if out:
-            raise RefusedError(422, f"unknown way out: {shown(out)}")
-
-    def way_out(self, consumer: Consumer) -> dict[str, Any]:
-        """Return how the way out of a consumer does."""
-        return {}
 
     def why_not_ready(self) -> str:
         """Return what keeps events from being taken; nothing if all is well."""

@@ -20,7 +20,7 @@ from rangecast.errors import SnapshotError
 from rangecast.model.durable import sync_folder, write_bytes
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.server.index import SpaceIndex
-from rangecast.server.registry import NEVER, Consumer, Registry, SpaceEntry, Token, Version
+from rangecast.server.registry import NEVER, Consumer, Letter, Registry, SpaceEntry, Token, Version
 from rangecast.server.repeats import Before, Repeats
 
 VERSION = 1
@@ -50,6 +50,8 @@ class _Consumer(msgspec.Struct, array_like=True):
     best: int
     now_from: int
     dead: list[Version]
+    stopped: str = ""
+    letters: list[Letter] = []
 
 
 class State(msgspec.Struct):
@@ -103,6 +105,8 @@ class Picture:
                     one.best,
                     one.now_from,
                     [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
+                    one.stopped,
+                    list(one.letters.values()),
                 )
                 for one in registry.consumers.values()
             ],
@@ -190,6 +194,8 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
             given.best,
             given.now_from,
             sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
+            given.stopped,
+            {one.seq: one for one in given.letters},
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer

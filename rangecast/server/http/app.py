@@ -8,7 +8,16 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from rangecast.server.http import admin, consumers, events, problems, replica, spaces, stream
+from rangecast.server.http import (
+    admin,
+    consumers,
+    events,
+    problems,
+    replica,
+    spaces,
+    stream,
+    ways,
+)
 from rangecast.server.service import Service
 
 
@@ -21,6 +30,7 @@ def make_app(service: Service) -> FastAPI:
         try:
             yield
         finally:
+            await service.ways.stop()
             service.stop()
 
     app = FastAPI(
@@ -34,6 +44,6 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for part in (admin, events, spaces, consumers, stream, replica):
+    for part in (admin, events, spaces, consumers, ways, stream, replica):
         app.include_router(part.router)
     return app

@@ -70,14 +70,15 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     """Make a consumer, or give it other options."""
     caller, service = allowed(request, "subscribe"), _service(request)
     start = -1 if given.start == "now" else _seq(service, given.start)
-    if (caller.tenant, name) in service.registry.consumers:
+    old = service.registry.consumers.get((caller.tenant, name))
+    if old is not None:
         start = -1  # it stays where it is; `seek` moves it
-    service.check_out(given.out)
-    edit = PutConsumer(
-        caller.tenant, name, given.space, given.out, given.on_gap, start, best=given.best
-    )
+    out, news = service.ways.checked(given.out, old)
+    edit = PutConsumer(caller.tenant, name, given.space, out, given.on_gap, start, best=given.best)
     await asyncio.wrap_future(service.edit(edit))
-    return _shown(service, service.registry.consumer(caller.tenant, name))
+    answer = _shown(service, service.registry.consumer(caller.tenant, name))
+    answer["out"] = answer["out"] | news
+    return answer
 
 
 @router.delete("/{name}")
@@ -187,9 +188,7 @@ def _service(request: Request) -> Service:
 
 
 def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
-    epoch, out = service.log.epoch, {**consumer.out}
-    if "secret" in out:
-        out["secret"] = "..."
+    epoch = service.log.epoch
     return {
         "name": consumer.name,
         "space": consumer.space.name,
@@ -198,6 +197,5 @@ def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
         "listeners": len(service.hub.feeds.get(consumer.number, ())),
         "on_gap": consumer.on_gap,
         "best": consumer.best,
-        "out": out,
-        **service.way_out(consumer),
+        **service.ways.shown(consumer),
     }

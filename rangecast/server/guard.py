@@ -1,0 +1,123 @@
+"""Addresses that a server may be asked to call: those that everybody could call, and no others.
+
+Whoever makes a webhook chooses an address that the server connects to. So a name is resolved once
+per attempt, every address that it has must be global, and the connection goes to the very address
+that was judged: a name that means another address a moment later gains nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from rangecast.errors import RangecastError, shown
+
+LONGEST = 2000
+"""Characters of a URL."""
+_UNICAST = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_SPECIAL = IPv6Network("3fff::/20"), IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24")
+"""Documents, protocols, relays: some versions of Python call them global."""
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""(host, port) to the addresses that it has."""
+
+
+class AddressError(RangecastError):
+    """A URL that the server doesn't call."""
+
+
+class Target(NamedTuple):
+    """A URL in parts."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Return what the Host header says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = {"http": 80, "https": 443}[self.scheme]
+        return host if self.port == usual else f"{host}:{self.port}"
+
+    def at(self, address: str) -> str:
+        """Return the URL with an address in the place of the name."""
+        host = f"[{address}]" if ":" in address else address
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+def target_of(url: str) -> Target:
+    """Return the parts of a URL; refuse what isn't one of http or https."""
+    wrong = ""
+    if len(url) > LONGEST:
+        wrong = f"has at most {LONGEST:,} characters"
+    elif not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        wrong = "is of plain ASCII, without spaces and backslashes"
+    else:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise AddressError(f"this isn't a URL: {error}\n  given: {shown(url)}") from None
+        if parts.scheme not in ("http", "https"):
+            wrong = "begins with http:// or https://"
+        elif "@" in parts.netloc:
+            wrong = "has no name and password: the signature says who calls"
+        elif not host or "%" in host or port == 0:
+            wrong = "names a host, and a port of 1 to 65535 if any"
+    if wrong:
+        raise AddressError(f"the URL of a webhook {wrong}\n  given: {shown(url)}")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port or {"http": 80, "https": 443}[parts.scheme], path)
+
+
+def is_global(address: str) -> bool:
+    """Whether an address is one of the open internet, also inside of those that wrap another."""
+    try:
+        found: IPv4Address | IPv6Address = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour
+        if inner is None and found in _NAT64:
+            inner = IPv4Address(int(found) & 0xFFFF_FFFF)
+        if inner is None and found not in _UNICAST:
+            return False
+        found = inner or found
+    is_special = found.is_multicast or found.is_reserved or any(found in one for one in _SPECIAL)
+    return found.is_global and not is_special
+
+
+def is_private_literal(host: str) -> bool:
+    """Whether a host is given as an address, and as none of the open internet."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return not is_global(host)
+
+
+async def resolved(host: str, port: int) -> list[str]:
+    """Return the addresses of a name."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise AddressError("the name has no address") from None
+    return [str(one[4][0]) for one in found]
+
+
+async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
+    """Return the address to connect to; refuse a name of which any address isn't global."""
+    addresses = await resolve(target.host, target.port)
+    if not addresses:
+        raise AddressError("the name has no address")
+    if not allow_private and not all(map(is_global, addresses)):
+        # which address it is isn't said: that would be a way to look into a private network
+        raise AddressError("the name has an address that isn't of the open internet: not called")
+    return addresses[0]

@@ -1,0 +1,210 @@
+"""Ways out: what the server carries to others by itself, a task per consumer.
+
+    Ways    starts, restarts and ends them as consumers come, change and go
+    Way     takes messages from the consumer's feed, delivers them, and moves its cursor
+
+How a webhook, NATS or Kafka delivers is in `webhook` and `buses`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from rangecast.errors import RangecastError, shown
+from rangecast.server.messages import Gap, Message
+from rangecast.server.records import StopConsumer
+from rangecast.server.registry import Consumer, RefusedError
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+IDLE = 15.0
+FAR = 1_000
+"""Seqs without a match after which a cursor moves as well: not for each, as that is a write."""
+AGAIN = 5.0
+"""Seconds after which a way out that failed by itself is tried again."""
+
+
+class Way:
+    """How messages of one consumer get out. Subclasses say how."""
+
+    most = 1
+    """Messages that are delivered at a time."""
+
+    def __init__(self, service: Service, consumer: Consumer):
+        self.service = service
+        self.consumer = consumer
+        self.error = ""
+        """Why the last attempt failed; empty once one succeeds."""
+
+    @classmethod
+    def checked(
+        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a way out as it is kept, and what its owner sees this once; refuse a wrong one.
+
+        `old` is the way out that the consumer has.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def shown(cls, out: dict[str, Any]) -> dict[str, Any]:
+        """Return a way out without its secrets."""
+        return out
+
+    def state(self) -> dict[str, Any]:
+        """Return how it does."""
+        return {"state": "failing" if self.error else "running", "error": self.error or None}
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        service, consumer = self.service, self.consumer
+        feed = service.hub.open(consumer, await self.begin())
+        try:
+            while not feed.is_closed:
+                batch = await feed.take(wait=IDLE)
+                if batch.gap is not None:
+                    if consumer.on_gap == "stop":
+                        await self.stop(f"events up to seq {batch.gap.upto} are gone from the log")
+                    await self.tell_gap(batch.gap)
+                for at in range(0, len(batch.messages), self.most):
+                    some = batch.messages[at : at + self.most]
+                    is_last = at + self.most >= len(batch.messages)
+                    upto = batch.upto if is_last else some[-1].seq
+                    await self.deliver(some, upto)
+                    service.acknowledge(consumer, upto)
+                if batch.upto - consumer.cursor > FAR:
+                    service.acknowledge(consumer, batch.upto)
+        finally:
+            service.hub.close(feed)
+            await self.end()
+
+    async def begin(self) -> int | None:
+        """Connect; return the seq to go on after, if it isn't the consumer's cursor."""
+        return None
+
+    async def deliver(self, messages: Sequence[Message], upto: int) -> None:
+        """Return when messages have arrived, or are dead letters; then all up to `upto` is done."""
+        raise NotImplementedError
+
+    async def tell_gap(self, gap: Gap) -> None:
+        """Tell that events are gone from the log before this consumer got them."""
+        logger.warning("%s: missed seqs %s to %s", self.consumer.key, gap.after + 1, gap.upto)
+
+    async def end(self) -> None:
+        """Close what `begin` opened."""
+
+    async def stop(self, reason: str) -> None:
+        """Deliver no more, until the consumer is put again; this doesn't return."""
+        logger.warning("%s: stopped: %s", self.consumer.key, reason)
+        edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
+        await asyncio.wrap_future(self.service.edit(edit))
+        await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
+
+
+class Ways:
+    """All ways out that run."""
+
+    def __init__(self, service: Service, kinds: Mapping[str, type[Way]]):
+        self._service = service
+        self._kinds = kinds
+        self._running: dict[int, tuple[int, Way, asyncio.Task[None]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin; call it on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.refresh()
+
+    def refresh_after(self, answer: Future[Any]) -> None:
+        """Look again when an edit has been made."""
+
+        def done(_: Future[Any]) -> None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self.refresh)
+
+        answer.add_done_callback(done)
+
+    def refresh(self) -> None:
+        """Start, restart and end ways out as the consumers say."""
+        if self._loop is None:
+            return
+        wanted = {
+            one.number: one
+            for one in list(self._service.registry.consumers.values())
+            if one.out.get("kind") in self._kinds and not one.stopped
+        }
+        before: dict[int, asyncio.Task[None]] = {}
+        for number, (since, _, task) in list(self._running.items()):
+            if number not in wanted or wanted[number].since != since:
+                task.cancel()
+                before[number] = task
+                del self._running[number]
+        for number, one in wanted.items():
+            if number not in self._running:
+                way = self._kinds[one.out["kind"]](self._service, one)
+                task = self._loop.create_task(_kept_running(way, before.get(number)))
+                self._running[number] = one.since, way, task
+
+    async def stop(self) -> None:
+        """End all of them."""
+        self._loop = None
+        tasks = [task for _, _, task in self._running.values()]
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def checked(
+        self, given: dict[str, Any], old: Consumer | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a way out as it is kept, and what is shown of it only now."""
+        if not given:
+            return {}, {}
+        kind = given.get("kind")
+        way = self._kinds.get(kind) if isinstance(kind, str) else None
+        if way is None:
+            known = ", ".join(self._kinds)
+            raise RefusedError(
+                422, f"'kind' of a way out is one of {known}\n  given: {shown(kind)}"
+            )
+        is_same = old is not None and old.out.get("kind") == kind
+        return way.checked(self._service, given, old.out if old is not None and is_same else {})
+
+    def shown(self, consumer: Consumer) -> dict[str, Any]:
+        """Return the way out of a consumer, and how it does."""
+        kind = self._kinds.get(consumer.out.get("kind", ""))
+        if kind is None:
+            return {"out": consumer.out}
+        found: dict[str, Any] = {"out": kind.shown(consumer.out)}
+        if consumer.stopped:
+            found |= {"state": "stopped", "error": consumer.stopped}
+        elif consumer.number in self._running:
+            found |= self._running[consumer.number][1].state()
+        return found | {"dead": len(consumer.letters)}
+
+    def way(self, consumer: Consumer) -> Way:
+        """Return the way out of a consumer, for something out of its turn."""
+        kind = self._kinds.get(consumer.out.get("kind", ""))
+        if kind is None:
+            raise RefusedError(409, f"the consumer {shown(consumer.name)} has no way out")
+        return kind(self._service, consumer)
+
+
+async def _kept_running(way: Way, before: asyncio.Task[None] | None) -> None:
+    if before is not None:
+        await asyncio.wait([before])
+    while True:
+        try:
+            await way.run()
+        except RangecastError as error:
+            way.error = str(error)
+        except Exception as error:
+            logger.exception("%s: the way out failed; it is tried again", way.consumer.key)
+            way.error = f"internal error: {type(error).__name__}"
+        await asyncio.sleep(AGAIN if way.error else 0)
