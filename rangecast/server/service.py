@@ -316,16 +316,24 @@ class Service:
 
     # ---- what callers want
 
-    def edit(self, *edits: AnyEdit, if_match: str | None = None) -> Future[int]:
-        """Ask for edits, all of them or none; the answer is the seq of the first."""
-        filters: list[Filter | None] = []
-        for edit in edits:
-            parsed = None
+    def edit(
+        self,
+        *edits: AnyEdit,
+        if_match: str | None = None,
+        parsed: Sequence[Filter] | None = None,
+    ) -> Future[int]:
+        """Ask for edits, all of them or none; the answer is the seq of the first.
+
+        `parsed`: the filters of the edits, where that was done already.
+        """
+        filters: list[Filter | None] = [] if parsed is None else list(parsed)
+        for edit in edits if parsed is None else ():
+            wanted = None
             if isinstance(edit, PutSubscription):
                 entry = self.registry.spaces.get((edit.tenant, edit.space))
                 if entry is not None:
-                    parsed = Filter.parse(edit.filter, entry.space)
-            filters.append(parsed)
+                    wanted = Filter.parse(edit.filter, entry.space)
+            filters.append(wanted)
         asked = Edits(edits, filters, if_match)
         if any(isinstance(edit, PutConsumer | DeleteConsumer | StopConsumer) for edit in edits):
             self.ways.refresh_after(asked.answer)

@@ -131,11 +131,11 @@ async def bulk(request: Request, space: str, strict: bool = False) -> Response:
     if not isinstance(rows, list):
         rows = [rows]
     service = _service(request)
-    edits, refused = await asyncio.to_thread(_bulk_edits, caller, entry, rows)
+    edits, filters, refused = await asyncio.to_thread(_bulk_edits, caller, entry, rows)
     taken: list[PutSubscription] = [] if strict and refused else edits
     seq = 0
     if taken:
-        seq = await asyncio.wrap_future(await asyncio.to_thread(service.edit, *taken))
+        seq = await asyncio.wrap_future(service.edit(*taken, parsed=filters))
     body = {
         "accepted": len(taken),
         "refused": [{"row": row, "reason": reason} for row, reason in refused],
@@ -184,8 +184,8 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
 
 def _bulk_edits(
     caller: Caller, entry: SpaceEntry, rows: list[Any]
-) -> tuple[list[PutSubscription], list[tuple[int, str]]]:
-    edits, refused = [], []
+) -> tuple[list[PutSubscription], list[Filter], list[tuple[int, str]]]:
+    edits, filters, refused = [], [], []
     known = {"id", "filter", "score", "weights", "consumer", "ttl"}
     for place, row in enumerate(rows):
         try:
@@ -193,11 +193,12 @@ def _bulk_edits(
                 raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
             if strange := row.keys() - known:
                 raise FilterError(f"unknown field {min(strange)!r}; there is: {', '.join(known)}")
-            Filter.parse(row["filter"], entry.space)
+            wanted = Filter.parse(row["filter"], entry.space)
             edits.append(edit_of(caller, entry, str(row.get("id", "")), row))
+            filters.append(wanted)
         except (RangecastError, BadRowError) as error:
             refused.append((place, str(error)))
-    return edits, refused
+    return edits, filters, refused
 
 
 def _condition(request: Request) -> str | None:

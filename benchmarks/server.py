@@ -1,0 +1,268 @@
+"""The server: durable ingest, requests, edits, fan-out, replay, restart; load and server on one
+machine, ids checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frame import Report
+from benchmarks.harness import expected
+from rangecast.client import Client
+from rangecast.engine import Engine
+from rangecast.experiments.timing import DisagreementError
+from rangecast.model.attributes import Number
+from rangecast.model.space import Space
+from rangecast.report.markdown import Table
+
+AXES = 4
+SPACE = Space([Number(f"a{axis}") for axis in range(AXES)])
+ABOUT = """
+One process with its log on disk, every answer after the sync; the load comes from
+another process on the same two cores, so both share them. Boxes in four attributes, about ten of
+100,000 match an event.
+"""
+
+
+def run(report: Report, *, quick: bool) -> None:
+    """Write the page."""
+    report.begin("The server", ABOUT, "fastapi", "uvicorn", "msgspec")
+    report.table(_measured(quick=quick))
+
+
+def _measured(*, quick: bool) -> Table:
+    """Measure a server that runs."""
+    subscriptions = 1_000 if quick else 100_000
+    rng = np.random.default_rng(4)
+    with tempfile.TemporaryDirectory() as folder, _served(Path(folder)) as served:
+        filters = _filters(rng, subscriptions)
+        rows: list[list[Any]] = []
+        with Client(served.url, space="points") as client:
+            client.put_consumer("few")
+            began = time.perf_counter()
+            for at in range(0, len(filters), 5_000):
+                client.subscribe_many(
+                    [
+                        {"id": f"s{n}", "filter": filters[n]}
+                        for n in range(at, min(at + 5_000, len(filters)))
+                    ]
+                )
+            rate = len(filters) / (time.perf_counter() - began)
+            rows.append(_row("edits in bulk, durable", rate, 60_000))
+            _check(client, filters, rng)
+            rows += asyncio.run(_load(served.url, client, rng, quick=quick))
+        rows.append(_restarted(served, subscriptions))
+    title = f"The server, {subscriptions:,} subscriptions"
+    return Table(title, ["", "measured", "expected"], rows)
+
+
+def _row(name: str, rate: float, least: float, unit: str = "/s") -> list[Any]:
+    return [name, f"{rate:,.0f}{unit}", expected(rate, least=least)]
+
+
+def _filters(rng: np.random.Generator, count: int) -> list[str]:
+    low = rng.random((count, AXES)) * 0.9
+    high = low + 0.1
+    return [
+        " and ".join(
+            f"a{axis} >= {low[n, axis]:.4f} and a{axis} <= {high[n, axis]:.4f}"
+            for axis in range(AXES)
+        )
+        for n in range(count)
+    ]
+
+
+def _events(rng: np.random.Generator, count: int) -> list[dict[str, float]]:
+    values = np.round(rng.random((count, AXES)), 4)
+    return [{f"a{axis}": row[axis] for axis in range(AXES)} for row in values.tolist()]
+
+
+def _check(client: Client, filters: list[str], rng: np.random.Generator) -> None:
+    """Compare the ids of some events with those of an engine."""
+    engine = Engine(SPACE)
+    engine.subscribe_many([{"id": f"s{n}", "filter": one} for n, one in enumerate(filters)])
+    events = _events(rng, 50)
+    found = client.publish(events, matches=True).matches
+    if found != [[str(one) for one in names] for names in engine.match_many(events)]:
+        raise DisagreementError("the server and the engine give different ids")
+
+
+# ---- the load
+
+
+async def _load(
+    url: str, client: Client, rng: np.random.Generator, *, quick: bool
+) -> list[list[Any]]:
+    host, port = re.findall(r"//([^:]+):(\d+)", url)[0]
+    rows = []
+    bodies = [
+        "\n".join(map(json.dumps, _events(rng, 1_000))).encode() for _ in range(4 if quick else 20)
+    ]
+    kind = "application/x-ndjson"
+    path = "/v1/spaces/points/events"
+
+    async def batches(connection: _Connection, turns: int) -> None:
+        for turn in range(turns):
+            await connection.ask("POST", path, bodies[turn % len(bodies)], kind)
+
+    count = 2 if quick else 40
+    seconds, _ = await _race(host, int(port), 4, count, batches)
+    rows.append(_row("events in bodies of 1,000, durable", 4 * count * 1_000 / seconds, 150_000))
+
+    one = json.dumps(_events(rng, 1)[0]).encode()
+
+    async def singles(connection: _Connection, turns: int) -> None:
+        for _ in range(turns):
+            began = time.perf_counter()
+            await connection.ask("POST", path, one, "application/json")
+            connection.times.append(time.perf_counter() - began)
+
+    count = 5 if quick else 200
+    seconds, times = await _race(host, int(port), 64, count, singles)
+    rows.append(_row("one event per request, 64 connections", 64 * count / seconds, 8_000))
+    p99 = float(np.quantile(times, 0.99)) * 1000
+    rows.append(["the same, p99 of an answer", f"{p99:,.1f} ms", expected(p99, most=15)])
+
+    text = _filters(rng, 1)[0]
+
+    async def edits(connection: _Connection, turns: int) -> None:
+        for turn in range(turns):
+            body = json.dumps({"filter": text}).encode()
+            name = f"e{id(connection)}-{turn}"
+            target = f"/v1/spaces/points/subscriptions/{name}"
+            await connection.ask("PUT", target, body, "application/json")
+
+    count = 5 if quick else 100
+    seconds, _ = await _race(host, int(port), 64, count, edits)
+    rows.append(_row("edits one by one, durable, 64 connections", 64 * count / seconds, 6_000))
+
+    some = [
+        {"id": f"f{n}", "filter": one, "consumer": "few"}
+        for n, one in enumerate(_filters(rng, 100 if quick else 1_000))
+    ]
+    client.subscribe_many(some)
+    client.seek("few", "start", set="now")
+    began, looked_at = time.perf_counter(), client.status()["events"]
+    while True:
+        page = client.messages("few", limit=5_000)
+        client.acknowledge("few", page.position)
+        if not page.items:
+            break
+    rate = looked_at / (time.perf_counter() - began)
+    rows.append(_row("events read again for 1,000 subscriptions", rate, 300_000))
+    return rows
+
+
+async def _race(
+    host: str,
+    port: int,
+    connections: int,
+    turns: int,
+    work: Callable[[_Connection, int], Awaitable[None]],
+) -> tuple[float, list[float]]:
+    """Return the seconds that all connections took for their turns, and each answer's."""
+    made = [await _Connection.opened(host, port) for _ in range(connections)]
+    await asyncio.gather(*(work(one, 1) for one in made))
+    for one in made:
+        one.times.clear()
+    began = time.perf_counter()
+    await asyncio.gather(*(work(one, turns) for one in made))
+    seconds = time.perf_counter() - began
+    for one in made:
+        one.close()
+    return seconds, [one for connection in made for one in connection.times]
+
+
+class _Connection:
+    """One kept connection: no more of HTTP than a load needs."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self._reader = reader
+        self._writer = writer
+        self.times: list[float] = []
+
+    @classmethod
+    async def opened(cls, host: str, port: int) -> _Connection:
+        return cls(*await asyncio.open_connection(host, port))
+
+    async def ask(self, method: str, path: str, body: bytes, kind: str) -> bytes:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        found = await self._reader.readexactly(length)
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise DisagreementError(f"{method} {path}: {answer[:15]!r} {found[:200]!r}")
+        return found
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+# ---- the server
+
+
+class _Served:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        SPACE.save(folder / "points.toml")
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rangecast", "serve", "--space", "points.toml"]
+        self.process = subprocess.Popen(
+            [*command, "--data", "data", "--port", "0"],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+        )
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        self.url = re.findall(r"http://[^,]+", said)[0]
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[_Served]:
+    served = _Served(folder)
+    try:
+        yield served
+    finally:
+        served.kill()
+
+
+def _restarted(served: _Served, subscriptions: int) -> list[Any]:
+    served.kill()
+    began = time.perf_counter()
+    served.start()
+    seconds = time.perf_counter() - began
+    with Client(served.url, space="points") as client:
+        if len(client) < subscriptions:
+            raise DisagreementError("subscriptions are missing after a restart")
+    return [
+        "restart after kill -9, until it serves",
+        f"{seconds:,.1f} s",
+        expected(seconds, most=5),
+    ]
