@@ -11,10 +11,10 @@ from rangecast.overlay.tree import ELEVEN, tree_of
 from rangecast.report.markdown import Table
 from rangecast.workloads import generate
 
-SIZES = {"tiny": (50, 100), "quick": (500, 1_000, 2_000), "full": (2_000, 5_000, 10_000, 20_000)}
+SIZES = {"tiny": (50, 100), "quick": (250, 500, 1_000), "full": (1_000, 2_000, 5_000)}
 """Subscriptions at the eleven brokers."""
 BROKERS = {"tiny": (5, 10), "quick": (10, 30, 100), "full": (10, 30, 100, 300, 1_000)}
-GROWN = {"tiny": 50, "quick": 1_000, "full": 5_000}
+GROWN = {"tiny": 50, "quick": 500, "full": 1_000}
 """Subscriptions at all brokers of networks that grow."""
 DIMENSIONS = (2, 3)
 ELEVEN_STRATEGIES = ("covering", "subsumption", "merging")
