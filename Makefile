@@ -14,7 +14,7 @@ KILLS ?= 50
 SERVER_KILLS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bounds check format api kills server-kills bench results lock lower-bounds clean
+.PHONY: help setup run serve test bounds check format api kills server-kills bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -32,6 +32,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 run: setup  ## the main job: the market example on Spark, proved right; look at out/report.html
 	@$(BIN)/rangecast demo --subscriptions $(SUBSCRIPTIONS) --events $(EVENTS) -o out
+
+serve: setup  ## a server with something to see: open http://127.0.0.1:8080
+	@$(BIN)/rangecast serve --demo --port 8080
 
 # Three processes: those that wait for Spark leave a core to the others.
 test: setup  ## all tests

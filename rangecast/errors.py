@@ -43,6 +43,8 @@ class FilterError(RangecastError):
         super().__init__(f"{reason}\nto do: {to_do}" if to_do else reason)
         self.reason = reason
         self.to_do = to_do
+        self.span: tuple[int, int] | None = None
+        """Where in the text the fault is, from and to, if it is at a place."""
 
 
 class FileError(RangecastError):

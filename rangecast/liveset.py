@@ -108,10 +108,10 @@ class LiveSet(SubscriptionSet):
         boxes = self.boxes()
         return _restored, (type(self), self.space, self.index, self.rank_index, boxes)
 
-    def boxes(self) -> Boxes:
-        """Return the live subscriptions, in order of arrival."""
+    def boxes(self, first: int | None = None) -> Boxes:
+        """Return the live subscriptions, in order of arrival: all, or only the first ones."""
         view = self._view
-        return boxes_of(view.rows, view.live(), self.space)
+        return boxes_of(view.rows, view.live()[:first], self.space)
 
     @property
     def id_type(self) -> pa.DataType | None:

@@ -391,6 +391,7 @@ class Service:
             "matched": pump.matched,
             "durability": self.durability,
             "disk_full": pump.is_full,
+            "log_bytes": self.log_bytes,
             "snapshot": self._snapshot_seq,
             "seconds": round(time.time() - self.started_at, 1),
             "events": pump.events,

@@ -43,4 +43,6 @@ def fault(text: str, start: int, end: int, problem: str, to_do: str = "") -> Fil
         f"  {dots_before}{_on_one_line(text[left:right])}{dots_after}\n"
         f"  {' ' * (len(dots_before) + start - left)}{carets}"
     )
-    return FilterError(message, to_do)
+    error = FilterError(message, to_do)
+    error.span = start, max(start, end)
+    return error

@@ -12,6 +12,8 @@ from rangecast.server.http import (
     admin,
     consumers,
     events,
+    look,
+    page,
     problems,
     replica,
     spaces,
@@ -44,6 +46,6 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for part in (admin, events, spaces, consumers, ways, stream, replica):
+    for part in (admin, look, events, spaces, consumers, ways, stream, replica, page):
         app.include_router(part.router)
     return app

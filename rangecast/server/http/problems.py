@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from rangecast.errors import RangecastError
+from rangecast.errors import FilterError, RangecastError
 from rangecast.server.log import LogError, LogFullError
 from rangecast.server.messages import PositionError
 from rangecast.server.registry import RefusedError
@@ -46,7 +46,11 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RangecastError)
     async def _ours(_request: Request, error: RangecastError) -> JSONResponse:
-        return problem(status_of(error), str(error))
+        more: dict[str, Any] = {}
+        if isinstance(error, FilterError) and error.span is not None:
+            more = {"reason": error.reason.partition("\n")[0], "to_do": error.to_do}
+            more["span"] = error.span
+        return problem(status_of(error), str(error), **more)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -74,15 +74,25 @@ async def put_space(request: Request, space: str) -> Any:
 
 @router.get("/{space}/subscriptions")
 async def list_subscriptions(
-    request: Request, space: str, after: str = "", limit: int = PAGE, consumer: str | None = None
+    request: Request,
+    space: str,
+    after: str = "",
+    limit: int = PAGE,
+    consumer: str | None = None,
+    contains: str = "",
 ) -> Any:
-    """List subscriptions by id, a page at a time: `after` is the last id of the page before."""
+    """List subscriptions by id, a page at a time: `after` is the last id of the page before.
+
+    `contains`: only those with this text in their id or filter, whatever its case.
+    """
     caller = allowed(request, "read")
     entry = _registry(request).space(caller.tenant, space)
     wanted = [one for one in list(entry.live.values()) if one.id > after]
     if consumer is not None:
         number = _registry(request).consumer(caller.tenant, consumer).number
         wanted = [one for one in wanted if one.consumer == number]
+    if text := contains.casefold():
+        wanted = [one for one in wanted if text in f"{one.id}\n{one.filter}".casefold()]
     wanted.sort(key=lambda one: one.id)
     page = wanted[: max(1, min(limit, PAGE))]
     more = page[-1].id if len(wanted) > len(page) else None

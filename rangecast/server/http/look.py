@@ -1,0 +1,87 @@
+"""Questions about the live set over HTTP: nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+
+from rangecast.model.arguments import whole
+from rangecast.model.filters.filter import Filter
+from rangecast.server import look
+from rangecast.server.http.access import allowed
+from rangecast.server.http.bodies import read_body
+from rangecast.server.http.stream import SESSION
+from rangecast.server.registry import RefusedError, SpaceEntry
+from rangecast.server.service import Service
+
+router = APIRouter(prefix="/v1/spaces")
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """What a question is about."""
+
+    event: dict[str, Any] | None = None
+    subscription: str | None = None
+    filter: str | None = None
+
+
+@router.post("/{space}/why")
+async def why(request: Request, space: str) -> Any:
+    """Say why a subscription matches an event, or doesn't: `{"event": {}, "subscription": ""}`."""
+    service, entry, asked = await _asked(request, space)
+    if asked.event is None or asked.subscription is None:
+        raise RefusedError(422, 'give {"event": {...}, "subscription": "its id"}')
+    version = service.registry.subscription(entry.tenant, space, asked.subscription)
+    return await asyncio.to_thread(look.why, entry.space, version, asked.event)
+
+
+@router.post("/{space}/why-not")
+async def why_not(request: Request, space: str) -> Any:
+    """Say who gets an event, and what the others that lack least lack: `{"event": {}}`."""
+    service, entry, asked = await _asked(request, space)
+    if asked.event is None:
+        raise RefusedError(422, 'give {"event": {...}}')
+    return await asyncio.to_thread(look.who, service.indexes[entry.number], asked.event)
+
+
+@router.post("/{space}/subscriptions:covered")
+async def covered(request: Request, space: str) -> Any:
+    """Say which subscription covers one, or a filter: `{"subscription": ""}`, `{"filter": ""}`."""
+    service, entry, asked = await _asked(request, space)
+    number, text = None, asked.filter
+    if asked.subscription is not None:
+        version = service.registry.subscription(entry.tenant, space, asked.subscription)
+        number, text = version.number, version.filter
+    if text is None:
+        raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
+    index = service.indexes[entry.number]
+    wanted = Filter.parse(text, index.engine.space)
+    passing = {
+        one.number
+        for consumer in list(service.registry.consumers.values())
+        if consumer.space is entry and consumer.out == SESSION
+        for one in consumer.versions
+    }
+    return await asyncio.to_thread(look.covered, index, wanted, number, passing)
+
+
+@router.get("/{space}/plane")
+async def plane(request: Request, space: str, x: str, y: str, limit: int = 400) -> Any:
+    """Return the boxes of subscriptions on two attributes, to draw them."""
+    service: Service = request.app.state.service
+    entry = service.registry.space(allowed(request, "read").tenant, space)
+    whole("limit", limit, 1, 2000)
+    return await asyncio.to_thread(look.plane, service.indexes[entry.number], x, y, limit)
+
+
+async def _asked(request: Request, space: str) -> tuple[Service, SpaceEntry, Asked]:
+    service: Service = request.app.state.service
+    entry = service.registry.space(allowed(request, "read").tenant, space)
+    try:
+        asked = msgspec.json.decode(await read_body(request), type=Asked)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedError(422, f"the body isn't what is asked for: {error}") from None
+    return service, entry, asked

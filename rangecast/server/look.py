@@ -1,0 +1,196 @@
+"""What a person asks of the live set: who gets an event, who nearly does, what covers a filter.
+
+All of it is bounded: of a large set the first `LOOKED_AT` subscriptions are looked at, and the
+answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from rangecast.errors import UsageError, near
+from rangecast.kernels.arrays import F64, I32
+from rangecast.model.attributes import Attribute, Boolean, Integer, Number, Timestamp
+from rangecast.model.boxes import Boxes
+from rangecast.model.events import encode_event
+from rangecast.model.filters.filter import Filter
+from rangecast.model.numbers import MAX
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.why import explain_match
+from rangecast.server.index import SpaceIndex
+from rangecast.server.registry import Version
+
+LOOKED_AT = 100_000
+SHOWN = 100
+"""Subscriptions that get an event, of those that are named."""
+_DAY = 86_400e6
+
+
+def why(space: Space, version: Version, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return why a subscription matches an event or doesn't, attribute by attribute."""
+    lo, hi = Filter.parse(version.filter, space).arrays()
+    return _explained(space, version.id, (lo, hi), encode_event(event, space), event)
+
+
+def who(index: SpaceIndex, event: Mapping[str, Any], nearest: int = 10) -> dict[str, Any]:
+    """Return who gets an event, and of the others those that lack least, with what they lack."""
+    engine = index.engine
+    space = engine.space
+    point = encode_event(event, space)
+    numbers = index.match(point[np.newaxis]).numbers
+    boxes = engine.boxes(LOOKED_AT)
+    missed: list[dict[str, Any]] = []
+    if boxes.rows:
+        lack = np.minimum.reduceat(_lack(space, boxes.lo, boxes.hi, point), boxes.box_offsets[:-1])
+        lack[lack == 0] = np.inf
+        first = boxes.box_offsets
+        for row in np.argsort(lack, kind="stable")[:nearest].tolist():
+            if lack[row] < np.inf:
+                part = slice(first[row], first[row + 1])
+                name = index.name(boxes.ids[row].as_py())
+                bounds = boxes.lo[part], boxes.hi[part]
+                missed.append(_explained(space, name, bounds, point, event))
+    return {
+        "count": len(numbers),
+        "matches": [index.name(int(number)) for number in numbers[:SHOWN]],
+        "nearest": missed,
+        "looked_at": boxes.rows,
+        "subscriptions": len(engine),
+    }
+
+
+def covered(
+    index: SpaceIndex, wanted: Filter, number: int | None = None, passing: Collection[int] = ()
+) -> dict[str, Any]:
+    """Return the earliest subscription that covers a filter: whatever it wants, that one gets.
+
+    It is as `cover` has it: each box lies inside a single box of the other; of two that cover each
+    other, the earlier counts. `number` is the filter's own, if it is saved; `passing` are those
+    that end with a connection, and don't count. One question is answered by comparing all boxes:
+    an index would take longer to make, and its kernels to compile.
+    """
+    boxes = index.engine.boxes(LOOKED_AT)
+    own = boxes.rows
+    if number is not None:
+        found = np.flatnonzero(boxes.ids.to_numpy(zero_copy_only=False) == number)
+        own = int(found[0]) if len(found) else own
+    lo, hi = wanted.arrays()
+    by = None
+    for row in _coverers(boxes, lo, hi):
+        other = boxes.ids[row].as_py()
+        if other in passing or row == own:
+            continue
+        if row < own or not _covers(lo, hi, boxes.take([row])):
+            by = index.name(other)
+            break
+    return {"covered_by": by, "looked_at": boxes.rows, "subscriptions": len(index.engine)}
+
+
+def _coverers(boxes: Boxes, lo: F64, hi: F64) -> list[int]:
+    """Return the rows that have a box around each of these, in order of arrival."""
+    left = np.arange(len(boxes.lo))
+    rows: I32 = boxes.owner[:0]
+    for low, high in zip(lo, hi, strict=True):
+        around = (boxes.lo[left] <= low).all(axis=1) & (high <= boxes.hi[left]).all(axis=1)
+        rows = np.unique(boxes.owner[left[around]])
+        left = left[np.isin(boxes.owner[left], rows)]
+    return [int(row) for row in rows]
+
+
+def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
+    return all(
+        bool(((lo <= low).all(axis=1) & (high <= hi).all(axis=1)).any())
+        for low, high in zip(other.lo, other.hi, strict=True)
+    )
+
+
+def plane(index: SpaceIndex, x: str, y: str, most: int = 400) -> dict[str, Any]:
+    """Return two attributes and the boxes on them, those first that bound both.
+
+    Numbers are values; of moments, milliseconds; of texts, places in the axis' `labels`. A bound
+    that isn't there is null.
+    """
+    space = index.engine.space
+    for name in (x, y):
+        if name not in space.axes:
+            raise UsageError(f"no attribute {name!r}: {near(name, space.names)}")
+    chosen = [space.axes[x], space.axes[y]]
+    boxes = index.engine.boxes(LOOKED_AT)
+    bounds = boxes.mentions[:, chosen].sum(axis=1)
+    places = np.argsort(-bounds, kind="stable")[:most]
+    places = places[bounds[places] > 0]
+    return {
+        "axes": [_axis(space.attributes[axis]) for axis in chosen],
+        "boxes": [
+            {
+                "subscription": index.name(boxes.ids[int(boxes.owner[box])].as_py()),
+                "x": _bounds(space, chosen[0], boxes, box),
+                "y": _bounds(space, chosen[1], boxes, box),
+            }
+            for box in places.tolist()
+        ],
+        "bounded": int((bounds > 0).sum()),
+        "looked_at": boxes.rows,
+        "subscriptions": len(index.engine),
+    }
+
+
+def _lack(space: Space, lo: F64, hi: F64, point: F64) -> F64:
+    """Return what each box lacks to hold a point: whole attributes, then how far they are off."""
+    d = len(space)
+    off = (lo > point) | (point > hi)
+    share = np.ones(off.shape)
+    for axis, attribute in enumerate(space):
+        if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
+            some = np.flatnonzero(off[:, axis])
+            low, high, at = lo[some, axis], hi[some, axis], float(point[axis])
+            bound = np.where(low > at, low, high)
+            with np.errstate(over="ignore", invalid="ignore"):
+                gap = np.abs(bound - at)
+                size = gap + _DAY if isinstance(attribute, Timestamp) else np.abs(bound) + abs(at)
+                share[some, axis] = np.nan_to_num(gap / size, nan=1.0, posinf=1.0)
+    found: F64 = off.sum(axis=1) + (share * off).sum(axis=1) / (d + 1)
+    return found
+
+
+def _explained(
+    space: Space, name: str, bounds: tuple[F64, F64], point: F64, event: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Compare an event with that box of a subscription which lacks least."""
+    lo, hi = bounds
+    box = int(np.argmin(_lack(space, lo, hi, point)))
+    best = Boxes.of(lo[box : box + 1], hi[box : box + 1], ids=[name], space=space)
+    found = explain_match(space, best, 0, point, dict(event))
+    return {
+        "subscription": name,
+        "matches": found.matches,
+        "verdict": found.verdict,
+        "alternatives": len(lo),
+        "lines": [asdict(line) for line in found.boxes[0] if line.mentioned],
+    }
+
+
+def _axis(attribute: Attribute) -> dict[str, Any]:
+    labels: list[str] | None = None
+    if isinstance(attribute, Category):
+        labels = list(attribute.values)
+    elif isinstance(attribute, Hierarchy):
+        labels = list(attribute.leaves)
+    elif isinstance(attribute, Boolean):
+        labels = ["false", "true"]
+    return {"name": attribute.name, "type": attribute.type, "labels": labels}
+
+
+def _bounds(space: Space, axis: int, boxes: Boxes, box: int) -> list[Any]:
+    lo, hi = float(boxes.lo[box, axis]), float(boxes.hi[box, axis])
+    attribute = space.attributes[axis]
+    if isinstance(attribute, String):  # the order of words is that of their arrival: no range
+        word = attribute.value(lo) if lo == hi and lo >= 0 else None
+        return [word, word]
+    scale = 1000.0 if isinstance(attribute, Timestamp) else 1.0
+    return [None if abs(bound) >= MAX else bound / scale for bound in (lo, hi)]

@@ -1,0 +1,109 @@
+// Talking to the server, and making elements. All text goes in as text: nothing here parses HTML.
+
+let token = null;
+const noticed = new Set();
+
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || `the server answered ${status}`);
+    this.status = status;
+    this.body = body;
+  }
+}
+
+export const setToken = (given) => { token = given || null; };
+export const onRefused = (call) => noticed.add(call);
+
+export async function ask(path, { method = "GET", body, headers = {}, raw = false } = {}) {
+  const all = { ...headers };
+  if (token) all.Authorization = `Bearer ${token}`;
+  if (body !== undefined) all["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, { method, headers: all, body: typeof body === "string" ? body : JSON.stringify(body) });
+  } catch {
+    throw new Problem(0, { detail: "the server can't be reached" });
+  }
+  const text = await answer.text();
+  if (answer.ok && raw) return text;
+  let parsed = {};
+  try { parsed = JSON.parse(text); } catch { /* its status says it */ }
+  if (answer.ok) return parsed;
+  if (answer.status === 401) noticed.forEach((call) => call());
+  throw new Problem(answer.status, parsed);
+}
+
+export const post = (path, body) => ask(path, { method: "POST", body });
+export const inSpace = (space, rest = "") => `/v1/spaces/${encodeURIComponent(space)}${rest}`;
+
+// Follow a filter over a WebSocket. What comes is bounded by credit: `more(n)` lets n more come.
+export function follow(space, filter, { opened, message, failed }) {
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  const socket = new WebSocket(`${scheme}://${location.host}/v1/stream`);
+  const send = (frame) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(frame));
+  let closed = false;
+  socket.onopen = () => {
+    if (token) send({ type: "auth", token });
+    send({ type: "credit", messages: 300 });
+    send({ type: "follow", space, filter });
+  };
+  socket.onmessage = (event) => {
+    if (closed) return;
+    const frame = JSON.parse(event.data);
+    if (frame.type === "match") message(frame);
+    else if (frame.type === "opened") opened();
+    else if (frame.type === "error") failed(frame.detail, true);
+  };
+  socket.onclose = () => { if (!closed) failed("the connection is closed", false); };
+  return {
+    more: (messages) => messages > 0 && send({ type: "credit", messages }),
+    close: () => { closed = true; socket.close(); },
+  };
+}
+
+export const $ = (id) => document.getElementById(id);
+
+export function el(tag, given = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (name === "on") for (const [what, call] of Object.entries(value)) made.addEventListener(what, call);
+    else if (name === "class") made.className = value;
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function svg(tag, given = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(given)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+export function options(select, values, chosen) {
+  const before = chosen ?? select.value;
+  select.replaceChildren(...values.map(([value, text]) => el("option", { value }, text)));
+  if (values.some(([value]) => value === before)) select.value = before;
+}
+
+export const say = (error) => el("p", { class: "error", role: "alert" }, error.message || String(error));
+export const many = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+export const shownId = (id) => (/^session-[0-9a-f]{16}$/.test(id) ? "a live tail" : id);
+
+export function shownValue(value) {
+  if (value === null || value === undefined) return "–";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+// Run what a person asked for: the button rests meanwhile, and an error is shown at its place.
+export async function run(button, place, work) {
+  if (button) button.disabled = true;
+  try {
+    await work();
+  } catch (error) {
+    place.replaceChildren(say(error));
+  } finally {
+    if (button) button.disabled = false;
+  }
+}

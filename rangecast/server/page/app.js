@@ -1,0 +1,60 @@
+// The page: what is where, and the one clock that everything follows.
+
+import { $, ask, many, onRefused, options, setToken } from "./api.js";
+import * as event from "./event.js";
+import * as lists from "./lists.js";
+import * as plane from "./plane.js";
+import * as status from "./status.js";
+import * as tail from "./tail.js";
+import * as trial from "./trial.js";
+
+const state = { space: null, spaces: [], status: null, consumers: [] };
+const parts = [trial, plane, event, tail, lists];
+
+function health(text, kind) {
+  const place = $("health");
+  if (place.textContent !== text) place.textContent = text;
+  place.className = kind;
+}
+
+async function loadSpaces() {
+  state.spaces = (await ask("/v1/spaces")).items;
+  options($("space"), state.spaces.map((one) => [one.name, one.name]));
+  const chosen = state.spaces.find((one) => one.name === $("space").value) || null;
+  if (chosen?.name !== state.space?.name) choose(chosen);
+}
+
+function choose(space) {
+  state.space = space;
+  $("attributes").textContent = space ? `Attributes: ${space.attribute.map((one) => one.name).join(", ")}` : "";
+  for (const part of parts) part.chosen(state);
+}
+
+async function tick() {
+  try {
+    Object.assign(state, await status.poll());
+    if (state.spaces.length !== state.status.spaces || !state.space) await loadSpaces();
+    const now = state.status;
+    if (now.disk_full) health("The disk is full: nothing new is taken, deliveries go on", "bad");
+    else if (!state.space) health("There is no space yet. Make one: PUT /v1/spaces/NAME, or start with --space or --demo", "good");
+    else health(`${many(now.subscriptions, "subscription")}, ${many(now.durable, "entry").replace("entrys", "entries")} in the log`, "good");
+    for (const part of parts) await part.ticked?.(state);
+  } catch (error) {
+    health(error.status === 401 ? "The server asks for a token" : error.message, "bad");
+  }
+  setTimeout(tick, document.hidden ? 5000 : 1000);
+}
+
+$("space").addEventListener("change", () => choose(state.spaces.find((one) => one.name === $("space").value)));
+$("token-form").addEventListener("submit", (submitted) => {
+  submitted.preventDefault();
+  setToken($("token").value.trim());
+  $("token").value = "";
+  $("access").open = false;
+  state.spaces = [];
+  state.space = null;
+});
+onRefused(() => { if (!$("access").contains(document.activeElement)) $("access").open = true; });
+status.begin();
+for (const part of parts) part.begin(state);
+tick();

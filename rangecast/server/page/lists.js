@@ -1,0 +1,107 @@
+// Subscriptions and consumers.
+
+import { $, ask, el, inSpace, many, post, run, say, shownId } from "./api.js";
+
+const PAGE = 50;
+let state = null;
+let next = null;
+let timer = null;
+let shape = "";
+let count = -1;
+
+export function begin(given) {
+  state = given;
+  $("search-form").addEventListener("submit", (event) => { event.preventDefault(); load(); });
+  $("search").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(load, 200); });
+  $("more").addEventListener("click", () => load(next));
+}
+
+export function chosen() { count = -1; }
+
+export function ticked({ status, consumers }) {
+  if (state.space && count !== status.subscriptions && !$("subscriptions").contains(document.activeElement)) {
+    count = status.subscriptions;
+    if (!next || $("subscriptions").tBodies[0].rows.length <= PAGE) load();
+  }
+  showConsumers(consumers);
+}
+
+// Show a subscription that was just saved.
+export function refresh(id) {
+  $("search").value = id;
+  load();
+}
+
+async function load(after = "") {
+  const body = $("subscriptions").tBodies[0];
+  if (!state.space) return;
+  const text = $("search").value.trim();
+  const asked = new URLSearchParams({ limit: PAGE, contains: text, after: typeof after === "string" ? after : "" });
+  try {
+    const page = await ask(inSpace(state.space.name, `/subscriptions?${asked}`));
+    if (text !== $("search").value.trim()) return;
+    next = page.next;
+    const rows = page.items.filter((one) => shownId(one.id) === one.id).map(subscription);
+    if (after) body.append(...rows);
+    else body.replaceChildren(...rows);
+    if (!body.rows.length) body.append(empty(5, text ? "No subscription has this in its id or filter." : "There are no subscriptions yet. Try a filter above, and save it."));
+    $("subscriptions-count").textContent = many(page.count, "subscription").replace(/ s.*/, "");
+    $("more").hidden = !next;
+  } catch (error) {
+    body.replaceChildren(el("tr", {}, el("td", { colspan: 5 }, say(error))));
+  }
+}
+
+const empty = (columns, text) => el("tr", {}, el("td", { colspan: columns, class: "empty" }, text));
+
+function subscription(one) {
+  const cover = el("td");
+  const ask_cover = el("button", { type: "button", class: "plain", "aria-label": `What covers ${one.id}?`, on: { click: () => run(ask_cover, cover, async () => {
+    const { covered_by: by, looked_at: looked, subscriptions } = await post(inSpace(state.space.name, "/subscriptions:covered"), { subscription: one.id });
+    cover.replaceChildren(by !== null ? shownId(by) : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "none: it is needed");
+  }) } }, "Check");
+  cover.append(ask_cover);
+  const row = el("tr", {}, el("td", {}, one.id), el("td", { class: "code" }, one.filter), el("td", {}, one.consumer ?? "–"), cover);
+  const actions = el("td");
+  const sure = el("button", { type: "button", class: "plain bad", on: { click: () => run(sure, actions, async () => {
+    await ask(inSpace(state.space.name, `/subscriptions/${encodeURIComponent(one.id)}`), { method: "DELETE" });
+    row.remove();
+  }) } }, "Yes, delete it");
+  const remove = el("button", { type: "button", class: "plain", "aria-label": `Delete ${one.id}`, on: { click: () => {
+    const keep = el("button", { type: "button", class: "plain", on: { click: () => { actions.replaceChildren(remove); remove.focus(); } } }, "Keep it");
+    actions.replaceChildren(sure, keep);
+    keep.focus();
+  } } }, "Delete");
+  actions.append(remove);
+  row.append(actions);
+  return row;
+}
+
+function showConsumers(consumers) {
+  const body = $("consumers").tBodies[0];
+  const names = JSON.stringify(consumers.map((one) => one.name));
+  if (names !== shape) {
+    shape = names;
+    body.replaceChildren(...consumers.map(consumer));
+    if (!consumers.length) body.append(empty(7, "There are no consumers yet. Make one with PUT /v1/consumers/NAME; it gets the matches of its subscriptions."));
+  }
+  consumers.forEach((one, at) => {
+    const [, , behind, listeners, out, error] = body.rows[at].cells;
+    behind.textContent = one.behind.toLocaleString("en");
+    listeners.textContent = one.listeners || "nobody";
+    out.textContent = one.out.kind || "pull or stream";
+    error.textContent = one.error || one.last_error || "none";
+    error.className = error.textContent === "none" ? "note" : "bad";
+  });
+}
+
+function consumer(one) {
+  const where = el("select", { "aria-label": `Where ${one.name} goes on` },
+    el("option", { value: "start" }, "the start"), el("option", { value: "now" }, "now"));
+  const go = el("button", { type: "button", class: "plain", on: { click: () => run(go, $("consumers-note"), async () => {
+    await post(`/v1/consumers/${encodeURIComponent(one.name)}/seek`, { position: where.value });
+    $("consumers-note").textContent = `${one.name} goes on at ${where.selectedOptions[0].textContent}.`;
+  }) } }, "Go");
+  return el("tr", {}, el("td", {}, one.name), el("td", {}, one.space), el("td"), el("td"), el("td"), el("td"),
+    el("td", {}, el("div", { class: "row" }, where, go)));
+}

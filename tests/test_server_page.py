@@ -1,0 +1,215 @@
+"""The page of `rangecast serve`, in a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from rangecast.server.http.page import FILES, FOLDER
+from tests.servers import ROOT, server
+
+pytestmark = [
+    pytest.mark.xdist_group("servers"),
+    pytest.mark.skipif(not shutil.which("chromium"), reason="there is no chromium here"),
+]
+HOSTILE = "<img src=x onerror=\"document.title='run'\">"
+EVENT = {"symbol": HOSTILE, "sector": "tech", "price": 1.5, "volume": 7, "risk": 0.25}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with the demo, for all tests of this file."""
+    log = tmp_path_factory.mktemp("page") / "log.txt"
+    command = [sys.executable, "-m", "rangecast", "serve", "--demo", "--port", "0"]
+    with server(
+        command,
+        log,
+        lambda: "Serving on" in log.read_text(),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ):
+        found = re.search(r"http://\S+:\d+", log.read_text())
+        assert found is not None
+        yield found.group()
+
+
+@pytest.fixture(scope="module")
+def opened(url: str) -> Iterator[tuple[Page, list[str]]]:
+    """The page, loaded, and a list of what goes wrong in it."""
+    wrong: list[str] = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
+        page.goto(url)
+        yield page, wrong
+        browser.close()
+
+
+@pytest.fixture
+def page(opened: tuple[Page, list[str]]) -> Iterator[Page]:
+    """The page; at the end of a test nothing may have gone wrong in it."""
+    yield opened[0]
+    assert (opened[1], opened[0].title()) == ([], "rangecast")
+
+
+def _is_wrong(said: Any) -> bool:
+    """Whether the console says more than that the server refused something."""
+    return said.type in ("error", "warning") and "the server responded with" not in said.text
+
+
+def put(url: str, name: str, wanted: str) -> None:
+    path = f"{url}/v1/spaces/market/subscriptions/{quote(name, safe='')}"
+    httpx.put(path, json={"filter": wanted}).raise_for_status()
+
+
+def test_something_moves_within_ten_seconds(page: Page) -> None:
+    expect(page.locator("#tail tbody tr").nth(20)).to_be_visible()
+    expect(page.locator("#health")).to_contain_text("subscriptions")
+    rate = page.locator('#status [data-key="events"] dd')
+    expect(rate).to_have_text(re.compile("[1-9]"))
+    before = page.locator("#plane").screenshot()
+    page.wait_for_timeout(1500)
+    assert page.locator("#plane").screenshot() != before
+    expect(page.locator("#plane-note")).to_contain_text("boxes that bound one of the two")
+    for x, y in (("symbol", "sector"), ("halted", "time")):
+        page.select_option("#plane-x", x)
+        page.select_option("#plane-y", y)
+    expect(page.locator("#plane-note")).to_contain_text("the latest events")
+
+
+def test_the_tail_is_bounded_and_rests(page: Page) -> None:
+    rows = page.locator("#tail tbody tr")
+    expect(rows).to_have_count(100, timeout=15_000)
+    page.click("#tail-pause")
+    resting = rows.first.inner_text()
+    expect(page.locator("#tail-note")).to_contain_text("came meanwhile")
+    page.wait_for_timeout(700)
+    assert rows.first.inner_text() == resting
+    page.click("#tail-pause")
+    expect(rows.first).not_to_have_text(resting)
+    expect(rows).to_have_count(100)
+
+
+def test_a_fault_is_marked_at_its_place(page: Page) -> None:
+    for text, marked, says in (
+        ("price < 20 and sectr = 3", "sectr", "no attribute 'sectr'"),
+        ("symbol = '𝔸' and pric > 1", "pric", "no attribute 'pric'"),
+        ("price < 20 and", "\u00a0", "found the end of the text"),
+    ):
+        page.fill("#filter", text)
+        page.press("#filter", "Enter")
+        expect(page.locator("#try-answer")).to_contain_text(says)
+        expect(page.locator("#try-answer mark")).to_have_text(marked)
+        expect(page.locator("#try-answer pre")).to_have_text(re.compile(re.escape(text)))
+        expect(page.locator("#save-form")).to_be_hidden()
+
+
+def test_a_filter_is_tried_and_saved_and_deleted(page: Page) -> None:
+    page.fill("#filter", "price < 200 and (risk <= 0.9 or halted = true)")
+    page.click("#try-form button")
+    expect(page.locator("#try-answer li")).to_have_count(2)
+    expect(page.locator("#try-answer")).to_contain_text(
+        re.compile(r"would have matched [\d,]+ of the last [\d,]+ events")
+    )
+    expect(page.locator("#try-answer .bars rect").first).to_be_visible()
+    page.fill("#save-id", "a search/1")
+    page.click("#save-form button")
+    expect(page.locator("#save-answer")).to_contain_text("Saved as a search/1")
+    row = page.locator("#subscriptions tbody tr", has_text="a search/1")
+    expect(row).to_contain_text("price < 200")
+    row.get_by_text("Check").click()
+    expect(row).to_contain_text("none: it is needed")
+    page.click("#save-form button")
+    expect(page.locator("#save-answer")).to_contain_text("already exists")
+    page.get_by_text("Replace it").click()
+    expect(page.locator("#save-answer")).to_contain_text("Saved as")
+    row.get_by_text("Delete").click()
+    row.get_by_text("Yes, delete it").click()
+    expect(page.locator("#subscriptions", has_text="a search/1")).to_have_count(0)
+
+
+def test_who_gets_an_event_and_why_others_do_not(page: Page, url: str) -> None:
+    put(url, "narrow", "symbol = 'ONE' and price < 2 and risk < 0.3")
+    put(url, "nearly", "symbol = 'ONE' and price < 1.45")
+    page.fill("#event", '{"symbol": "ONE", "price": 1.5, "risk": 0.25}')
+    page.click("#event-form button.main")
+    answer = page.locator("#event-answer")
+    answer.get_by_role("button", name="narrow").click()
+    expect(page.locator("#why-answer")).to_contain_text("narrow matches")
+    nearest = answer.locator("tbody tr").first
+    expect(nearest).to_contain_text("nearly")
+    expect(nearest).to_contain_text("price < 1.45")
+    expect(nearest).to_contain_text("0.05 too high")
+    page.fill("#why-id", "nearly")
+    page.click("#why-form button")
+    expect(page.locator("#why-answer")).to_contain_text("nearly does not match")
+    page.fill("#event", '{"price": ')
+    page.click("#event-form button.main")
+    expect(answer).to_contain_text("This isn't JSON")
+
+
+def test_hostile_text_is_shown_as_text(page: Page, url: str) -> None:
+    put(url, HOSTILE, f"symbol = '{HOSTILE.replace(chr(39), chr(39) * 2)}'")
+    page.fill("#tail-filter", "price = 1.5 and volume = 7")
+    page.click("#tail-form button.main")
+    expect(page.locator("#tail-note")).to_contain_text("Waiting")
+    httpx.post(f"{url}/v1/spaces/market/events", json=EVENT).raise_for_status()
+    expect(page.locator("#tail tbody td").first).to_have_text(HOSTILE)
+    page.fill("#search", "<img")
+    expect(page.locator("#subscriptions tbody td").first).to_have_text(HOSTILE)
+    page.fill("#event", httpx.Response(200, json=EVENT).text)
+    page.click("#event-form button.main")
+    page.locator("#event-answer").get_by_role("button", name="<img").click()
+    expect(page.locator("#why-answer")).to_contain_text(HOSTILE)
+    page.select_option("#plane-x", "symbol")
+    page.wait_for_timeout(300)
+    assert page.locator("main img").count() == 0
+
+
+def test_headers_and_files(url: str) -> None:
+    for name in ("", *(f"page/{one}" for one in FILES)):
+        answer = httpx.get(f"{url}/{name}")
+        assert answer.status_code == 200
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert httpx.get(f"{url}/page/..%2Fdemo.py").status_code == 404
+    text = (FOLDER / "index.html").read_text()
+    assert not re.search(r"\son\w+=|\sstyle=|<style|<script(?! type=\"module\" src)", text)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", _scripts())
+
+
+def _scripts() -> str:
+    return "".join(one.read_text() for one in FOLDER.glob("*.js"))
+
+
+def test_a_narrow_screen_needs_no_scrolling_sideways(page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_token_is_asked_for_and_used(page: Page, url: str) -> None:
+    """The last one: from here on the server wants a token."""
+    page.fill("#tail-filter", "true")
+    given = {"label": "page", "scopes": ["admin"]}
+    token = httpx.post(f"{url}/v1/tokens", json=given).raise_for_status().json()["token"]
+    expect(page.locator("#health")).to_contain_text("asks for a token")
+    page.fill("#token", token)
+    page.press("#token", "Enter")
+    expect(page.locator("#health")).to_contain_text("subscriptions")
+    expect(page.locator("#tail tbody tr").nth(5)).to_be_visible()
