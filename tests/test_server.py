@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rangecast import Engine
 from rangecast.errors import RangecastError
+from rangecast.model.events import encode_event
+from rangecast.server.encoding import encoded
 from rangecast.server.hub import Feed
 from rangecast.server.messages import Message
 from rangecast.server.records import (
@@ -318,6 +322,32 @@ def test_bad_events_are_refused_one_by_one() -> None:
         service.stop()
 
     run(work())
+
+
+ODD = (None, True, 0, -0.0, 1, 2.5, 1e300, 10**400, 2**53 + 1, "7", "x", "tech", [], {}, "\u00fc")
+
+
+def test_events_are_encoded_as_everywhere() -> None:
+    dice = random.Random(2)
+    for size in (1, 3, 60, 200):
+        rows = []
+        for _ in range(size):
+            row = json.loads(dice.choice(EVENTS))
+            if dice.random() < 0.3:
+                row[dice.choice([*row, "other"])] = dice.choice(ODD)
+            rows.append(row)
+        lines = [json.dumps(row).encode() for row in rows]
+        for ignore in (False, True):
+            expected, refused = [], []
+            for place, row in enumerate(rows):
+                try:
+                    expected.append(encode_event(row, SPACE, ignore_unknown=ignore))
+                except RangecastError:
+                    refused.append(place)
+            found, wrong = encoded(lines, SPACE, ignore_unknown=ignore)
+            assert [place for place, _ in wrong] == refused
+            assert np.array_equal(found.points, np.array(expected).reshape(-1, len(SPACE)))
+            assert [json.loads(line) for line in found.lines] == found.rows
 
 
 def test_a_space_grows_and_old_filters_go_on(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 
 from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.kernels.arrays import F64
+from rangecast.model.attributes import Attribute, Integer, Number
+from rangecast.model.encode import coordinate
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
@@ -18,6 +20,7 @@ from rangecast.model.text_attributes import String
 CLOUDEVENTS = "cloudevents"
 _FEW = 48
 """Events below this many are faster one by one than as a table."""
+_NUMBERS = {int, float, type(None)}
 _anything = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -92,10 +95,64 @@ def encoded(
 
 def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:
     """Return events as points, (events, d)."""
+    quick = _quick(rows, space, ignore_unknown=ignore_unknown)
+    if quick is not None:
+        return quick
     if len(rows) < _FEW:
         found = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
         return np.array(found).reshape(len(rows), len(space))
     return encode_events(rows, space, ignore_unknown=ignore_unknown).points.copy()
+
+
+def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool) -> F64 | None:
+    """Return points if every value is plain JSON of its attribute's kind; else `None`."""
+    if not ignore_unknown:
+        known = {*space.names, "id"}
+        if not all(row.keys() <= known for row in rows):
+            return None
+    points = np.full((len(rows), len(space)), np.inf)
+    for axis, attribute in enumerate(space):
+        name = attribute.name
+        values = [row.get(name) for row in rows]
+        kinds = set(map(type, values))
+        try:
+            if kinds <= _NUMBERS and isinstance(attribute, Number | Integer):
+                column = _numbers(attribute, values)
+            else:
+                column = _each_once(attribute, values)
+        except (RangecastError, TypeError, OverflowError):
+            return None
+        if column is None:
+            return None
+        points[:, axis] = column
+    return points
+
+
+def _numbers(attribute: Number | Integer, values: list[Any]) -> F64 | None:
+    """Return a column of numbers; `None` if one of them can't be taken as it is."""
+    column = np.array([np.nan if one is None else one for one in values], np.float64)
+    given = column == column
+    lo, hi = attribute.domain
+    if given.sum() != len(values) - values.count(None):
+        return None
+    some = column[given]
+    if not ((some >= lo) & (some <= hi)).all():
+        return None
+    if (
+        isinstance(attribute, Integer)
+        and not ((np.abs(some) < 2.0**53) & (some == np.floor(some))).all()
+    ):
+        return None
+    return np.where(given, column + 0.0, np.inf)
+
+
+def _each_once(attribute: Attribute, values: list[Any]) -> F64:
+    """Return a column, with every distinct value looked at once."""
+    # True equals 1 and 1.0, so values of several types would share a place.
+    if len({type(one) for one in values} - {type(None)}) > 1:
+        raise TypeError("mixed")
+    found = {one: coordinate(attribute, one) for one in set(values)}
+    return np.array([found[one] for one in values], np.float64)
 
 
 def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
