@@ -515,3 +515,21 @@ def test_merging_tells_what_ranges_lack_and_cuts_them_past_the_budget():
         exact.change_items(Batch(SPACE, live), [])
         assert (table.holds(points) >= exact.holds(points)).all()
     assert told
+
+
+def test_what_is_new_waits_for_more_unless_somebody_asks_whether_it_is_known():
+    broker = Broker("z", SPACE, settings=Settings(beat=None, linger=0, gather=5))
+    broker.handle(0, ports.LinkUp("y"))
+    greeting = messages.Hello(broker="y", incarnation=1, space=broker._space_digest, seen=1)
+    broker.handle(0, ports.Received("y", greeting))
+    assert broker.handle(1, ports.Subscribe({1: "x < 5"})) == [ports.Timer(6.0)]
+    assert not broker.handle(3, ports.Subscribe({2: "y < 5"}))
+    assert not broker.handle(4, ports.Unsubscribe([1]))
+    assert not broker.handle(4, ports.Subscribe({3: "y < 9"}))
+    (sent,) = broker.handle(6, ports.Tick())
+    assert len(sent.frame.added) == 2
+    assert not sent.frame.removed
+    broker.handle(7, ports.Subscribe({4: "x > 60"}))
+    told, asked = broker.handle(8, ports.AskSettled("known?"))
+    assert len(told.frame.added) == 1
+    assert asked.frame.version == told.frame.version
