@@ -90,8 +90,10 @@ function showConsumers(consumers) {
     behind.textContent = one.behind.toLocaleString("en");
     listeners.textContent = one.listeners || "nobody";
     out.textContent = one.out.kind || "pull or stream";
-    error.textContent = one.error || one.last_error || "none";
+    const wrong = [one.state === "stopped" ? "stopped" : null, one.error, one.dead ? many(one.dead, "dead letter") : null];
+    error.textContent = wrong.filter(Boolean).join("; ") || "none";
     error.className = error.textContent === "none" ? "note" : "bad";
+    body.rows[at].querySelector(".redrive").hidden = !one.dead;
   });
 }
 
@@ -102,6 +104,10 @@ function consumer(one) {
     await post(`/v1/consumers/${encodeURIComponent(one.name)}/seek`, { position: where.value });
     $("consumers-note").textContent = `${one.name} goes on at ${where.selectedOptions[0].textContent}.`;
   }) } }, "Go");
+  const redrive = el("button", { type: "button", class: "plain redrive", hidden: true, on: { click: () => run(redrive, $("consumers-note"), async () => {
+    const done = await ask(`/v1/consumers/${encodeURIComponent(one.name)}/dead:redrive`, { method: "POST" });
+    $("consumers-note").textContent = [`${one.name}: ${many(done.delivered.length, "dead letter")} delivered, ${done.left} left.`, done.error].filter(Boolean).join(" ");
+  }) } }, "Redrive");
   return el("tr", {}, el("td", {}, one.name), el("td", {}, one.space), el("td"), el("td"), el("td"), el("td"),
-    el("td", {}, el("div", { class: "row" }, where, go)));
+    el("td", {}, el("div", { class: "row" }, where, go, redrive)));
 }

@@ -13,6 +13,7 @@ let drawn = null; // what the server said of the two attributes
 let points = [];
 let seen = 0;
 let scales = null;
+let scaled = 0;
 let loaded = 0;
 let asked = "";
 let counted = -1; // subscriptions when the boxes were asked for
@@ -69,11 +70,11 @@ export async function ticked({ status, space }) {
     const { event, position } = JSON.parse(line);
     seen = Math.max(seen, Number(position.split(":")[1]));
     const row = event.specversion && event.data ? event.data : event;
-    points.push({ row, at: Date.now() + (1000 * at) / lines.length, spread: Math.random() - 0.5 });
+    points.push({ row, at: Date.now() + (1000 * at) / lines.length, spread: [Math.random() - 0.5, Math.random() - 0.5] });
   });
   seen = Math.max(seen, after);
   points = points.slice(-KEPT);
-  rescale();
+  if (points.length < KEPT || Date.now() - scaled > 10000) rescale(); // calm: axes that jump can't be read
 }
 
 function note() {
@@ -86,6 +87,7 @@ function note() {
 // ---- scales
 
 function rescale() {
+  scaled = Date.now();
   if (drawn) scales = [scale(drawn.axes[0], "x"), scale(drawn.axes[1], "y")];
 }
 
@@ -213,7 +215,7 @@ function draw() {
   pen.fillStyle = color("warm");
   for (const one of points) {
     const age = now - one.at;
-    const place = [across.point(one.row, one.spread), up.point(one.row, one.spread)];
+    const place = [across.point(one.row, one.spread[0]), up.point(one.row, one.spread[1])];
     if (age < 0 || age > AGE || place.includes(null)) continue;
     pen.globalAlpha = 0.15 + 0.85 * (1 - age / AGE);
     pen.beginPath();
