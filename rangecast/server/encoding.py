@@ -78,7 +78,8 @@ def encoded(
     try:
         points = points_of(rows, space, ignore_unknown=ignore_unknown)
     except (RangecastError, OverflowError):
-        places = [at for at in range(len(lines)) if at not in dict(refused)]
+        wrong = {place for place, _ in refused}
+        places = [at for at in range(len(lines)) if at not in wrong]
         kept: list[int] = []
         found: list[F64] = []
         for at, row in enumerate(rows):

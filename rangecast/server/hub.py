@@ -38,6 +38,8 @@ class Hub:
         self.feeds: dict[int, list[Feed]] = {}
         self.matched = 0
         """All up to this seq has been handed out."""
+        self.reading: set[Feed] = set()
+        """Listeners that aren't live: few, so only these hear of every batch."""
         self.overflows = 0
         self.batch = 0
         """The number of the last batch that was handed out."""
@@ -57,14 +59,17 @@ class Hub:
 
     def _hand_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
         self.batch, self.matched = batch, matched
-        for number, feeds in list(self.feeds.items()):
-            for feed in feeds:
-                feed.hand_out(messages.get(number, ()))
+        for number, some in messages.items():
+            for feed in self.feeds.get(number, ()):
+                feed.hand_out(some)
+        for feed in list(self.reading):
+            feed.hand_out(())  # there is more to read
 
     def open(self, consumer: Consumer, after: int | None = None) -> Feed:
         """Listen to a consumer, after a seq or after what it has acknowledged."""
         self._want(consumer.number, True)  # before the feed looks at the number of batches
         feed = Feed(self, consumer, consumer.cursor if after is None else after)
+        self.reading.add(feed)
         self.feeds.setdefault(consumer.number, []).append(feed)
         return feed
 
@@ -84,6 +89,7 @@ class Hub:
         if not feeds:
             self.feeds.pop(feed.consumer.number, None)
             self._want(feed.consumer.number, False)
+        self.reading.discard(feed)
         feed.is_closed = True
         feed.wake()
 
@@ -139,6 +145,7 @@ class Feed:
             self._window.clear()
             self._window_bytes = 0
             self._whole_after, self.is_live = self._hub.matched, False
+            self._hub.reading.add(self)
             self.overflows += 1
             self._hub.overflows += 1
         self.wake()
@@ -199,4 +206,6 @@ class Feed:
         """Turn live if the window goes on where the log was read to."""
         is_whole = self._whole_after is not None and self.sent >= self._whole_after
         self.is_live = is_whole and not self._hub.pump.is_copy
+        if self.is_live:
+            self._hub.reading.discard(self)
         return self.is_live

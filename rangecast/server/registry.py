@@ -85,6 +85,11 @@ class SpaceEntry:
     since: int
     live: dict[str, Version] = field(default_factory=dict)
     next_number: int = 0
+    expiring: dict[str, int] = field(init=False)
+    """When those that end by themselves do, by id."""
+
+    def __post_init__(self) -> None:
+        self.expiring = {name: one.expires for name, one in self.live.items() if one.expires}
 
 
 class Letter(msgspec.Struct, array_like=True):
@@ -257,6 +262,9 @@ class Registry:
             edit.expires,
         )
         entry.live[edit.name] = new
+        entry.expiring.pop(edit.name, None)
+        if edit.expires:
+            entry.expiring[edit.name] = edit.expires
         if owner is not None:
             owner.versions.append(new)
         return Change(entry, old, new)
@@ -264,6 +272,7 @@ class Registry:
     def _unsubscribe(self, entry: SpaceEntry, version: Version, seq: int) -> Change:
         version.died = seq
         del entry.live[version.id]
+        entry.expiring.pop(version.id, None)
         self.counts[entry.tenant] -= 1
         return Change(entry, version)
 

@@ -264,9 +264,9 @@ class Service:
         now = time.time_ns() // 1000
         for entry in list(self.registry.spaces.values()):
             over: list[AnyEdit] = [
-                DeleteSubscription(entry.tenant, one.id, entry.name)
-                for one in list(entry.live.values())
-                if 0 < one.expires <= now
+                DeleteSubscription(entry.tenant, name, entry.name)
+                for name, expires in list(entry.expiring.items())
+                if expires <= now
             ]
             if over:
                 self.pump.submit(Edits(over))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from typing import Any
 
@@ -93,8 +94,7 @@ async def list_subscriptions(
         wanted = [one for one in wanted if one.consumer == number]
     if text := contains.casefold():
         wanted = [one for one in wanted if text in f"{one.id}\n{one.filter}".casefold()]
-    wanted.sort(key=lambda one: one.id)
-    page = wanted[: max(1, min(limit, PAGE))]
+    page = heapq.nsmallest(max(1, min(limit, PAGE)), wanted, key=lambda one: one.id)
     more = page[-1].id if len(wanted) > len(page) else None
     return {"items": [_shown(request, one) for one in page], "next": more, "count": len(entry.live)}
 
