@@ -67,6 +67,20 @@ def serve(
             help="Webhooks may call addresses of private networks, if they say so.",
         ),
     ] = False,
+    nats: Annotated[
+        str | None, typer.Option("--nats", help="NATS, for sources and ways out: nats://HOST:PORT.")
+    ] = None,
+    from_nats: Annotated[
+        list[str] | None,
+        typer.Option("--from-nats", help="SUBJECT:SPACE: its messages are events of the space."),
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", help="Kafka, for sources and ways out: HOST:PORT,...")
+    ] = None,
+    from_kafka: Annotated[
+        list[str] | None,
+        typer.Option("--from-kafka", help="TOPIC:SPACE: its messages are events of the space."),
+    ] = None,
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
@@ -85,6 +99,7 @@ def serve(
     from rangecast.server import need_server
 
     need_server()
+    from rangecast.server.buses import sources
     from rangecast.server.demo import demo as market
     from rangecast.server.run import Server, Settings, serve
     from rangecast.server.service import Retention
@@ -95,6 +110,9 @@ def serve(
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
+    read = sources(nats, from_nats or [], kafka, from_kafka or [])
+    if read and follow is not None:
+        raise UsageError("a server that follows another one has no sources of its own")
     settings = Settings(
         data,
         host,
@@ -108,6 +126,8 @@ def serve(
         follow,
         token,
         allow_private_webhooks,
+        nats,
+        kafka,
     )
 
     def ready(url: str, server: Server) -> None:
@@ -119,4 +139,4 @@ def serve(
             flush=True,
         )
 
-    serve(settings, ready, [market()] if demo else [])
+    serve(settings, ready, [*([market()] if demo else []), *read])

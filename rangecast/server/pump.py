@@ -367,6 +367,8 @@ class Pump:
             return None
         if self.registry.spaces.get((entry.tenant, entry.name)) is not entry:
             raise RefusedError(404, f"the space {entry.name!r} is gone")
+        if head.source:
+            self.repeats.note_source(head)
         admission.seq += count
         return events_draft(head, given.lines, now)
 

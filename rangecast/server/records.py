@@ -31,6 +31,10 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     """What a line is: an event, or `cloudevents`: an envelope with the event as its data."""
     dedup: bool = False
     """The events' ids were compared with those before."""
+    source: str = ""
+    """Where the events were read from, if the server reads them itself: see `buses`."""
+    upto: int = 0
+    """How far that was read, these events included."""
     refused: list[tuple[int, str]] = []
     """The rows that were refused, for an answer to the same key again."""
 

@@ -124,6 +124,8 @@ class Consumer:
     """Why its way out delivers no more."""
     letters: dict[int, Letter] = field(default_factory=dict)
     """The messages that its way out couldn't deliver, by seq."""
+    moved: int = 0
+    """The seq of the edit that made it, or moved its cursor elsewhere."""
 
     @property
     def key(self) -> str:
@@ -296,6 +298,7 @@ class Registry:
             old.best = edit.best
             if edit.start >= 0:
                 old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
+                old.moved = seq
             return
         made = Consumer(
             edit.tenant,
@@ -307,6 +310,7 @@ class Registry:
             edit.out,
             edit.on_gap,
             edit.best,
+            moved=seq,
         )
         self.consumers[edit.tenant, edit.name] = made
         self.numbered.append(made)

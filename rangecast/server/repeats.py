@@ -33,11 +33,15 @@ class Repeats:
     def __init__(self) -> None:
         self.requests: OrderedDict[str, Before] = OrderedDict()
         self.ids: OrderedDict[str, None] = OrderedDict()
+        self.offsets: dict[str, int] = {}
+        """How far the server has read each source of events."""
+        self._old_offsets: dict[str, int | None] = {}
         self._new_requests: list[str] = []
         self._new_ids: list[str] = []
 
     def begin(self) -> None:
         """Begin a group."""
+        self._old_offsets.clear()
         self._new_requests.clear()
         self._new_ids.clear()
 
@@ -47,6 +51,11 @@ class Repeats:
             self.requests.pop(key, None)
         for key in self._new_ids:
             self.ids.pop(key, None)
+        for key, old in self._old_offsets.items():
+            if old is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets[key] = old
 
     def request(self, head: EventsHead) -> Before | None:
         """Return what became of a request with the same key; refuse one with another body."""
@@ -83,10 +92,18 @@ class Repeats:
             self.ids.popitem(last=False)
         return places
 
+    def note_source(self, head: EventsHead) -> None:
+        """Remember how far a source was read."""
+        key = _key(head, head.source)
+        self._old_offsets.setdefault(key, self.offsets.get(key))
+        self.offsets[key] = head.upto
+
     def replay(self, first: int, head: EventsHead, lines: Sequence[bytes]) -> None:
         """Remember what the log has."""
         if head.key:
             self.note(head, first, len(lines))
+        if head.source:
+            self.note_source(head)
         if head.dedup:
             self.fresh(head, rows_of(lines, head.form))
 

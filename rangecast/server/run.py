@@ -47,6 +47,8 @@ class Settings:
     token: str | None = None
     """For that one."""
     allow_private_webhooks: bool = False
+    nats: str | None = None
+    kafka: str | None = None
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
@@ -115,6 +117,8 @@ def serve(
         is_open=settings.insecure,
         leader=None if settings.follow is None else Leader(settings.follow, settings.token),
         allow_private_webhooks=settings.allow_private_webhooks,
+        nats=settings.nats,
+        kafka=settings.kafka,
         stopped=stopped,
     )
     config = uvicorn.Config(

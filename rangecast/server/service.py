@@ -20,6 +20,8 @@ from typing import IO, Any
 from rangecast.errors import FileError, SnapshotError
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.filter import Filter
+from rangecast.server.buses.kafka import KafkaWay
+from rangecast.server.buses.nats import NatsWay
 from rangecast.server.encoding import encoded
 from rangecast.server.follow import Follower, Leader
 from rangecast.server.hub import Hub
@@ -75,6 +77,8 @@ class Service:
         is_open: bool = False,
         leader: Leader | None = None,
         allow_private_webhooks: bool = False,
+        nats: str | None = None,
+        kafka: str | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover what a folder has; `None`: all is in memory, and gone with the process.
@@ -94,7 +98,9 @@ class Service:
         """The connections that are open."""
         self.is_open = is_open
         self.allow_private_webhooks = allow_private_webhooks
-        self.ways = Ways(self, {"webhook": Webhook})
+        self.nats, self.kafka = nats, kafka
+        """The addresses of message buses, for ways out."""
+        self.ways = Ways(self, {"webhook": Webhook, "nats": NatsWay, "kafka": KafkaWay})
         self._lock: IO[str] | None = None
         self._leader = leader
         self._snapshot_seq = 0
@@ -236,7 +242,7 @@ class Service:
                     consumers[key].cursor = seq
         elif unit.kind == EVENTS:
             head = unit.body[: unit.body.find(b"\n")]
-            if b'"key"' in head or b'"dedup"' in head:
+            if b'"key"' in head or b'"dedup"' in head or b'"source"' in head:
                 self.repeats.replay(unit.first, *events_of(unit))
         return changes
 
@@ -352,10 +358,13 @@ class Service:
         digest: str = "",
         dedup: bool = False,
         form: str = "",
+        source: str = "",
+        upto: int = 0,
     ) -> Future[Accepted]:
         """Publish events, each a JSON text; those that can't be used are refused one by one."""
         taken, refused = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
-        head = EventsHead(entry.tenant, entry.name, key, digest, form, dedup, refused)
+        given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
+        head = EventsHead(*given, refused)
         asked = Events(entry, taken, head, wants_matches)
         if (strict and refused) or not taken.lines:
             asked.answer.set_result(Accepted(self.log.last + 1, 0, refused))

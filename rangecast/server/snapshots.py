@@ -50,8 +50,9 @@ class _Consumer(msgspec.Struct, array_like=True):
     best: int
     now_from: int
     dead: list[Version]
-    stopped: str = ""
-    letters: list[Letter] = []
+    stopped: str
+    letters: list[Letter]
+    moved: int
 
 
 class State(msgspec.Struct):
@@ -69,6 +70,7 @@ class State(msgspec.Struct):
     tenants: dict[str, dict[str, int]]
     requests: dict[str, Before]
     ids: list[str]
+    offsets: dict[str, int]
 
 
 class Picture:
@@ -107,6 +109,7 @@ class Picture:
                     [msgspec.structs.replace(v) for v in one.versions if v.died != NEVER],
                     one.stopped,
                     list(one.letters.values()),
+                    one.moved,
                 )
                 for one in registry.consumers.values()
             ],
@@ -116,6 +119,7 @@ class Picture:
             dict(registry.tenants),
             dict(repeats.requests),
             list(repeats.ids),
+            dict(repeats.offsets),
         )
         self._boxes = [
             (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
@@ -196,6 +200,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
             sorted(given.dead + owned.get(given.number, []), key=lambda one: one.born),
             given.stopped,
             {one.seq: one for one in given.letters},
+            given.moved,
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer
@@ -204,4 +209,5 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     registry.tenants = state.tenants
     repeats.requests.update(state.requests)
     repeats.ids.update(dict.fromkeys(state.ids))
+    repeats.offsets.update(state.offsets)
     return state, registry, indexes, repeats

@@ -33,6 +33,8 @@ AGAIN = 5.0
 class Way:
     """How messages of one consumer get out. Subclasses say how."""
 
+    scope = "subscribe"
+    """What somebody must be allowed to do who puts one."""
     most = 1
     """Messages that are delivered at a time."""
 
@@ -175,6 +177,11 @@ class Ways:
             )
         is_same = old is not None and old.out.get("kind") == kind
         return way.checked(self._service, given, old.out if old is not None and is_same else {})
+
+    def scope(self, given: dict[str, Any]) -> str:
+        """Return what somebody must be allowed to do who puts a way out."""
+        kind = self._kinds.get(str(given.get("kind")))
+        return "subscribe" if kind is None else kind.scope
 
     def shown(self, consumer: Consumer) -> dict[str, Any]:
         """Return the way out of a consumer, and how it does."""

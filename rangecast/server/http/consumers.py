@@ -73,6 +73,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     old = service.registry.consumers.get((caller.tenant, name))
     if old is not None:
         start = -1  # it stays where it is; `seek` moves it
+    caller.need(service.ways.scope(given.out))
     out, news = service.ways.checked(given.out, old)
     edit = PutConsumer(caller.tenant, name, given.space, out, given.on_gap, start, best=given.best)
     await asyncio.wrap_future(service.edit(edit))

@@ -1,0 +1,31 @@
+"""NATS and Kafka: events in, matches out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rangecast.errors import UsageError
+from rangecast.server.buses.bus import Source, need
+from rangecast.server.buses.kafka import kafka_source
+from rangecast.server.buses.nats import nats_source
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+
+def sources(
+    nats: str | None, from_nats: Sequence[str], kafka: str | None, from_kafka: Sequence[str]
+) -> list[Callable[[Service], Awaitable[None]]]:
+    """Return what reads the sources that were asked for, each NAME:SPACE."""
+    found: list[Callable[[Service], Awaitable[None]]] = []
+    for bus, url, given, made in (
+        ("nats", nats, from_nats, nats_source),
+        ("kafka", kafka, from_kafka, kafka_source),
+    ):
+        if url is not None:
+            need(bus)
+            found += [made(url, Source.parse(one)) for one in given]
+        elif given:
+            raise UsageError(f"--from-{bus} needs --{bus}: where it is")
+    return found

@@ -1,0 +1,157 @@
+"""NATS JetStream: a subject as a source of events, and as a way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rangecast.errors import RangecastError, shown
+from rangecast.server.buses.bus import AGAIN, TAKEN, BusError, Source, known, published
+from rangecast.server.cloudevents import ONE, match_event, name_of
+from rangecast.server.messages import Message
+from rangecast.server.registry import RefusedError
+from rangecast.server.ways import Way
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+logger = logging.getLogger("rangecast.server")
+
+
+async def _connected(url: str) -> Any:
+    import nats
+
+    async def noted(error: Exception) -> None:
+        logger.debug("NATS: %s", error)
+
+    try:
+        return await nats.connect(
+            url, name="rangecast", connect_timeout=5, allow_reconnect=False, error_cb=noted
+        )
+    except (TimeoutError, OSError, nats.errors.Error) as error:
+        raise BusError(f"NATS: no connection: {error or type(error).__name__}") from None
+
+
+class NatsWay(Way):
+    """Publishes messages to a subject; a repeated one is recognised by its `Nats-Msg-Id`."""
+
+    scope = "admin"
+    most = 100
+
+    def __init__(self, service: Service, consumer: Any):
+        super().__init__(service, consumer)
+        self._connection: Any = None
+
+    @classmethod
+    def checked(
+        cls, service: Service, given: dict[str, Any], old: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        if service.nats is None:
+            raise RefusedError(409, "this server has no NATS\n  to do: start it with --nats URL")
+        subject = given.get("subject")
+        is_subject = isinstance(subject, str) and 0 < len(subject) <= 256 and subject.isprintable()
+        if set(given) != {"kind", "subject"} or not is_subject or set(str(subject)) & set(" *>"):
+            raise RefusedError(
+                422,
+                'a way out to NATS is {"kind": "nats", "subject": ...}, without wildcards\n'
+                f"  given: {shown(given)}",
+            )
+        return given, {}
+
+    async def begin(self) -> int | None:
+        assert self.service.nats is not None
+        self._connection = await _connected(self.service.nats)
+        return None
+
+    async def deliver(self, messages: Sequence[Message], upto: int) -> None:
+        import nats
+
+        stream, epoch = self._connection.jetstream(), self.service.log.epoch
+        subject = self.consumer.out["subject"]
+        sent = []
+        for one in messages:
+            name = name_of(self.consumer, epoch, one.seq, one.seq)
+            body = match_event(one, self.consumer, epoch)
+            headers = {"Nats-Msg-Id": name, "Content-Type": ONE}
+            sent.append(stream.publish(subject, body, timeout=10, headers=headers))
+        found = await asyncio.gather(*sent, return_exceptions=True)
+        for error in found:
+            if isinstance(error, nats.js.errors.NoStreamResponseError):
+                raise BusError(f"NATS: no stream of JetStream takes the subject {subject!r}")
+            if isinstance(error, Exception):
+                raise BusError(f"NATS: {error or type(error).__name__}")
+        self.error = ""
+
+    async def end(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+
+def nats_source(url: str, source: Source) -> Callable[[Service], Awaitable[None]]:
+    """Return what reads a subject for ever; how far is in the log, with the events."""
+
+    async def run(service: Service) -> None:
+        import nats
+
+        while True:
+            try:
+                await _read(service, url, source)
+            except (TimeoutError, RangecastError, nats.errors.Error, OSError) as error:
+                what = error or type(error).__name__
+                logger.warning("NATS, %s: %s; tried again", source.name, what)
+            except Exception:
+                logger.exception("NATS, %s: failed; tried again", source.name)
+            await asyncio.sleep(AGAIN)
+
+    return run
+
+
+async def _read(service: Service, url: str, source: Source) -> None:
+    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy
+    from nats.js.errors import NotFoundError
+
+    connection = await _connected(url)
+    try:
+        stream = connection.jetstream()
+        try:
+            name = await stream.find_stream_name_by_subject(source.name)
+        except NotFoundError:
+            raise BusError("no stream of JetStream has this subject") from None
+        info = await stream.stream_info(name)
+        if info.config.retention not in (None, RetentionPolicy.LIMITS):
+            raise BusError(
+                f"the stream {name!r} deletes what is acknowledged; one that keeps by limits is "
+                "needed, as the server itself keeps how far it has read"
+            )
+        # A stream that is made again begins at 1 again: when it was made is part of its name.
+        place = f"nats:{name}:{source.name}:{info.created}"
+        begin = (known(service, place, source.space) or 0) + 1
+        reading = await stream.pull_subscribe(
+            source.name,
+            stream=name,
+            config=ConsumerConfig(
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=begin,
+                ack_policy=AckPolicy.NONE,
+                inactive_threshold=60.0,
+            ),
+        )
+        expected = 1
+        while True:
+            try:
+                messages = await reading.fetch(TAKEN, timeout=1.0)
+            except TimeoutError:
+                if not connection.is_connected:
+                    raise BusError("the connection is gone") from None
+                continue
+            numbers = [one.metadata.sequence for one in messages]
+            if [one.consumer for one in numbers] != [*range(expected, expected + len(numbers))]:
+                raise BusError("messages were lost on the way")
+            expected += len(numbers)
+            lines = [one.data for one in messages]
+            await published(service, source.space, lines, place, numbers[-1].stream)
+    finally:
+        await connection.close()
