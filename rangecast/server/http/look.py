@@ -58,7 +58,7 @@ async def covered(request: Request, space: str) -> Any:
     if text is None:
         raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     index = service.indexes[entry.number]
-    wanted = Filter.parse(text, index.engine.space)
+    wanted = await asyncio.to_thread(Filter.parse, text, index.engine.space)
     passing = {
         one.number
         for consumer in list(service.registry.consumers.values())
