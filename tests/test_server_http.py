@@ -19,6 +19,7 @@ from rangecast import Engine
 from rangecast.client import Client, ServerError
 from rangecast.server.run import Server, Settings, serve
 from rangecast.workloads import generate
+from tests.server_fuzz import Fuzz
 
 MADE = generate("market", seed=7, subscriptions=200, events=200)
 SUBSCRIPTIONS = MADE.tables["subscriptions"].select(["id", "filter", "score"]).to_pylist()
@@ -391,6 +392,13 @@ def test_tokens_and_tenants(tmp_path: Path) -> None:
             assert json.loads(socket.recv(timeout=10))["type"] == "opened"
     finally:
         served.stop()
+
+
+def test_odd_requests_get_clear_refusals(server: str) -> None:
+    fuzz = Fuzz(server, seed=3)
+    fuzz.run(400)
+    assert fuzz.statuses.keys() >= {200, 404, 422}
+    fuzz.http.close()
 
 
 def test_pages_of_another_origin_get_no_socket(server: str) -> None:
