@@ -330,6 +330,7 @@ class Admission:
         self._registry = registry
         self._subscriptions: dict[tuple[str, str, str], int | None] = {}
         self._consumers: dict[Name, str | None] = {}
+        self._webhooks: dict[Name, bool] = {}
         self._spaces: dict[Name, Space] = {}
         self._tokens: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
@@ -413,15 +414,9 @@ class Admission:
         self._set(self._owners, key, edit.consumer)
 
     def _check_count(self, tenant: str) -> None:
-        limit = self._registry.tenants.get(tenant, {}).get("subscriptions")
-        count = self._registry.counts.get(tenant, 0) + self._counts.get(tenant, 0)
-        if limit is not None and count >= limit:
-            raise RefusedError(
-                403,
-                f"this tenant may have {limit:,} subscriptions, and has {count:,}\n"
-                "  to do: delete some, or ask for a higher limit",
-            )
         self._count(tenant, 1)
+        count = self._registry.counts.get(tenant, 0) + self._counts[tenant]
+        _check_limit("subscriptions", self._registry.tenants.get(tenant, {}), count)
 
     def _count(self, tenant: str, change: int) -> None:
         self._set(self._counts, tenant, self._counts.get(tenant, 0) + change)
@@ -492,6 +487,24 @@ class Admission:
                 "  to do: delete it first, or choose another name",
             )
         self._set(self._consumers, key, edit.space)
+        self._set(self._webhooks, key, edit.out.get("kind") == "webhook")
+        if limits := self._registry.tenants.get(edit.tenant):
+            self._check_consumer_counts(edit, limits, is_new=old is None)
+
+    def _check_consumer_counts(
+        self, edit: PutConsumer, limits: dict[str, int], *, is_new: bool
+    ) -> None:
+        before = self._registry.consumers
+        names = {name for name in [*before, *self._consumers] if name[0] == edit.tenant}
+        names = {name for name in names if self._consumer_space(name) is not None}
+        if is_new:
+            _check_limit("consumers", limits, len(names))
+        if edit.out.get("kind") == "webhook":
+            webhooks = sum(
+                self._webhooks.get(one, one in before and before[one].out.get("kind") == "webhook")
+                for one in names
+            )
+            _check_limit("webhooks", limits, webhooks)
 
     def _remove_consumer(self, edit: DeleteConsumer) -> None:
         key = edit.tenant, edit.name
@@ -501,6 +514,16 @@ class Admission:
         for one in mine:
             if self._subscriptions.get(one) is not None:
                 self._set(self._subscriptions, one, None)
+
+
+def _check_limit(name: str, limits: dict[str, int], count: int) -> None:
+    """Refuse what would be one too many."""
+    if name in limits and count > limits[name]:
+        raise RefusedError(
+            403,
+            f"this tenant may have {limits[name]:,} {name}, and has {count - 1:,}\n"
+            "  to do: delete some, or ask for a higher limit",
+        )
 
 
 def check_name(noun: str, name: str) -> None:

@@ -29,6 +29,7 @@ from rangecast.server.index import SpaceIndex
 from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
 from rangecast.server.pulls import Pulls
 from rangecast.server.pump import Accepted, Edits, Events, Pump, carry_out
+from rangecast.server.quotas import Quotas
 from rangecast.server.records import (
     ACKS,
     EDITS,
@@ -114,6 +115,7 @@ class Service:
         except BaseException:
             self.close()
             raise
+        self.quotas = Quotas(self.registry)
         self.pump = Pump(
             self.log,
             self.registry,
@@ -338,7 +340,7 @@ class Service:
             if isinstance(edit, PutSubscription):
                 entry = self.registry.spaces.get((edit.tenant, edit.space))
                 if entry is not None:
-                    wanted = Filter.parse(edit.filter, entry.space)
+                    wanted = self.quotas.parsed(edit.tenant, edit.filter, entry.space)
             filters.append(wanted)
         asked = Edits(edits, filters, if_match)
         if any(isinstance(edit, PutConsumer | DeleteConsumer | StopConsumer) for edit in edits):

@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from rangecast.server.http.access import SCOPES, allowed, digest_of, new_secret
 from rangecast.server.http.bodies import MOST_BYTES, MOST_EVENTS
 from rangecast.server.metrics import exposition
+from rangecast.server.quotas import LIMITS
 from rangecast.server.records import DeleteToken, PutTenant, PutToken
 from rangecast.server.registry import RefusedError, check_name
 from rangecast.server.service import Service
 
 router = APIRouter()
-LIMITS = ("subscriptions",)
 
 
 class GivenToken(BaseModel):

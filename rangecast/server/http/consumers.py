@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -144,6 +145,7 @@ async def stream(request: Request, name: str) -> Response:
     consumer = service.registry.consumer(caller.tenant, name)
     last = request.headers.get("last-event-id")
     after = None if last is None else _seq(service, last)
+    service.quotas.check_session(caller.tenant)
     return StreamingResponse(
         _events(service, consumer, after),
         media_type="text/event-stream",
@@ -153,8 +155,9 @@ async def stream(request: Request, name: str) -> Response:
 
 async def _events(service: Service, consumer: Consumer, after: int | None) -> AsyncIterator[bytes]:
     epoch = service.log.epoch
-    feed = service.hub.open(consumer, after)
+    feed, counted = service.hub.open(consumer, after), ExitStack()
     try:
+        counted.enter_context(service.quotas.session(consumer.tenant))
         yield b": %s\n\n" % position(epoch, feed.sent).encode()
         while not feed.is_closed:
             batch = await feed.take(wait=BEAT)
@@ -167,6 +170,7 @@ async def _events(service: Service, consumer: Consumer, after: int | None) -> As
                 )
             yield b"".join(parts) or b": %s\n\n" % position(epoch, feed.sent).encode()
     finally:
+        counted.close()
         service.hub.close(feed)
 
 

@@ -47,6 +47,7 @@ async def publish(
         raise RefusedError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
     body = await read_body(request)
     lines, form = lines_of(request, body)
+    service.quotas.publish(caller.tenant, len(lines), len(body))
     key = request.headers.get("idempotency-key", "")
     if len(key) > 200:
         raise RefusedError(422, "an Idempotency-Key has at most 200 characters")

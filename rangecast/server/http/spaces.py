@@ -141,7 +141,7 @@ async def bulk(request: Request, space: str, strict: bool = False) -> Response:
     if not isinstance(rows, list):
         rows = [rows]
     service = _service(request)
-    edits, filters, refused = await asyncio.to_thread(_bulk_edits, caller, entry, rows)
+    edits, filters, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, rows)
     taken: list[PutSubscription] = [] if strict and refused else edits
     seq = 0
     if taken:
@@ -193,7 +193,7 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
 
 
 def _bulk_edits(
-    caller: Caller, entry: SpaceEntry, rows: list[Any]
+    service: Service, caller: Caller, entry: SpaceEntry, rows: list[Any]
 ) -> tuple[list[PutSubscription], list[Filter], list[tuple[int, str]]]:
     edits, filters, refused = [], [], []
     known = {"id", "filter", "score", "weights", "consumer", "ttl"}
@@ -203,7 +203,7 @@ def _bulk_edits(
                 raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
             if strange := row.keys() - known:
                 raise FilterError(f"unknown field {min(strange)!r}; there is: {', '.join(known)}")
-            wanted = Filter.parse(row["filter"], entry.space)
+            wanted = service.quotas.parsed(caller.tenant, row["filter"], entry.space)
             edits.append(edit_of(caller, entry, str(row.get("id", "")), row))
             filters.append(wanted)
         except (RangecastError, BadRowError) as error:

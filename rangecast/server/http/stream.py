@@ -55,6 +55,7 @@ class Session:
         self._caller: Caller | None = None
         self._sending: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
         self._own: list[Consumer] = []
+        self._counted = contextlib.ExitStack()
         self._credit: int | None = None
         self._has_credit = asyncio.Event()
         self._has_credit.set()
@@ -62,8 +63,14 @@ class Session:
 
     async def run(self) -> None:
         """Serve it until it ends."""
-        with contextlib.suppress(RefusedError):  # it may still send its token
+        try:
             await self._known(None)
+        except RefusedError as error:
+            if error.status == 429:
+                await self._send({"type": "error", "status": 429, "detail": str(error)})
+                await self._socket.close(code=1008, reason="too many connections")
+                return
+            # it may still send its token
         try:
             while True:
                 text = await self._socket.receive()
@@ -117,8 +124,13 @@ class Session:
     async def _known(self, secret: str | None) -> Caller:
         host = None if self._socket.client is None else self._socket.client.host
         secret = secret or bearer(self._socket)
-        self._caller = caller_of(self._service, secret, host)
-        return self._caller
+        caller = caller_of(self._service, secret, host)
+        self._counted.close()
+        self._caller = None
+        self._service.quotas.check_session(caller.tenant)
+        self._counted.enter_context(self._service.quotas.session(caller.tenant))
+        self._caller = caller
+        return caller
 
     def _may(self, scope: str) -> Caller:
         if self._caller is None:
@@ -172,14 +184,15 @@ class Session:
                     gap = b'{"type":"gap","consumer":%s,' % _encode(name)
                     await self._send_bytes(gap + batch.gap.json(epoch)[1:])
                 for message in batch.messages:
+                    await self._has_credit.wait()  # given or used up since they were taken
                     await self._send_bytes(prefix + message.json(epoch)[1:])
+                    if self._credit is not None:
+                        self._credit -= 1
+                        if self._credit <= 0:
+                            self._has_credit.clear()
                 if not batch.messages and batch.gap is None:
                     place = position(epoch, batch.upto)
                     await self._send({"type": "beat", "consumer": name, "position": place})
-                if self._credit is not None:
-                    self._credit -= len(batch.messages)
-                    if self._credit <= 0:
-                        self._has_credit.clear()
 
     async def _publish(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, service = self._may("publish"), self._service
@@ -187,10 +200,12 @@ class Session:
         events = frame.get("events")
         if not isinstance(events, list) or len(events) > MOST_EVENTS:
             raise RefusedError(422, f"'events' is a list of at most {MOST_EVENTS:,} objects")
+        lines = [_encode(one) for one in events]
+        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
         accepted = await asyncio.wrap_future(
             service.publish(
                 entry,
-                [_encode(one) for one in events],
+                lines,
                 wants_matches=frame.get("wait") == "matches",
                 ignore_unknown=frame.get("ignore_unknown") is True,
             )
@@ -231,6 +246,7 @@ class Session:
         return {"position": position(self._service.log.epoch, self._service.pump.durable)}
 
     async def _end(self) -> None:
+        self._counted.close()
         for feed, task in self._sending.values():
             self._service.hub.close(feed)
             task.cancel()

@@ -1,0 +1,100 @@
+"""What a tenant may use, by the limits that an administrator has set. Without a limit: anything."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
+from rangecast.server.registry import RefusedError, Registry
+
+LIMITS = {
+    "events_per_second": "events that are published in a second",
+    "bytes_per_second": "bytes of events that are published in a second",
+    "subscriptions": "subscriptions",
+    "filter_length": "characters of a filter",
+    "filter_boxes": "boxes that a filter becomes",
+    "consumers": "consumers",
+    "webhooks": "consumers with a webhook",
+    "sessions": "WebSockets and streams that are open",
+}
+
+
+class Quotas:
+    """Counts what tenants do, on the event loop's thread; what they have is in the registry."""
+
+    def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic):
+        self._registry = registry
+        self._clock = clock
+        self._left: dict[tuple[str, str], tuple[float, float]] = {}
+        """What may be used of a rate, and when that was so; below 0 after a large request."""
+        self._sessions: Counter[str] = Counter()
+
+    def limit(self, tenant: str, name: str) -> int | None:
+        """Return a tenant's limit, if there is one."""
+        return self._registry.tenants.get(tenant, {}).get(name)
+
+    def publish(self, tenant: str, events: int, size: int) -> None:
+        """Count events that are about to be published; refuse them if too many came before.
+
+        What one request brings is taken whole: a large one is paid for by those after it.
+        """
+        if not self._registry.tenants.get(tenant):
+            return
+        now = self._clock()
+        used = {"events_per_second": events, "bytes_per_second": size}
+        left: dict[str, float] = {}
+        for name in used:
+            limit = self.limit(tenant, name)
+            if limit is None:
+                continue
+            before, at = self._left.get((tenant, name), (float(limit), now))
+            left[name] = min(float(limit), before + (now - at) * limit)
+            if left[name] <= 0 or limit == 0:
+                wait = f"in {-left[name] / limit:.1f} seconds" if limit else "never"
+                what = name.partition("_")[0]
+                raise RefusedError(
+                    429,
+                    f"this tenant may publish {limit:,} {what} per second, and has published more\n"
+                    f"  to do: send this again {wait}, or ask for a higher limit",
+                )
+        for name, value in left.items():
+            self._left[tenant, name] = value - used[name], now
+
+    def parsed(self, tenant: str, text: str, space: Space) -> Filter:
+        """Return a filter; refuse one that is longer, or has more boxes, than the tenant may."""
+        longest = self.limit(tenant, "filter_length")
+        if longest is not None and len(text) > longest:
+            raise RefusedError(
+                403,
+                f"a filter of this tenant has at most {longest:,} characters, not {len(text):,}",
+            )
+        found = Filter.parse(text, space)
+        most = self.limit(tenant, "filter_boxes")
+        if most is not None and len(found.boxes) > most:
+            raise RefusedError(
+                403, f"a filter of this tenant has at most {most:,} boxes, not {len(found.boxes):,}"
+            )
+        return found
+
+    def check_session(self, tenant: str) -> None:
+        """Refuse one connection too many."""
+        limit, count = self.limit(tenant, "sessions"), self._sessions[tenant]
+        if limit is not None and count >= limit:
+            raise RefusedError(
+                429,
+                f"this tenant may have {limit:,} connections open, and has {count:,}\n"
+                "  to do: close some, or ask for a higher limit",
+            )
+
+    @contextmanager
+    def session(self, tenant: str) -> Iterator[None]:
+        """Count a connection as long as it is open."""
+        self._sessions[tenant] += 1
+        try:
+            yield
+        finally:
+            self._sessions[tenant] -= 1
