@@ -410,6 +410,38 @@ def test_dead_letters_survive_a_restart_and_can_be_redriven(
     run(work)
 
 
+def test_what_is_gone_from_the_log_is_told() -> None:
+    async def work() -> None:
+        async with receiver() as there, serving() as service:
+            client = Client(service)
+            await client("PUT", "consumers/out", {"space": "s"})
+            await subscribe(service)
+            last = await publish(service, 1, 2, 3) + 2
+            service.log.drop(last)
+            url = f"http://127.0.0.1:{there.port}/x"
+            await client.webhook(url)
+            await publish(service, 4)
+            await until(lambda: len(there.got) == 2)
+            gap, match = (json.loads(body) for _, _, body in there.got)
+            assert gap["type"] == "rangecast.gap"
+            assert gap["data"]["gap"]["upto"] == f"{service.log.epoch}:{last}"
+            assert match["data"]["event"] == {"price": 4}
+            # or it stops, and tells why
+            await client("PUT", "consumers/out", {"space": "s"})
+            last = await publish(service, 5)
+            await until(lambda: service.pump.matched >= last)
+            service.log.drop(last)
+            out = {"kind": "webhook", "url": url, "allow_private": True}
+            await client("PUT", "consumers/out", {"space": "s", "on_gap": "stop", "out": out})
+            await until(lambda: service.registry.consumer(T, "out").stopped)
+            assert "gone from the log" in (await client("GET", "consumers/out"))["error"]
+            assert len(there.got) == 2
+            await client("DELETE", "consumers/out")
+            assert not service.ways._running
+
+    run(work)
+
+
 def test_a_rotated_secret_and_the_one_before_both_sign() -> None:
     async def work() -> None:
         async with receiver() as there, serving() as service:

@@ -343,8 +343,13 @@ class Service:
                     wanted = self.quotas.parsed(edit.tenant, edit.filter, entry.space)
             filters.append(wanted)
         asked = Edits(edits, filters, if_match)
-        if any(isinstance(edit, PutConsumer | DeleteConsumer | StopConsumer) for edit in edits):
-            self.ways.refresh_after(asked.answer)
+        moved = [
+            (edit.tenant, edit.name)
+            for edit in edits
+            if isinstance(edit, PutConsumer | DeleteConsumer | StopConsumer)
+        ]
+        if moved:
+            self.ways.refresh_after(asked.answer, moved)
         self.pump.submit(asked)
         return asked.answer
 

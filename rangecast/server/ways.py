@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rangecast.errors import RangecastError, shown
 from rangecast.server.messages import Gap, Message
 from rangecast.server.records import StopConsumer
-from rangecast.server.registry import Consumer, RefusedError
+from rangecast.server.registry import Consumer, Name, RefusedError
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service
@@ -115,43 +115,42 @@ class Ways:
     def __init__(self, service: Service, kinds: Mapping[str, type[Way]]):
         self._service = service
         self._kinds = kinds
-        self._running: dict[int, tuple[int, Way, asyncio.Task[None]]] = {}
+        self._running: dict[Name, tuple[int, Way, asyncio.Task[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Begin; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
-        self.refresh()
+        for name in list(self._service.registry.consumers):
+            self.refresh(name)
 
-    def refresh_after(self, answer: Future[Any]) -> None:
-        """Look again when an edit has been made."""
+    def refresh_after(self, answer: Future[Any], names: Sequence[Name]) -> None:
+        """Look at consumers again when an edit has been made."""
 
         def done(_: Future[Any]) -> None:
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self.refresh)
+                for name in names:
+                    self._loop.call_soon_threadsafe(self.refresh, name)
 
         answer.add_done_callback(done)
 
-    def refresh(self) -> None:
-        """Start, restart and end ways out as the consumers say."""
+    def refresh(self, name: Name) -> None:
+        """Start, restart or end a way out as its consumer says."""
         if self._loop is None:
             return
-        wanted = {
-            one.number: one
-            for one in list(self._service.registry.consumers.values())
-            if one.out.get("kind") in self._kinds and not one.stopped
-        }
-        before: dict[int, asyncio.Task[None]] = {}
-        for number, (since, _, task) in list(self._running.items()):
-            if number not in wanted or wanted[number].since != since:
-                task.cancel()
-                before[number] = task
-                del self._running[number]
-        for number, one in wanted.items():
-            if number not in self._running:
-                way = self._kinds[one.out["kind"]](self._service, one)
-                task = self._loop.create_task(_kept_running(way, before.get(number)))
-                self._running[number] = one.since, way, task
+        found = self._service.registry.consumers.get(name)
+        if found is not None and (found.out.get("kind") not in self._kinds or found.stopped):
+            found = None
+        since, _, before = self._running.get(name, (None, None, None))
+        if found is not None and found.since == since:
+            return
+        if before is not None:
+            before.cancel()
+            del self._running[name]
+        if found is not None:
+            way = self._kinds[found.out["kind"]](self._service, found)
+            task = self._loop.create_task(_kept_running(way, before))
+            self._running[name] = found.since, way, task
 
     async def stop(self) -> None:
         """End all of them."""
@@ -191,8 +190,8 @@ class Ways:
         found: dict[str, Any] = {"out": kind.shown(consumer.out)}
         if consumer.stopped:
             found |= {"state": "stopped", "error": consumer.stopped}
-        elif consumer.number in self._running:
-            found |= self._running[consumer.number][1].state()
+        elif running := self._running.get((consumer.tenant, consumer.name)):
+            found |= running[1].state()
         return found | {"dead": len(consumer.letters)}
 
     def way(self, consumer: Consumer) -> Way:
