@@ -7,6 +7,8 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -67,14 +69,14 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiver() -> AsyncIterator[Receiver]:
+async def receiver(tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     made = Receiver()
     tasks: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.ensure_future(made.serve(reader, writer)))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made
@@ -173,6 +175,41 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(
             await client.webhook("http://hook.example/", status=403)
             await client.webhook("http://10.0.0.1/", allow_private=False, status=422)
             assert len(there.got) == 1
+
+    run(work)
+
+
+def test_a_certificate_is_that_of_the_name_and_not_of_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    made += ["-nodes", "-days", "2", "-subj", "/CN=hook.example", "-keyout", str(key)]
+    made += ["-addext", "subjectAltName=DNS:hook.example", "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(certificate, key)
+    ours = ssl.create_default_context(cafile=certificate)
+
+    async def loopback(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(webhook, "resolved", loopback)
+    trusted = webhook._tls
+
+    async def work() -> None:
+        async with receiver(theirs) as there, serving() as service:
+            client = Client(service)
+            for name, context, is_good in (
+                ("hook.example", lambda: ours, True),
+                ("other.example", lambda: ours, False),
+                ("hook.example", trusted, False),  # nobody whom the system trusts has signed it
+            ):
+                monkeypatch.setattr(webhook, "_tls", context)
+                await client.webhook(f"https://{name}:{there.port}/")
+                answer = await client("POST", "consumers/out:test")
+                assert answer["delivered"] == is_good, (name, answer)
+            assert [one[1]["host"] for one in there.got] == [f"hook.example:{there.port}"]
 
     run(work)
 
