@@ -25,6 +25,7 @@ import numpy as np
 from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.model.filters.filter import Filter
+from rangecast.server.admission import Admission
 from rangecast.server.encoding import Encoded
 from rangecast.server.index import Found, SpaceIndex, by_event, grouped
 from rangecast.server.log import Draft, Log, LogFullError, Unit
@@ -37,7 +38,6 @@ from rangecast.server.records import (
     events_draft,
 )
 from rangecast.server.registry import (
-    Admission,
     Change,
     Consumer,
     RefusedError,

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from rangecast.server.admission import check_name
 from rangecast.server.http.access import SCOPES, allowed, digest_of, new_secret
 from rangecast.server.http.bodies import MOST_BYTES, MOST_EVENTS
 from rangecast.server.metrics import exposition
 from rangecast.server.quotas import LIMITS
 from rangecast.server.records import DeleteToken, PutTenant, PutToken
-from rangecast.server.registry import RefusedError, check_name
+from rangecast.server.registry import RefusedError
 from rangecast.server.service import Service
 
 router = APIRouter()

@@ -16,11 +16,12 @@ from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.filters.filter import Filter
 from rangecast.model.members import as_id
 from rangecast.model.space import Space
+from rangecast.server.admission import ONLY_NEW
 from rangecast.server.http.access import Caller, allowed
 from rangecast.server.http.bodies import read_body, rows_of_body
 from rangecast.server.messages import position
 from rangecast.server.records import DeleteSubscription, PutSpace, PutSubscription
-from rangecast.server.registry import ONLY_NEW, RefusedError, SpaceEntry, Version
+from rangecast.server.registry import RefusedError, SpaceEntry, Version
 from rangecast.server.service import Service
 
 router = APIRouter(prefix="/v1/spaces")
