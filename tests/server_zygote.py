@@ -74,8 +74,8 @@ def _patch(point: str, after: int) -> None:
     sqlite_log.SEGMENT = 20_000
     plain = sqlite_log.SqliteLog.__init__
 
-    def small(self: Any, folder: Any, *, durability: str = "fsync", segment: int = 20_000) -> None:
-        plain(self, folder, durability=durability, segment=segment)
+    def small(self: Any, folder: Any, **options: Any) -> None:
+        plain(self, folder, **{"segment": 20_000} | options)
 
     sqlite_log.SqliteLog.__init__ = small  # type: ignore[method-assign]
     left = [after]
