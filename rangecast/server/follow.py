@@ -15,8 +15,8 @@ import httpx
 import msgspec
 
 from rangecast.errors import RangecastError
+from rangecast.server.fanout import carry_out
 from rangecast.server.log import Draft, Log, LogError, Unit, is_chained
-from rangecast.server.pump import carry_out
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service

@@ -15,36 +15,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rangecast.errors import RangecastError
-from rangecast.kernels.arrays import I64, Bool
-from rangecast.model.filters.filter import Filter
+from rangecast.kernels.arrays import Bool
 from rangecast.server.admission import Admission
 from rangecast.server.encoding import Encoded
-from rangecast.server.index import Found, SpaceIndex, by_event, grouped
+from rangecast.server.fanout import carry_out, fan_out, ids_by_event
+from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
 from rangecast.server.messages import Message
 from rangecast.server.records import (
-    AnyEdit,
-    EventsHead,
     acks_draft,
     edits_draft,
     events_draft,
 )
-from rangecast.server.registry import (
-    Change,
-    Consumer,
-    RefusedError,
-    Registry,
-    SpaceEntry,
-)
+from rangecast.server.registry import Change, RefusedError, Registry
 from rangecast.server.repeats import Repeats
+from rangecast.server.requests import Accepted, Edits, Events, Request, fail
 
 WAITING = 64 << 20
 """Bytes that may wait to be written; more is answered by: later."""
@@ -54,55 +45,6 @@ UNMATCHED = 64 << 20
 """Bytes that may be written and not matched yet; then the committer waits."""
 
 
-@dataclass(slots=True, eq=False)
-class Edits:
-    """Edits that somebody wants to be made, all of them or none."""
-
-    edits: Sequence[AnyEdit]
-    filters: Sequence[Filter | None] = ()
-    if_match: str | None = None
-    answer: Future[int] = field(default_factory=Future)
-    """The seq of the first edit, once they have taken effect."""
-
-    @property
-    def size(self) -> int:
-        """Roughly its bytes."""
-        return 256 * len(self.edits)
-
-
-@dataclass(slots=True, eq=False)
-class Accepted:
-    """What became of events."""
-
-    first: int
-    count: int
-    refused: list[tuple[int, str]]
-    repeated: bool = False
-    """The same request had come before; these are its seqs."""
-    skipped: int = 0
-    """Events whose id had come before."""
-    matches: list[list[str]] | None = None
-    """The ids of the subscriptions that match each event, if that was asked for."""
-
-
-@dataclass(slots=True, eq=False)
-class Events:
-    """Events that somebody publishes."""
-
-    entry: SpaceEntry
-    encoded: Encoded
-    head: EventsHead
-    wants_matches: bool = False
-    answer: Future[Accepted] = field(default_factory=Future)
-    accepted: Accepted | None = None
-
-    @property
-    def size(self) -> int:
-        """Roughly its bytes."""
-        return sum(map(len, self.encoded.lines)) + 256
-
-
-Request = Edits | Events
 HandOut = Callable[[int, dict[int, list[Message]], int], None]
 """(number of the batch, messages by consumer, all is matched up to this seq)"""
 
@@ -245,7 +187,7 @@ class Pump:
                 self._waiting.clear()
                 self._change.notify_all()
             for request in left:
-                _fail(request, error)
+                fail(request, error)
             self._stopped(error)
 
     def _commit(self) -> None:
@@ -271,7 +213,7 @@ class Pump:
                 self._write(group, acks)
             except BaseException as error:
                 for request in group:
-                    _fail(request, error)
+                    fail(request, error)
                 raise
             finally:
                 with self._change:
@@ -296,7 +238,7 @@ class Pump:
             try:
                 draft = self._admitted(request, admission, now)
             except RangecastError as error:
-                _fail(request, error)
+                fail(request, error)
                 continue
             if draft is None:  # nothing to write: all of it had come before
                 continue
@@ -313,7 +255,7 @@ class Pump:
             with self._change:
                 self._acks = acks | self._acks
             for request in admitted:
-                _fail(request, error)
+                fail(request, error)
             if not admitted:
                 time.sleep(0.2)  # acknowledgements alone: try again soon
             return
@@ -401,7 +343,7 @@ class Pump:
             except BaseException as error:
                 for one in batch:
                     if one.request is not None:
-                        _fail(one.request, error)
+                        fail(one.request, error)
                 raise
             finally:
                 with self._change:
@@ -462,62 +404,3 @@ class Pump:
                 request.accepted.matches = ids_by_event(found, index, begin, count)
                 request.answer.set_result(request.accepted)
             begin += count
-
-
-def carry_out(changes: Sequence[Change], indexes: dict[int, SpaceIndex]) -> None:
-    """Bring indexes to where changes lead."""
-    by_space: dict[int, list[Change]] = {}
-    for change in changes:
-        by_space.setdefault(change.entry.number, []).append(change)
-    for number, some in by_space.items():
-        if number not in indexes:
-            indexes[number] = SpaceIndex(some[0].entry)
-        indexes[number].carry_out(some)
-
-
-def fan_out(
-    found: Found,
-    index: SpaceIndex,
-    wanted: Bool,
-    consumers: Sequence[Consumer | None],
-    lines: Sequence[bytes],
-    seqs: I64,
-    messages: dict[int, list[Message]],
-) -> None:
-    """Add a message for each event and consumer that somebody waits for."""
-    owners = index.owners[found.numbers]
-    mine = owners >= 0
-    mine[mine] = wanted[np.minimum(owners[mine], len(wanted) - 1)] & (owners[mine] < len(wanted))
-    if not mine.any():
-        return
-    owners, events, numbers = owners[mine], found.events[mine], found.numbers[mine]
-    order = np.argsort(owners, kind="stable")
-    owners, events, numbers = owners[order], events[order], numbers[order]
-    cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
-    for begin, end in pairwise(cuts):
-        owner = int(owners[begin])
-        consumer = consumers[owner]
-        if consumer is None:
-            continue  # it has ended meanwhile
-        places, some = events[begin:end], numbers[begin:end]
-        turn = by_event(places, some, index.scores[some], consumer.best)
-        names = [index.names[number] for number in some[turn].tolist()]
-        mailbox = messages.setdefault(owner, [])
-        for event, ids in grouped(places[turn], names, consumer.best):
-            mailbox.append(Message(int(seqs[event]), lines[event], ids))
-
-
-def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[str]]:
-    """Return the ids of the subscriptions that match each of some events."""
-    lists: list[list[str]] = [[] for _ in range(count)]
-    mine = (found.events >= begin) & (found.events < begin + count)
-    events, numbers = found.events[mine] - begin, found.numbers[mine]
-    order = np.lexsort((numbers, events))
-    for event, number in zip(events[order].tolist(), numbers[order].tolist(), strict=True):
-        lists[event].append(index.name(number))
-    return lists
-
-
-def _fail(request: Request, error: BaseException) -> None:
-    if not request.answer.done():
-        request.answer.set_exception(error)

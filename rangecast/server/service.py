@@ -23,12 +23,13 @@ from rangecast.model.filters.filter import Filter
 from rangecast.server.buses.kafka import KafkaWay
 from rangecast.server.buses.nats import NatsWay
 from rangecast.server.encoding import encoded
+from rangecast.server.fanout import carry_out
 from rangecast.server.follow import Follower, Leader
 from rangecast.server.hub import Hub
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
 from rangecast.server.pulls import Pulls
-from rangecast.server.pump import Accepted, Edits, Events, Pump, carry_out
+from rangecast.server.pump import Pump
 from rangecast.server.quotas import Quotas
 from rangecast.server.records import (
     ACKS,
@@ -47,6 +48,7 @@ from rangecast.server.records import (
 )
 from rangecast.server.registry import Change, Consumer, Registry, SpaceEntry
 from rangecast.server.repeats import Repeats
+from rangecast.server.requests import Accepted, Edits, Events
 from rangecast.server.snapshots import Picture, opened, snapshots
 from rangecast.server.sqlite_log import INTERVAL, SqliteLog
 from rangecast.server.ways import Ways

@@ -13,12 +13,13 @@ from fastapi.responses import StreamingResponse
 
 from rangecast.model.arguments import whole
 from rangecast.server.encoding import encoded
+from rangecast.server.fanout import ids_by_event
 from rangecast.server.http.access import allowed
 from rangecast.server.http.bodies import lines_of, read_body
 from rangecast.server.messages import position, seq_of
-from rangecast.server.pump import Accepted, ids_by_event
 from rangecast.server.records import EVENTS, events_of
 from rangecast.server.registry import RefusedError
+from rangecast.server.requests import Accepted
 from rangecast.server.service import Service
 
 router = APIRouter(prefix="/v1/spaces")

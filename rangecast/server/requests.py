@@ -1,0 +1,69 @@
+"""What somebody wants of the server, on its way through the pump, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from rangecast.model.filters.filter import Filter
+from rangecast.server.encoding import Encoded
+from rangecast.server.records import AnyEdit, EventsHead
+from rangecast.server.registry import SpaceEntry
+
+
+@dataclass(slots=True, eq=False)
+class Edits:
+    """Edits that somebody wants to be made, all of them or none."""
+
+    edits: Sequence[AnyEdit]
+    filters: Sequence[Filter | None] = ()
+    if_match: str | None = None
+    answer: Future[int] = field(default_factory=Future)
+    """The seq of the first edit, once they have taken effect."""
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return 256 * len(self.edits)
+
+
+@dataclass(slots=True, eq=False)
+class Accepted:
+    """What became of events."""
+
+    first: int
+    count: int
+    refused: list[tuple[int, str]]
+    repeated: bool = False
+    """The same request had come before; these are its seqs."""
+    skipped: int = 0
+    """Events whose id had come before."""
+    matches: list[list[str]] | None = None
+    """The ids of the subscriptions that match each event, if that was asked for."""
+
+
+@dataclass(slots=True, eq=False)
+class Events:
+    """Events that somebody publishes."""
+
+    entry: SpaceEntry
+    encoded: Encoded
+    head: EventsHead
+    wants_matches: bool = False
+    answer: Future[Accepted] = field(default_factory=Future)
+    accepted: Accepted | None = None
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return sum(map(len, self.encoded.lines)) + 256
+
+
+Request = Edits | Events
+
+
+def fail(request: Request, error: BaseException) -> None:
+    """Answer a request by an error, if it hasn't been answered."""
+    if not request.answer.done():
+        request.answer.set_exception(error)
