@@ -14,7 +14,7 @@ KILLS ?= 50
 SERVER_KILLS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test bounds check format api kills server-kills bench results lock lower-bounds clean
+.PHONY: help setup run serve test bounds check format api kills server-kills bench-quick bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -61,6 +61,9 @@ kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
 	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)
+
+bench-quick: setup  ## every benchmark at a tiny size, to see that it runs: minutes
+	$(BIN)/python -m pytest tests/bench_quick.py
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead
 	$(BIN)/python -m benchmarks

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 # One profile for all: no deadline (machines are noisy, kernels compile on first use).
 # With the bounds check on, the same answers were judged before: it needs fewer examples.
-EXAMPLES = 60 if os.environ.get("NUMBA_BOUNDSCHECK") else 150
+EXAMPLES = 60 if os.environ.get("NUMBA_BOUNDSCHECK") else 100
 settings.register_profile(
     "rangecast", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
 )

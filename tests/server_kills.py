@@ -238,7 +238,16 @@ class Hunt:
 
     def run(self, kills: int) -> str:
         """Kill a server so often; return what was found, in a line, or raise."""
+        try:
+            self._run(kills)
+        finally:
+            self.kill()
+            self._end_zygote()
+        return self.judged(kills)
+
+    def _run(self, kills: int) -> None:
         self.start()
+        assert self.url, "the server didn't start"
         with httpx.Client(timeout=10, trust_env=False) as http:
             self.epoch = http.get(f"{self.url}/v1/status").json()["epoch"]
             for name in CONSUMERS:
@@ -266,8 +275,6 @@ class Hunt:
                 thread.join()
         self._drain()
         self.kill(signal.SIGTERM)
-        self._end_zygote()
-        return self.judged(kills)
 
     def _end_zygote(self) -> None:
         assert self.zygote.stdin is not None

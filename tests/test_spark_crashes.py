@@ -19,7 +19,7 @@ from rangecast.store.commits import commits, read_committed
 from rangecast.store.versions import Versions
 
 ROOT = Path(__file__).parents[1]
-RANDOM_KILLS = int(os.environ.get("KILLS", "2"))
+RANDOM_KILLS = int(os.environ.get("KILLS", "1"))
 STEPS = ["begun", "pinned", "staged", "bad rows committed", "committed"]
 FILES, ROWS = 7 + RANDOM_KILLS, 6
 

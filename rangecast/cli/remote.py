@@ -18,6 +18,8 @@ SpaceName = Annotated[
     typer.Option("--space", help="The name of the space; not needed if there is only one."),
 ]
 URL = "http://127.0.0.1:8080"
+WAIT = 1.0
+"""Seconds that a request for messages waits; also how long Ctrl-C may take."""
 
 
 def publish(
@@ -88,8 +90,10 @@ def subscribe(
       rangecast subscribe "price < 20 and sector = 'tech'" --follow
       rangecast subscribe "price < 20" --id cheap --consumer alerts
     """
+    import json
     import secrets
 
+    from rangecast.cli.signals import until_interrupted
     from rangecast.server import need_server
 
     need_server()
@@ -106,10 +110,12 @@ def subscribe(
             print(f"{name} is saved; its matches go to the consumer {consumer}.")
             return
         try:
-            for message in client.follow(consumer):
-                _print(message.event, message.position)
-        except KeyboardInterrupt:
-            pass
+            with until_interrupted() as is_over:
+                while not is_over():
+                    page = client.messages(consumer, wait=WAIT)
+                    for message in page.items:
+                        print(json.dumps(message._asdict()), flush=True)
+                    client.acknowledge(consumer, page.position)
         finally:
             if not lasting:
                 client.delete_consumer(consumer)
@@ -156,9 +162,3 @@ def _space(to: str, space: str | None, token: str | None) -> str:
         found = f"there are {', '.join(names)}" if names else "there is none"
         raise UsageError(f"which space is meant? At {to} {found}\n  to do: give --space NAME")
     return names[0]
-
-
-def _print(event: object, position: str) -> None:
-    import json
-
-    print(json.dumps({"position": position, "event": event}), flush=True)
