@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("chromium"), reason="there is no chromium here"),
 ]
 HOSTILE = "<img src=x onerror=\"document.title='run'\">"
-expect.set_options(timeout=30_000)  # a busy machine
+expect.set_options(timeout=90_000)  # a busy machine, and kernels that aren't compiled yet
 EVENT = {"symbol": HOSTILE, "sector": "tech", "price": 1.5, "volume": 7, "risk": 0.25}
 
 
@@ -51,7 +51,7 @@ def opened(url: str) -> Iterator[tuple[Page, list[str]]]:
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(90_000)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
         page.goto(url)
@@ -93,7 +93,7 @@ def test_something_moves(page: Page) -> None:
 
 def test_the_tail_is_bounded_and_rests(page: Page) -> None:
     rows = page.locator("#tail tbody tr")
-    expect(rows).to_have_count(100, timeout=15_000)
+    expect(rows).to_have_count(100)
     page.click("#tail-pause")
     resting = rows.first.inner_text()
     expect(page.locator("#tail-note")).to_contain_text("came meanwhile")

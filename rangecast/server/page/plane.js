@@ -16,7 +16,7 @@ let scales = null;
 let scaled = 0;
 let loaded = 0;
 let asked = "";
-let counted = -1; // subscriptions when the boxes were asked for
+let counted = ""; // subscriptions, and edits that took effect, when the boxes were asked for
 
 export function begin(given) {
   state = given;
@@ -58,8 +58,9 @@ async function load() {
 
 export async function ticked({ status, space }) {
   if (!space) return;
-  if (counted !== status.subscriptions && Date.now() - loaded > 2000) {
-    counted = status.subscriptions;
+  const count = `${status.subscriptions} ${status.edits}`;
+  if (counted !== count && Date.now() - loaded > 2000) {
+    counted = count;
     load();
   }
   const after = Math.max(seen, status.first - 1, status.durable - LATEST);
