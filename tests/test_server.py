@@ -39,7 +39,7 @@ T = "default"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, 240))
 
 
 async def edit(service: Service, *edits: Any, **options: Any) -> int:

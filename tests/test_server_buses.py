@@ -155,8 +155,8 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             await subscribe(service)
             async with reading(service, source):
                 send([*lines(PRICES[:50]), b"{", b'{"price": "x"}'])
-                await until(lambda: len(logged(service)) == 50, 30)
-                await until(lambda: _out(service).cursor >= service.log.last - 5, 30)
+                await until(lambda: len(logged(service)) == 50, 120)
+                await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
         deaths = []
         commit = KafkaWay._commit
 
@@ -172,10 +172,10 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(KafkaWay, "_commit", dies)
         async with serving(folder, kafka=servers) as service, reading(service, source):
             send(lines(PRICES[50:]))
-            await until(lambda: len(logged(service)) == 100, 30)
-            await until(lambda: len(deaths) == 2, 30)
+            await until(lambda: len(logged(service)) == 100, 120)
+            await until(lambda: len(deaths) == 2, 120)
             send([b'{"price": 1000}'])
-            await until(lambda: _out(service).cursor >= service.log.last - 5, 30)
+            await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
             assert sorted(logged(service)) == [*PRICES, 1000]
         options = {"bootstrap.servers": servers, "group.id": "t", "auto.offset.reset": "earliest"}
         reader = Consumer(options | {"isolation.level": "read_committed"})

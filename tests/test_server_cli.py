@@ -69,7 +69,7 @@ def test_a_server_from_the_shell(
         client.publish([{"symbol": "NOW", "price": 5}])
         assert json.loads(follow.stdout.readline())["event"] == {"symbol": "NOW", "price": 5}
         follow.send_signal(signal.SIGINT)
-        assert follow.wait(20) == 0
+        assert follow.wait(90) == 0
         follow.stdout.close()
         assert not [one for one in client if one.startswith("subscription-")]
         expected = client.match_many(EVENTS)
@@ -83,7 +83,7 @@ def test_a_server_from_the_shell(
     assert "a token is needed" in refused.stderr
     assert cli("publish", "none.jsonl", *at, "--token", secret, code=2).stderr
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(90) == 0
     data = folder / "data"
     assert "the log is whole" in cli("log", "check", data).stdout
     dump = [json.loads(line) for line in cli("log", "dump", data).stdout.splitlines()]

@@ -16,7 +16,7 @@ from tests.test_server_http import EVENTS, SUBSCRIPTIONS, Served
 
 
 def wait_for(follower: Client, seq: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while follower.status()["matched"] < seq:
         assert time.monotonic() < deadline, follower.status()
         time.sleep(0.02)
