@@ -63,7 +63,7 @@ class Fuzz:
 
     def __init__(self, url: str, seed: int):
         self.dice = random.Random(seed)
-        self.http = httpx.Client(base_url=url, trust_env=False, timeout=30)
+        self.http = httpx.Client(base_url=url, trust_env=False, timeout=120)
         paths = self.http.get("/v1/openapi.json").json()["paths"]
         self.routes = [
             (method.upper(), path, about)

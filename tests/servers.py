@@ -59,7 +59,7 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def server(
-    command: list[Any], log: Path, is_up: Callable[[], bool], *, seconds: int = 60, **how: Any
+    command: list[Any], log: Path, is_up: Callable[[], bool], *, seconds: int = 180, **how: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the `with` ends; it and all that it started are killed then."""
     with log.open("wb") as out:

@@ -66,7 +66,7 @@ async def subscribe(service: Service) -> None:
     await asyncio.wrap_future(service.edit(*edits))
 
 
-async def until(is_so: Callable[[], Any], seconds: float = 10) -> None:
+async def until(is_so: Callable[[], Any], seconds: float = 90) -> None:
     for _ in range(int(seconds / 0.01)):
         if is_so():
             return
@@ -75,4 +75,4 @@ async def until(is_so: Callable[[], Any], seconds: float = 10) -> None:
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 60))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(work(), 300))  # type: ignore[arg-type]
