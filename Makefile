@@ -62,7 +62,7 @@ kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
 	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)
 
-bench-quick: setup  ## every benchmark at a tiny size, to see that it runs: minutes
+bench-quick: setup  ## every benchmark at a tiny size and every picture of the docs, to see that they run: minutes
 	$(BIN)/python -m pytest tests/bench_quick.py
 
 bench: setup  ## all benchmarks, with ratios to what one would use instead

@@ -1,4 +1,4 @@
-"""Every benchmark at a tiny size, to see that it runs: `make bench-quick`."""
+"""Every benchmark at a tiny size and every picture of the docs: `make bench-quick`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import frame, spark_size
+from benchmarks import frame, spark_size, spark_stream
 from benchmarks import spark as on_spark
+from docs import make_pictures as pictures
 from tests.test_benchmarks import check_page
 
 
@@ -39,3 +40,19 @@ def test_the_hunt_for_size_verifies_what_it_answers(
     assert re.search(r"shards: \d\d, .* in all", said)
     assert re.search(r"verified: all \d\d matches of 2 events", said)
     assert re.search(r"a worker took [1-9]\d+ MB", said)
+
+
+def test_a_long_stream_is_measured_on_its_way(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = argparse.Namespace(batches=10, events=20, subscriptions=500)
+    monkeypatch.setattr(spark_stream.console, "file", sys.stdout)
+    measured = spark_stream.hunt(spark, tmp_path, given)
+    assert len(measured) == 10
+    assert all(megabytes > 10 for row in measured for megabytes in row)
+
+
+def test_the_pictures_of_the_docs_are_those_that_are_drawn(tmp_path: Path) -> None:
+    pictures.draw_all(tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn <= {path.name for path in pictures.FOLDER.iterdir()}
