@@ -18,6 +18,8 @@ from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 
 CLOUDEVENTS = "cloudevents"
+_ONE_BY_ONE = 6
+"""Events below this many are faster one by one than column by column."""
 _FEW = 48
 """Events below this many are faster one by one than as a table."""
 _NUMBERS = {int, float, type(None)}
@@ -96,7 +98,9 @@ def encoded(
 
 def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:
     """Return events as points, (events, d)."""
-    quick = _quick(rows, space, ignore_unknown=ignore_unknown)
+    quick = None
+    if len(rows) >= _ONE_BY_ONE:
+        quick = _quick(rows, space, ignore_unknown=ignore_unknown)
     if quick is not None:
         return quick
     if len(rows) < _FEW:
