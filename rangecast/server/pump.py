@@ -28,11 +28,7 @@ from rangecast.server.fanout import carry_out, fan_out, ids_by_event
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
 from rangecast.server.messages import Message
-from rangecast.server.records import (
-    acks_draft,
-    edits_draft,
-    events_draft,
-)
+from rangecast.server.records import acks_draft, edits_draft, events_draft
 from rangecast.server.registry import Change, RefusedError, Registry
 from rangecast.server.repeats import Repeats
 from rangecast.server.requests import Accepted, Edits, Events, Request, fail
@@ -280,7 +276,7 @@ class Pump:
         if isinstance(request, Edits):
             admission.check_all(request.edits, request.if_match)
             return edits_draft(list(request.edits), now)
-        entry, given, head = request.entry, request.encoded, request.head
+        given, head = request.encoded, request.head
         if head.key:
             before = self.repeats.request(head)
             if before is not None:
@@ -307,8 +303,6 @@ class Pump:
         if not count:
             request.answer.set_result(request.accepted)
             return None
-        if self.registry.spaces.get((entry.tenant, entry.name)) is not entry:
-            raise RefusedError(404, f"the space {entry.name!r} is gone")
         if head.source:
             self.repeats.note_source(head)
         admission.seq += count
@@ -358,10 +352,8 @@ class Pump:
         place = 0
         while place < len(batch):
             end = place + 1
-            kind = type(batch[place].request)
-            if kind is Events:
-                first = batch[place].request
-                assert isinstance(first, Events)
+            first = batch[place].request
+            if isinstance(first, Events):
                 while end < len(batch):
                     other = batch[end].request
                     if not isinstance(other, Events) or other.entry is not first.entry:
@@ -369,7 +361,7 @@ class Pump:
                     end += 1
                 self._match_events(batch[place:end], wanted, messages)
             else:
-                while end < len(batch) and type(batch[end].request) is not Events:
+                while end < len(batch) and not isinstance(batch[end].request, Events):
                     end += 1
                 self._make_edits(batch[place:end])
             place = end
