@@ -1,0 +1,24 @@
+"""A server from Python, under the names of `Engine`.
+
+    client = Client("http://127.0.0.1:8080", space="market")
+    client.subscribe("cheap", "price < 10 and sector = 'tech'")
+    client.match({"price": 9.5, "sector": "tech"})           # ["cheap"]
+    client.publish([{"price": 9.5, "sector": "tech"}])
+
+`AsyncClient` has the same methods, to be awaited.
+"""
+
+from importlib.util import find_spec
+
+from rangecast.errors import UsageError
+
+if find_spec("httpx") is None:
+    raise UsageError(
+        "a client needs httpx, which isn't installed\n  to do: pip install 'rangecast[server]'"
+    )
+
+from rangecast.client.awaited import AsyncClient
+from rangecast.client.blocking import Client
+from rangecast.client.calls import Message, Messages, Published, ServerError
+
+__all__ = ["AsyncClient", "Client", "Message", "Messages", "Published", "ServerError"]

@@ -1,0 +1,180 @@
+"""A client for a program with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import httpx
+
+from rangecast.client.calls import (
+    ATTEMPTS,
+    BULK,
+    Call,
+    Calls,
+    Message,
+    Messages,
+    Published,
+    parts,
+    wanted_of,
+)
+from rangecast.model.sets import Subscription
+from rangecast.model.space import Space
+
+
+class AsyncClient(Calls):
+    """A space of a server, for a program with an event loop: `Client`, to be awaited."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        space: str | None = None,
+        token: str | None = None,
+        timeout: float = 60.0,
+    ):
+        super().__init__(url, space=space, token=token)
+        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def _send(self, call: Call) -> Any:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                answer = await self._http.request(**self._request(call))
+            except httpx.HTTPError as error:
+                if not self._may_try_again(call, attempt, None):
+                    raise self._unreachable(error) from None
+            else:
+                if not self._may_try_again(call, attempt, answer.status_code):
+                    return self._answered(call, answer)
+            await asyncio.sleep(0.1 * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def subscribe(
+        self,
+        subscription: str | int,
+        filter: Any,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+        consumer: str | None = None,
+        ttl: float | None = None,
+    ) -> None:
+        """Add a subscription; its id must be new."""
+        wanted = wanted_of(filter, score, weights, consumer, ttl)
+        await self._send(self._put(subscription, wanted, ("If-None-Match", "*")))
+
+    async def replace(
+        self,
+        subscription: str | int,
+        filter: Any,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+        consumer: str | None = None,
+        ttl: float | None = None,
+    ) -> None:
+        """Replace a subscription, all of it; it keeps its place in ties."""
+        wanted = wanted_of(filter, score, weights, consumer, ttl)
+        await self._send(self._put(subscription, wanted, ("If-Match", "*")))
+
+    async def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+        """Add or replace many, dicts with `id` and `filter`; return how many."""
+        rows, count = list(subscriptions), 0
+        for at in range(0, len(rows), BULK):
+            count += await self._send(self._bulk(rows[at : at + BULK]))
+        return count
+
+    async def unsubscribe(self, subscription: str | int) -> None:
+        """End a subscription."""
+        await self._send(self._delete(subscription))
+
+    async def get(self, subscription: str | int) -> Subscription:
+        """Return what a subscription wants, its score and its weights."""
+        found: Subscription = await self._send(self._get(subscription))
+        return found
+
+    async def match(self, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> list[str]:
+        """Return the subscriptions that match one event, which isn't published."""
+        return (await self.match_many([event], ignore_unknown=ignore_unknown))[0]
+
+    async def match_many(
+        self, events: Sequence[Mapping[str, Any]], *, ignore_unknown: bool = False
+    ) -> list[list[str]]:
+        """Return the subscriptions that match each event; they aren't published."""
+        found: list[list[str]] = []
+        for part in parts(events):
+            found += await self._send(self._match(part, {"ignore_unknown": ignore_unknown}))
+        return found
+
+    async def best(
+        self,
+        event: Mapping[str, Any],
+        k: int = 10,
+        *,
+        relaxed: bool = False,
+        ignore_unknown: bool = False,
+    ) -> list[tuple[str, float]]:
+        """Return the k best subscriptions of one event and their scores, best first."""
+        options = {"k": k, "relaxed": relaxed, "ignore_unknown": ignore_unknown}
+        found: list[list[tuple[str, float]]] = await self._send(self._rank([event], options))
+        return found[0]
+
+    async def put_space(self, name: str, space: Space) -> None:
+        """Make a space, or add attributes and categories to it."""
+        await self._send(self._put_space(name, space))
+
+    async def publish(
+        self,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        matches: bool = False,
+        key: str | None = None,
+        ignore_unknown: bool = False,
+    ) -> Published:
+        """Publish events; when this returns, they are durable."""
+        options: dict[str, Any] = {"ignore_unknown": ignore_unknown}
+        if matches:
+            options["wait"] = "matches"
+        if key is not None:
+            options["key"] = key
+        found: Published = await self._send(self._publish(list(events), options))
+        return found
+
+    async def put_consumer(
+        self, name: str, *, start: str = "now", **options: Any
+    ) -> dict[str, Any]:
+        """Make a consumer: from 'start', 'now' or a position on."""
+        call = self._put_consumer(name, {"from": start} | options)
+        found: dict[str, Any] = await self._send(call)
+        return found
+
+    async def messages(self, consumer: str, *, wait: float = 0.0, limit: int = 500) -> Messages:
+        """Return the messages after what was acknowledged; wait for some, at most so long."""
+        found: Messages = await self._send(self._pull(consumer, wait, limit))
+        return found
+
+    async def acknowledge(self, consumer: str, position: str) -> str:
+        """Note that all messages up to a position have arrived."""
+        found: str = await self._send(self._ack(consumer, position))
+        return found
+
+    async def follow(self, consumer: str) -> AsyncIterator[Message]:
+        """Yield messages for ever; each is acknowledged when the next one is asked for."""
+        while True:
+            page = await self.messages(consumer, wait=30.0)
+            for one in page.items:
+                yield one
+                await self.acknowledge(consumer, one.position)
+            if not page.items:
+                await self.acknowledge(consumer, page.position)
