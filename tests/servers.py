@@ -189,7 +189,8 @@ def kafka_broker(folder: Path) -> Iterator[str]:
     path = os.pathsep.join(map(str, jars("kafka", KAFKA, transitive=True)))
     settings = folder / "server.properties"
     settings.write_text(_BROKER.format(port=port, control=control, logs=folder / "logs"))
-    cluster = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    # One that begins with "-" would be read as an option.
+    cluster = "c" + base64.urlsafe_b64encode(uuid4().bytes).decode()[1:22]
     java = ["java", "-Xmx512m", *LIGHT.split(), "-cp", path]
     format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings]
     subprocess.run(format_it, cwd=folder, check=True, capture_output=True, timeout=60)
