@@ -131,11 +131,11 @@ def serve(
     )
 
     def ready(url: str, server: Server) -> None:
-        what = server.service.status()
+        registry = server.service.registry
         where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
         print(
-            f"Serving on {url}, {where}: {what['spaces']} spaces, "
-            f"{what['subscriptions']:,} subscriptions. Stop with Ctrl-C.",
+            f"Serving on {url}, {where}: {len(registry.spaces)} spaces, "
+            f"{sum(registry.counts.values()):,} subscriptions. Stop with Ctrl-C.",
             flush=True,
         )
 

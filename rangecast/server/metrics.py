@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(service: Service) -> tuple[bytes, str]:
-    """Return all metrics as a text, and its type."""
+def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
+    """Return the metrics as a text, and its type; of consumers, those of a tenant or of all."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(service))
+    registry.register(_Numbers(service, tenant))
     return generate_latest(registry), KIND
 
 
 class _Numbers:
     """Reads the numbers when they are asked for: nothing is counted twice."""
 
-    def __init__(self, service: Service):
+    def __init__(self, service: Service, tenant: str | None):
         self._service = service
+        self._tenant = tenant
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -78,6 +79,8 @@ class _Numbers:
             labels=["tenant", "consumer"],
         )
         for one in list(service.registry.consumers.values()):
+            if self._tenant not in (None, one.tenant):
+                continue
             labels = [one.tenant, one.name]
             behind.add_metric(labels, pump.durable - one.cursor)
             letters.add_metric(labels, len(one.letters))

@@ -399,9 +399,9 @@ class Service:
         """Bytes of the log on the disk."""
         return self.log.bytes if isinstance(self.log, SqliteLog) else 0
 
-    def status(self) -> dict[str, Any]:
-        """Return how things are."""
-        pump, log = self.pump, self.log
+    def status(self, tenant: str) -> dict[str, Any]:
+        """Return how things are; spaces, subscriptions and consumers are those of a tenant."""
+        pump, log, registry = self.pump, self.log, self.registry
         return {
             "epoch": log.epoch,
             "first": log.first,
@@ -415,9 +415,9 @@ class Service:
             "events": pump.events,
             "edits": pump.edits,
             "matches": pump.pairs,
-            "spaces": len(self.registry.spaces),
-            "subscriptions": sum(self.registry.counts.values()),
-            "consumers": len(self.registry.consumers),
+            "spaces": sum(owner == tenant for owner, _ in list(registry.spaces)),
+            "subscriptions": registry.counts.get(tenant, 0),
+            "consumers": sum(owner == tenant for owner, _ in list(registry.consumers)),
             "listeners": sum(map(len, self.hub.feeds.values())),
             **({} if self.follower is None else {"follower": self.follower.status()}),
         }

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rangecast.server.admission import check_name
 from rangecast.server.http.access import SCOPES, allowed, digest_of, new_secret
-from rangecast.server.http.bodies import MOST_BYTES, MOST_EVENTS
+from rangecast.server.http.bodies import MOST_EVENTS
+from rangecast.server.http.edge import MOST_BYTES
 from rangecast.server.metrics import exposition
 from rangecast.server.quotas import LIMITS
 from rangecast.server.records import DeleteToken, PutTenant, PutToken
@@ -49,19 +50,20 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Return the metrics in Prometheus' text format."""
-    allowed(request, "read")
-    text, kind = exposition(request.app.state.service)
+    """Return the metrics in Prometheus' text format; of consumers, your own, or all to an admin."""
+    caller = allowed(request, "read")
+    tenant = None if "admin" in caller.scopes else caller.tenant
+    text, kind = exposition(request.app.state.service, tenant)
     return Response(text, media_type=kind)
 
 
 @router.get("/v1/status")
 async def status(request: Request) -> Any:
-    """Return how things are."""
-    allowed(request, "read")
+    """Return how things are; spaces, subscriptions and consumers are those of your tenant."""
+    caller = allowed(request, "read")
     service: Service = request.app.state.service
     limits = {"body_bytes": MOST_BYTES, "events_per_request": MOST_EVENTS}
-    return service.status() | {"limits": limits}
+    return service.status(caller.tenant) | {"limits": limits}
 
 
 @router.get("/v1/tokens")

@@ -20,7 +20,10 @@ from rangecast.server.http import (
     stream,
     ways,
 )
+from rangecast.server.http.edge import Edge
 from rangecast.server.service import Service
+
+PARTS = (admin, look, events, spaces, consumers, ways, stream, replica, page)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -45,7 +48,8 @@ def make_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
+    app.add_middleware(Edge)
     problems.install(app)
-    for part in (admin, look, events, spaces, consumers, ways, stream, replica, page):
+    for part in PARTS:
         app.include_router(part.router)
     return app

@@ -11,9 +11,9 @@ from fastapi import Request
 
 from rangecast.errors import shown
 from rangecast.server.encoding import CLOUDEVENTS
+from rangecast.server.http.edge import MOST_BYTES
 from rangecast.server.registry import RefusedError
 
-MOST_BYTES = 8 << 20
 MOST_EVENTS = 10_000
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode

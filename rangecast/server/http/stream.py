@@ -29,7 +29,8 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.errors import RangecastError
 from rangecast.server.http.access import Caller, bearer, caller_of
-from rangecast.server.http.bodies import MOST_BYTES, MOST_EVENTS
+from rangecast.server.http.bodies import MOST_EVENTS
+from rangecast.server.http.edge import MOST_BYTES
 from rangecast.server.http.events import shown_accepted
 from rangecast.server.http.problems import status_of
 from rangecast.server.http.spaces import edit_of
