@@ -14,6 +14,7 @@ from rangecast.model.space import Space
 from rangecast.server.http.app import make_app
 from rangecast.server.records import PutSpace, PutSubscription
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 T = "default"
 SPACE = Space.from_toml('attribute = [{ name = "price", type = "number" }]')
@@ -45,7 +46,7 @@ async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[S
     service = Service(folder, allow_private_webhooks=True, **options)
     service.start()
     if not service.registry.spaces:
-        await asyncio.wrap_future(service.edit(PutSpace(T, "s", SPACE.definition())))
+        await answered(service.edit(PutSpace(T, "s", SPACE.definition())))
     try:
         yield service
     finally:  # as a crash: no snapshot
@@ -58,12 +59,12 @@ async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[S
 async def publish(service: Service, *prices: float) -> int:
     lines = [b'{"price": %g}' % price for price in prices]
     entry = service.registry.space(T, "s")
-    return (await asyncio.wrap_future(service.publish(entry, lines))).first
+    return (await answered(service.publish(entry, lines))).first
 
 
 async def subscribe(service: Service) -> None:
     edits = [PutSubscription(T, one, "s", WANTED[one], "out") for one in WANTED]
-    await asyncio.wrap_future(service.edit(*edits))
+    await answered(service.edit(*edits))
 
 
 async def until(is_so: Callable[[], Any], seconds: float = 90) -> None:

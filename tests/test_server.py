@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rangecast.model.events import encode_event
 from rangecast.server.encoding import encoded
 from rangecast.server.hub import Feed
 from rangecast.server.messages import Message
+from rangecast.server.records import EVENTS as EVENTS_UNIT
 from rangecast.server.records import (
     DeleteConsumer,
     DeleteSubscription,
@@ -26,6 +28,7 @@ from rangecast.server.records import (
     PutSubscription,
 )
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 from rangecast.workloads import generate
 
 MADE = generate("market", seed=5, subscriptions=120, events=300)
@@ -43,12 +46,12 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def edit(service: Service, *edits: Any, **options: Any) -> int:
-    return await asyncio.wrap_future(service.edit(*edits, **options))
+    return await answered(service.edit(*edits, **options))
 
 
 async def publish(service: Service, lines: list[bytes], **options: Any) -> Any:
     entry = service.registry.space(T, "market")
-    return await asyncio.wrap_future(service.publish(entry, lines, **options))
+    return await answered(service.publish(entry, lines, **options))
 
 
 async def prepared(service: Service) -> None:
@@ -389,3 +392,47 @@ def test_replay_with_the_set_of_then_or_of_now() -> None:
         service.stop()
 
     run(work())
+
+
+def test_who_gives_up_waiting_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        may_write, append = threading.Event(), service.log.append
+
+        def slow(drafts: Any) -> Any:
+            may_write.wait(60)
+            return append(drafts)
+
+        monkeypatch.setattr(service.log, "append", slow)
+        for one in (EVENTS[:1], EVENTS[:200]):
+            waiting = asyncio.create_task(publish(service, one))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        may_write.set()
+        accepted = await publish(service, EVENTS[:3], wants_matches=True)
+        assert accepted.count == 3
+        assert not service.pump.has_failed
+        events = [unit for unit in service.log.read(0, 1 << 30) if unit.kind == EVENTS_UNIT]
+        assert [unit.length for unit in events] == [1, 200, 3]
+        service.stop()
+
+    run(work())
+
+
+def test_answers_come_to_every_loop() -> None:
+    service = Service(None)
+
+    async def begin() -> None:
+        await prepared(service)
+
+    async def many() -> list[int]:
+        found = await asyncio.gather(*(publish(service, EVENTS[:1]) for _ in range(50)))
+        return [one.first for one in found]
+
+    asyncio.run(begin())
+    places = [*asyncio.run(many()), *asyncio.run(many())]
+    assert places == sorted(set(places))
+    assert len(places) == 100
+    service.stop()

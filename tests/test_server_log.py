@@ -180,6 +180,21 @@ def test_a_full_disk_refuses_writes_and_serves_on(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_large_group_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    log: Any = SqliteLog(tmp_path)
+    drafts = [Draft("any", 1, 0, b"%d" % n) for n in range(1_050)]
+    assert [unit.first for unit in log.append(drafts)] == list(range(1, 1_051))
+    pages = log._writer.execute("PRAGMA page_count").fetchone()[0]
+    log._writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+    with pytest.raises(LogFullError):
+        log.append([Draft("any", 1, 0, b"x" * 500)] * 1_050)
+    log._writer.execute("PRAGMA max_page_count = 1000000")
+    assert log.append(drafts[:2])[0].first == 1_051
+    log.close()
+    bodies = [unit.body for unit in checked_units(tmp_path)]
+    assert bodies == [b"%d" % n for n in [*range(1_050), 0, 1]]
+
+
 async def _reopened(folder: Path) -> list[Any]:
     service = Service(folder)
     service.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,6 +13,7 @@ from rangecast.errors import RangecastError
 from rangecast.server.quotas import LIMITS, Quotas
 from rangecast.server.records import DeleteConsumer, PutConsumer
 from rangecast.server.registry import RefusedError, Registry
+from rangecast.server.waiting import answered
 from tests.serving import SPACE, Client, T, run, serving
 from tests.test_server_http import Served
 
@@ -84,9 +84,9 @@ def test_limits_over_http() -> None:
             assert "may have 2 consumers, and has 2" in found["detail"]
             # a group is judged with what it itself does
             edits = (DeleteConsumer(T, "two"), PutConsumer(T, "three", "s"))
-            await asyncio.wrap_future(service.edit(*edits))
+            await answered(service.edit(*edits))
             with pytest.raises(RangecastError, match="may have 2 consumers"):
-                await asyncio.wrap_future(service.edit(PutConsumer(T, "four", "s")))
+                await answered(service.edit(PutConsumer(T, "four", "s")))
             path = "spaces/s/subscriptions"
             await client("PUT", f"{path}/a", {"filter": "price < 1 or price > 3"}, 403)
             await client("PUT", f"{path}/a", {"filter": "price < 1"})

@@ -13,6 +13,7 @@ import msgspec
 from rangecast.server.http.access import DEFAULT
 from rangecast.server.records import AnyEdit, PutConsumer, PutSpace, PutSubscription
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 from rangecast.workloads import generate
 
 SPACE, CONSUMER = "market", "alerts"
@@ -31,14 +32,14 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Service],
             PutSpace(DEFAULT, SPACE, made.space.definition()),
             PutConsumer(DEFAULT, CONSUMER, SPACE),
         ]
-        await asyncio.wrap_future(service.edit(*edits))
+        await answered(service.edit(*edits))
         wanted = [
             PutSubscription(
                 DEFAULT, str(row["id"]), SPACE, row["filter"], CONSUMER, row["score"] or 0.0
             )
             for row in rows
         ]
-        await asyncio.wrap_future(await asyncio.to_thread(service.edit, *wanted))
+        await answered(await asyncio.to_thread(service.edit, *wanted))
         entry = service.registry.space(DEFAULT, SPACE)
         quotes = made.tables["events"].drop_columns(["id", "time"]).to_pylist()
         turn = random.Random(1)
@@ -48,7 +49,7 @@ def demo(subscriptions: int = 2_000, rate: float = 200.0) -> Callable[[Service],
             if due > 0:
                 now = datetime.now(UTC).isoformat()
                 some = [turn.choice(quotes) | {"time": now} for _ in range(min(due, 500))]
-                await asyncio.wrap_future(service.publish(entry, [_encode(one) for one in some]))
+                await answered(service.publish(entry, [_encode(one) for one in some]))
                 sent += due
             await asyncio.sleep(0.05)
 

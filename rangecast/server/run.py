@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,15 @@ from rangecast.server.http.access import DEFAULT
 from rangecast.server.http.app import make_app
 from rangecast.server.records import DeleteConsumer, PutSpace
 from rangecast.server.service import Retention, Service
+from rangecast.server.waiting import answered
 
 logger = logging.getLogger("rangecast.server")
 DRAIN = 10
 """Seconds that requests under way have to end when the server stops."""
+_SWITCH = 0.0005
+"""Seconds that a busy thread may keep the others of the process waiting: the committer comes back
+from the disk to a busy event loop several times for each group.
+"""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -121,6 +127,7 @@ def serve(
         kafka=settings.kafka,
         stopped=stopped,
     )
+    sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(
         make_app(service),
         log_config=None,
@@ -163,10 +170,10 @@ async def _prepare(service: Service, settings: Settings) -> None:
     if settings.follow is not None:
         return
     for name, space in settings.spaces.items():
-        await asyncio.wrap_future(service.edit(PutSpace(DEFAULT, name, space.definition())))
+        await answered(service.edit(PutSpace(DEFAULT, name, space.definition())))
     gone = [one for one in service.registry.consumers.values() if one.out.get("kind") == "session"]
     for one in gone:
-        await asyncio.wrap_future(service.edit(DeleteConsumer(one.tenant, one.name)))
+        await answered(service.edit(DeleteConsumer(one.tenant, one.name)))
 
 
 def _listener(settings: Settings) -> socket.socket:

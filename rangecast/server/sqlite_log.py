@@ -17,8 +17,11 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain as chain_of
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from rangecast.model.durable import sync_folder
 from rangecast.server.log import (
@@ -46,6 +49,8 @@ CREATE TABLE units (
     chain BLOB
 );
 """
+_ROWS = 100
+"""Units that one statement writes."""
 _COLUMNS = "first, count, kind, at, body, chain"
 
 
@@ -89,10 +94,8 @@ class SqliteLog:
             chain, last = unit.chain, unit.last
             added.append(unit)
         rows = [(u.last, u.first, u.length, u.kind, u.at, u.body, u.chain) for u in added]
-        assert self._writer is not None
         try:
-            with self._writer:
-                self._writer.executemany("INSERT INTO units VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._insert(rows)
         except sqlite3.OperationalError as error:
             if _is_full(error):
                 raise LogFullError(
@@ -109,6 +112,27 @@ class SqliteLog:
         self.chain, self.last = chain, last
         self._written += sum(len(unit.body) for unit in added)
         return added
+
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
+        """Write rows in one transaction.
+
+        Every step of a statement lets other threads run, and getting back from a busy one takes
+        milliseconds. So a group is one statement, and a transaction by itself, if it isn't huge.
+        """
+        assert self._writer is not None
+        if len(rows) <= _ROWS:
+            self._writer.execute(_insertion(len(rows)), list(chain_of(*rows)))
+            return
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            for begin in range(0, len(rows), _ROWS):
+                some = rows[begin : begin + _ROWS]
+                self._writer.execute(_insertion(len(some)), list(chain_of(*some)))
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
 
     def sync(self) -> None:
         """Wait until all that was written is on the disk: for the durability `interval`."""
@@ -159,7 +183,7 @@ class SqliteLog:
         self._writer = self._connect_writer(path)
 
     def _connect_writer(self, path: Path) -> sqlite3.Connection:
-        writer = sqlite3.connect(path, check_same_thread=False, isolation_level="IMMEDIATE")
+        writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute(f"PRAGMA synchronous = {DURABILITIES[self.durability]}")
         return writer
@@ -323,6 +347,11 @@ def _head(path: Path, reader: sqlite3.Connection) -> tuple[str, int, bytes]:
     if mark != _mark(epoch, version, first, chain):
         raise LogError(f"{path}: its head is damaged\n  to do: restore a backup")
     return epoch, first, chain
+
+
+@cache
+def _insertion(count: int) -> str:
+    return f"INSERT INTO units VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * count)}"
 
 
 def _is_full(error: sqlite3.OperationalError) -> bool:

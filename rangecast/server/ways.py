@@ -18,6 +18,7 @@ from rangecast.errors import RangecastError, shown
 from rangecast.server.messages import Gap, Message
 from rangecast.server.records import StopConsumer
 from rangecast.server.registry import Consumer, Name, RefusedError
+from rangecast.server.waiting import answered
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service
@@ -105,7 +106,7 @@ class Way:
         """Deliver no more, until the consumer is put again; this doesn't return."""
         logger.warning("%s: stopped: %s", self.consumer.key, reason)
         edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
-        await asyncio.wrap_future(self.service.edit(edit))
+        await answered(self.service.edit(edit))
         await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
 
 

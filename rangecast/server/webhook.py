@@ -45,6 +45,7 @@ from rangecast.server.guard import (
 from rangecast.server.messages import Gap, Message
 from rangecast.server.records import AddLetters, PutConsumer
 from rangecast.server.registry import Consumer, RefusedError
+from rangecast.server.waiting import answered
 from rangecast.server.ways import Way
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class Webhook(Way):
         consumer = self.consumer
         seqs = [one.seq for one in messages]
         edit = AddLetters(consumer.tenant, consumer.name, seqs, self.error, int(time.time() * 1e6))
-        await asyncio.wrap_future(self.service.edit(edit))
+        await answered(self.service.edit(edit))
         if self.options.on_dead == "stop":
             await self.stop(f"no attempt arrived; the last one: {self.error}")
 

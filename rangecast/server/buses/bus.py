@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rangecast.errors import RangecastError, UsageError
 from rangecast.server.log import LogError, LogFullError
 from rangecast.server.registry import RefusedError, SpaceEntry
+from rangecast.server.waiting import answered
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service
@@ -76,7 +77,7 @@ async def published(
             future = await asyncio.to_thread(
                 service.publish, entry, lines, ignore_unknown=True, source=source, upto=upto
             )
-            accepted = await asyncio.wrap_future(future)
+            accepted = await answered(future)
         except (RefusedError, LogError, LogFullError) as error:
             logger.warning("%s: waits: %s", source, error)
             await asyncio.sleep(AGAIN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -19,6 +18,7 @@ from rangecast.server.quotas import LIMITS
 from rangecast.server.records import DeleteToken, PutTenant, PutToken
 from rangecast.server.registry import RefusedError
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 router = APIRouter()
 
@@ -101,7 +101,7 @@ async def make_token(request: Request, given: GivenToken) -> Response:
     secret = new_secret()
     expires = 0 if given.ttl is None else int((time.time() + given.ttl) * 1e6)
     edit = PutToken(given.tenant, digest_of(secret), given.label, given.scopes, expires)
-    await asyncio.wrap_future(service.edit(edit))
+    await answered(service.edit(edit))
     return JSONResponse({"token": secret, "id": edit.name[:16]}, 201)
 
 
@@ -113,7 +113,7 @@ async def delete_token(request: Request, token: str) -> Any:
     found = [one for one in service.registry.tokens if one[:16] == token]
     if not found:
         raise RefusedError(404, "no such token")
-    await asyncio.wrap_future(service.edit(DeleteToken("", found[0])))
+    await answered(service.edit(DeleteToken("", found[0])))
     return {"id": token}
 
 
@@ -144,5 +144,5 @@ async def put_tenant(request: Request, tenant: str, limits: dict[str, int]) -> A
     for name, limit in limits.items():
         if name not in LIMITS or limit < 0:
             raise RefusedError(422, f"a limit is one of {', '.join(LIMITS)}, and not negative")
-    await asyncio.wrap_future(request.app.state.service.edit(PutTenant("", tenant, limits)))
+    await answered(request.app.state.service.edit(PutTenant("", tenant, limits)))
     return {"name": tenant, "limits": limits}

@@ -20,6 +20,7 @@ from rangecast.server.http import (
     stream,
     ways,
 )
+from rangecast.server.http.direct import Direct
 from rangecast.server.http.edge import Edge
 from rangecast.server.service import Service
 
@@ -48,7 +49,8 @@ def make_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    app.add_middleware(Edge)
+    app.add_middleware(Direct)
+    app.add_middleware(Edge)  # the last is the outermost
     problems.install(app)
     for part in PARTS:
         app.include_router(part.router)

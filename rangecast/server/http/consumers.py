@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Any
@@ -17,6 +16,7 @@ from rangecast.server.messages import Batch, position, seq_of
 from rangecast.server.records import DeleteConsumer, PutConsumer
 from rangecast.server.registry import Consumer
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/consumers")
 LONGEST = 60.0
@@ -77,7 +77,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     caller.need(service.ways.scope(given.out))
     out, news = service.ways.checked(given.out, old)
     edit = PutConsumer(caller.tenant, name, given.space, out, given.on_gap, start, best=given.best)
-    await asyncio.wrap_future(service.edit(edit))
+    await answered(service.edit(edit))
     answer = _shown(service, service.registry.consumer(caller.tenant, name))
     answer["out"] = answer["out"] | news
     return answer
@@ -87,7 +87,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
 async def delete_consumer(request: Request, name: str) -> Any:
     """End a consumer, with its subscriptions."""
     caller, service = allowed(request, "subscribe"), _service(request)
-    seq = await asyncio.wrap_future(service.edit(DeleteConsumer(caller.tenant, name)))
+    seq = await answered(service.edit(DeleteConsumer(caller.tenant, name)))
     return {"name": name, "position": position(service.log.epoch, seq)}
 
 
@@ -133,7 +133,7 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
         given.set == "now",
         consumer.best,
     )
-    await asyncio.wrap_future(service.edit(edit))
+    await answered(service.edit(edit))
     service.hub.move(consumer)
     return _shown(service, consumer)
 

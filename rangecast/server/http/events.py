@@ -21,6 +21,7 @@ from rangecast.server.records import EVENTS, events_of
 from rangecast.server.registry import RefusedError
 from rangecast.server.requests import Accepted
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode
@@ -65,7 +66,7 @@ async def publish(
         future = service.publish(entry, lines, **options)
     else:
         future = await asyncio.to_thread(service.publish, entry, lines, **options)
-    accepted = await asyncio.wrap_future(future)
+    accepted = await answered(future)
     is_refused = bool(accepted.refused) and not accepted.count and not accepted.skipped
     return Response(
         _encode(shown_accepted(service, accepted)),

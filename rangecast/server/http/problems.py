@@ -41,16 +41,23 @@ def problem(status: int, detail: str, **more: Any) -> JSONResponse:
     )
 
 
+def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
+    """Return an error as a problem."""
+    if isinstance(error, HTTPException):
+        return problem(error.status_code, str(error.detail))
+    more: dict[str, Any] = {}
+    if isinstance(error, FilterError) and error.span is not None:
+        more = {"reason": error.reason.partition("\n")[0], "to_do": error.to_do}
+        more["span"] = error.span
+    return problem(status_of(error), str(error), **more)
+
+
 def install(app: FastAPI) -> None:
     """Let every error be answered by a problem."""
 
     @app.exception_handler(RangecastError)
     async def _ours(_request: Request, error: RangecastError) -> JSONResponse:
-        more: dict[str, Any] = {}
-        if isinstance(error, FilterError) and error.span is not None:
-            more = {"reason": error.reason.partition("\n")[0], "to_do": error.to_do}
-            more["span"] = error.span
-        return problem(status_of(error), str(error), **more)
+        return problem_of(error)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
@@ -60,4 +67,4 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _plain(_request: Request, error: HTTPException) -> JSONResponse:
-        return problem(error.status_code, str(error.detail))
+        return problem_of(error)

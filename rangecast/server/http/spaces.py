@@ -23,6 +23,7 @@ from rangecast.server.messages import position
 from rangecast.server.records import DeleteSubscription, PutSpace, PutSubscription
 from rangecast.server.registry import RefusedError, SpaceEntry, Version
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 PAGE = 1000
@@ -111,11 +112,16 @@ async def get_subscription(request: Request, space: str, name: str) -> Response:
 @router.put("/{space}/subscriptions/{name:path}")
 async def put_subscription(request: Request, space: str, name: str, given: Given) -> Response:
     """Make a subscription, or replace it; every event after the answer is matched with it."""
+    return await put(request, space, name, given.model_dump())
+
+
+async def put(request: Request, space: str, name: str, given: dict[str, Any]) -> Response:
+    """Make a subscription of its fields, of which all but the filter have their types."""
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
     seq = await _edited(
         request,
-        edit_of(caller, entry, name, given.model_dump()),
+        edit_of(caller, entry, name, given),
         if_match=_condition(request),
     )
     place = position(_service(request).log.epoch, seq)
@@ -146,7 +152,7 @@ async def bulk(request: Request, space: str, strict: bool = False) -> Response:
     taken: list[PutSubscription] = [] if strict and refused else edits
     seq = 0
     if taken:
-        seq = await asyncio.wrap_future(service.edit(*taken, parsed=filters))
+        seq = await answered(service.edit(*taken, parsed=filters))
     body = {
         "accepted": len(taken),
         "refused": [{"row": row, "reason": reason} for row, reason in refused],
@@ -219,7 +225,7 @@ def _condition(request: Request) -> str | None:
 
 
 async def _edited(request: Request, edit: Any, if_match: str | None = None) -> int:
-    return await asyncio.wrap_future(_service(request).edit(edit, if_match=if_match))
+    return await answered(_service(request).edit(edit, if_match=if_match))
 
 
 def _service(request: Request) -> Service:

@@ -39,6 +39,7 @@ from rangecast.server.messages import position, seq_of
 from rangecast.server.records import DeleteConsumer, DeleteSubscription, PutConsumer
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 router = APIRouter()
 BEAT = 15.0
@@ -159,7 +160,7 @@ class Session:
         wanted = edit_of(caller, entry, name, frame | {"filter": _text(frame, "filter")})
         wanted = msgspec.structs.replace(wanted, consumer=name)
         made = PutConsumer(caller.tenant, name, entry.name, SESSION)
-        await asyncio.wrap_future(service.edit(made, wanted))
+        await answered(service.edit(made, wanted))
         consumer = service.registry.consumer(caller.tenant, name)
         self._own.append(consumer)
         await self._begin(name, consumer, None)
@@ -203,7 +204,7 @@ class Session:
             raise RefusedError(422, f"'events' is a list of at most {MOST_EVENTS:,} objects")
         lines = [_encode(one) for one in events]
         service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
-        accepted = await asyncio.wrap_future(
+        accepted = await answered(
             service.publish(
                 entry,
                 lines,
@@ -218,13 +219,13 @@ class Session:
         entry = service.registry.space(caller.tenant, _text(frame, "space"))
         _text(frame, "filter")
         edit = edit_of(caller, entry, _text(frame, "id"), frame)
-        seq = await asyncio.wrap_future(service.edit(edit))
+        seq = await answered(service.edit(edit))
         return {"position": position(service.log.epoch, seq)}
 
     async def _unsubscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, service = self._may("subscribe"), self._service
         edit = DeleteSubscription(caller.tenant, _text(frame, "id"), _text(frame, "space"))
-        seq = await asyncio.wrap_future(service.edit(edit))
+        seq = await answered(service.edit(edit))
         return {"position": position(service.log.epoch, seq)}
 
     async def _ack(self, frame: dict[str, Any]) -> None:

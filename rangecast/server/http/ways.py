@@ -13,6 +13,7 @@ from rangecast.server.messages import position, seq_of
 from rangecast.server.records import DropLetters
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 from rangecast.server.webhook import Webhook, rotated
 
 router = APIRouter(prefix="/v1/consumers")
@@ -69,7 +70,7 @@ async def redrive(request: Request, name: str) -> Any:
         await webhook.end()
     if delivered or gone:
         edit = DropLetters(consumer.tenant, consumer.name, delivered + gone)
-        await asyncio.wrap_future(service.edit(edit))
+        await answered(service.edit(edit))
     epoch = service.log.epoch
     return {
         "delivered": [position(epoch, one) for one in delivered],
@@ -84,7 +85,7 @@ async def rotate(request: Request, name: str) -> Any:
     """Give a webhook a new secret, shown this once; the old one also signs for 24 hours."""
     service, consumer = _asked(request, "subscribe", name)
     edit, secret = rotated(consumer)
-    await asyncio.wrap_future(service.edit(edit))
+    await answered(service.edit(edit))
     return {"secret": secret}
 
 
