@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.liveset import LiveSet, View
-from rangecast.match.live import match_live
+from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows
 from rangecast.model.arguments import whole
 from rangecast.model.event_columns import EventColumns, Parts
@@ -62,7 +63,7 @@ class Engine(LiveSet):
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        return by_arrival(view.rows, match_live(view, point[None]).rows)
+        return by_arrival(view.rows, match_one_live(view, point))
 
     def match_many(
         self,
@@ -87,7 +88,7 @@ class Engine(LiveSet):
         """Return the subscriptions that match each point, (events, d): events already encoded."""
         view = self._view
         given = np.ascontiguousarray(points, dtype=np.float64)
-        if given.ndim != 2 or given.shape[1] != len(self.space) or np.isnan(given).any():
+        if given.ndim != 2 or given.shape[1] != len(self.space) or _has_nan(given):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {given.shape}"
@@ -297,7 +298,17 @@ class _Options:
         return EventColumns(spans=uncertain or self.span is not None, chances=uncertain)
 
 
+def _has_nan(points: F64) -> bool:
+    if len(points) > 1:
+        return bool(np.isnan(points).any())
+    # Of one point: quicker than two calls of NumPy.
+    return any(map(isnan, points.ravel().tolist()))
+
+
 def _match(view: View, points: F64, threads: int) -> MatchRows:
+    if len(points) == 1:
+        rows = match_one_live(view, points[0])
+        return MatchRows(np.array((0, len(rows))), rows)
     if threads == 1 or len(points) < 2 * threads:
         return match_live(view, points)
     with ThreadPoolExecutor(threads) as pool:

@@ -15,7 +15,7 @@ from rangecast.model.rowstore import RowArrays
 from rangecast.rank.result import Best
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Matches(Results[list[Id]]):
     """The subscriptions that match each event, in order of arrival."""
 
@@ -51,7 +51,7 @@ class Matches(Results[list[Id]]):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Rankings(Results[list[tuple[Id, float]]]):
     """The best subscriptions of each event and their scores, best first."""
 
@@ -83,7 +83,7 @@ class Rankings(Results[list[tuple[Id, float]]]):
 
 def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
     """Return the ids of some rows, in order of arrival."""
-    order = np.argsort(rows.arrival[found], kind="stable")
+    order = np.argsort(rows.arrival[found])
     ids: list[Id] = rows.ids[found[order]].tolist()
     return ids
 

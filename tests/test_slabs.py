@@ -1,3 +1,6 @@
+import pickle
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +10,7 @@ from rangecast.errors import UsageError
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.codes import SLABS
 from rangecast.match.scan import Scan
+from rangecast.match.slabs import maps
 from rangecast.match.slabs.index import Slabs
 from rangecast.match.slabs.layout import FIRST_BLOCK, SLOT
 from rangecast.model.boxes import Boxes
@@ -67,15 +71,56 @@ def test_many_boxes_and_more_events_than_lanes(boxes, missing):
     check_matcher(Slabs, boxes, events(1100, boxes.dimensions, missing=missing))
 
 
-@given(strategies.boxes_and_points(dimensions=st.integers(1, 9)))
-def test_one_event_is_a_batch_of_one(case):
-    boxes, points = case
+def check_one_by_one(boxes, points):
     slabs = Slabs(boxes)
     expected = as_sets(Scan(boxes).match(points))
     for point, rows in zip(points, expected, strict=True):
         found = slabs.match_one(point).tolist()
         assert len(found) == len(set(found))
         assert set(found) == rows
+    return slabs
+
+
+@given(strategies.boxes_and_points(dimensions=st.integers(1, 9)))
+def test_one_event_is_a_batch_of_one(case):
+    check_one_by_one(*case)
+
+
+ALWAYS_MAPS = {"_LEAST": 0, "_SHORT": 1 << 40}
+
+
+@given(strategies.boxes_and_points(dimensions=st.integers(1, 9)))
+def test_one_event_by_bitmaps(case):
+    with patch.multiple(maps, **ALWAYS_MAPS):
+        slabs = check_one_by_one(*case)
+        assert slabs._maps is not None or not len(case[1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_event_by_bitmaps_in_adversarial_cases(name):
+    with patch.multiple(maps, **ALWAYS_MAPS):
+        check_one_by_one(*CASES[name])
+
+
+def test_bitmaps_are_made_for_single_events_of_many_short_runs_alone():
+    boxes = sparse(5000)
+    slabs = check_one_by_one(boxes, events(50, 20, missing=0.1))
+    untouched = Slabs(boxes)
+    untouched.match(events(50, 20))
+    assert untouched._maps is None
+    assert slabs._maps.memory < maps._BYTES * len(boxes.lo) * 1.25
+    again = pickle.loads(pickle.dumps(slabs))
+    point = events(1, 20)[0]
+    assert again.match_one(point).tolist() == slabs.match_one(point).tolist()
+    assert check_one_by_one(dense(3000), events(5, 4))._maps is None
+    assert check_one_by_one(sparse(2500, d=300, mentioned=3), events(5, 300))._maps is None
+
+
+def test_one_event_that_matches_all_by_bitmaps():
+    n = 10_000
+    boxes = Boxes.of(np.zeros((n, 3)), np.ones((n, 3)))
+    with patch.multiple(maps, **ALWAYS_MAPS):
+        assert sorted(Slabs(boxes).match_one(np.full(3, 0.5)).tolist()) == list(range(n))
 
 
 @given(strategies.boxes_and_points(), st.integers(1, 9))

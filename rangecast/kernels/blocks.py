@@ -107,7 +107,8 @@ def arrange(
                 else:
                     spare[second] = some[at]
                     second += 1
-            some[:] = spare[: len(some)]
+            for at in range(len(some)):
+                some[at] = spare[at]
             for a, b in ((begin, begin + half), (begin + half, end)):
                 if b - a > BLOCK:
                     todo[depth, 0], todo[depth, 1] = a, b

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, readonly
+from rangecast.kernels.arrays import F64, I32, I64, readonly
 from rangecast.kernels.jit import jit
 
 MAX = float(np.finfo(np.float64).max)
 
 
 @jit
-def cell_of(edges: F64, value: float) -> int:
+def cell_of(edges: F64 | I64, value: float) -> int:
     """Return the cell of a coordinate."""
     if value == np.inf:
         return len(edges) + 1
@@ -72,8 +72,9 @@ def write_cells(edges: F64, values: F64, out: I32) -> None:
             out[i] = cell_of(edges, values[i])
         return
     powers = 8 if len(edges) <= 255 else 12
-    padded = np.full((1 << powers) - 1, np.inf)
-    padded[: len(edges)] = edges
+    padded = np.empty((1 << powers) - 1)
+    for i in range(len(padded)):  # a slice to assign to takes numba seconds to compile
+        padded[i] = edges[i] if i < len(edges) else np.inf
     for i in range(len(values)):
         value = values[i]
         low = 0

@@ -13,8 +13,8 @@ from rangecast.kernels.arrays import F64, I32, I64, U32
 from rangecast.kernels.bundle import pointer
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.choose import Index
-from rangecast.match.recent import match_recent
-from rangecast.match.result import MatchRows, Work, single
+from rangecast.match.recent import match_one_recent, match_recent
+from rangecast.match.result import MatchRows, Work
 from rangecast.model.liveview import IndexPart, LiveView
 
 _CHUNK = 32
@@ -31,6 +31,20 @@ Part = IndexPart[Index, Any]
 @jit
 def _is_gone(gone: Any, died: I64, edit: int, row: int) -> bool:
     return bool((gone[row >> 5] >> np.uint32(row & 31)) & np.uint32(1)) and died[row] <= edit
+
+
+@jit_single
+def _sift_one(
+    found: I32, set_rows: I32, gone: U32, died: I64, edit: int, out: I32, filled: int
+) -> int:
+    """Append the live rows of one event, `set_rows` as for `_merge`; return how far it came."""
+    renumber = len(set_rows) > 0
+    marks, rows, written = pointer(gone, 0), pointer(found, 0), pointer(out, 0)
+    for i in range(len(found)):
+        row = set_rows[rows[i]] if renumber else rows[i]
+        written[filled] = row
+        filled += not _is_gone(marks, died, edit, row)
+    return filled
 
 
 @jit_single
@@ -81,27 +95,44 @@ def _merge(
     out_offsets[len(offsets) - 1] = at
 
 
+def match_one_live(view: View, point: F64) -> I32:
+    """Return the live rows that hold one event, (d,); its work isn't counted.
+
+    The array of the event is made read-only, so that kernels have one signature.
+    """
+    point.flags.writeable = False
+    if view.is_plain:
+        return view.parts[0].index.match_one(point)
+    found = [part.index.match_one(point) for part in view.parts]
+    start, end = view.indexed, view.count
+    out = np.empty(sum(map(len, found)) + end - start, np.int32)
+    filled, rows = 0, view.rows
+    for part, mine in zip(view.parts, found, strict=True):
+        filled = _sift_one(mine, part.renumbered, rows.gone, rows.died, view.edit, out, filled)
+    if start < end:
+        filled = match_one_recent(rows, view.edit, start, end, point, out, filled)
+    return out[:filled]
+
+
 def match_live(view: View, points: F64) -> MatchRows:
     """Return the live rows that hold each event, (events, d).
 
     They are found some events at a time, so that what a part finds is still in the cache when it
-    is sifted, and only the answer itself takes new memory. A single event is matched without
-    counting the work.
+    is sifted, and only the answer itself takes new memory.
     """
-    one = len(points) == 1
     if not view.parts:
-        return _match_others(view, points, one)
+        return _match_others(view, points)
     base = view.parts[0]
-    if base.is_whole and len(view.parts) == 1 and not view.dead and not _has_recent(view):
-        return _matches(base, points, one)
+    if view.is_plain:
+        return base.index.match(points)
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)
     work = Work()
     first, at, take = 0, 0, _FIRST
     while first < len(points):
         last = min(first + take, len(points))
-        others = _match_others(view, points[first:last], one)
-        found = _matches(base, points[first:last], one)
+        others = _match_others(view, points[first:last])
+        found = base.index.match(points[first:last])
         end = at + len(found.rows) + len(others.rows)
         if end > len(rows):
             room = end if last == len(points) else int(1.1 * end * len(points) / last)
@@ -116,25 +147,17 @@ def match_live(view: View, points: F64) -> MatchRows:
     return MatchRows(offsets, rows[:at], work)
 
 
-def _has_recent(view: View) -> bool:
-    return view.indexed < view.count
-
-
-def _matches(part: Part, points: F64, one: bool) -> MatchRows:
-    return single(part.index.match_one(points[0])) if one else part.index.match(points)
-
-
 def _none(events: int) -> MatchRows:
     return MatchRows(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
 
 
-def _match_others(view: View, points: F64, one: bool) -> MatchRows:
+def _match_others(view: View, points: F64) -> MatchRows:
     """Return the live rows of all but the first part, which is by far the largest."""
     found = _none(len(points))
-    if _has_recent(view):
-        found = match_recent(view.rows, view.edit, view.indexed, view.count, points, one=one)
+    if view.indexed < view.count:
+        found = match_recent(view.rows, view.edit, view.indexed, view.count, points)
     for part in reversed(view.parts[1:]):
-        found = _sifted(_matches(part, points, one), part, view, found)
+        found = _sifted(part.index.match(points), part, view, found)
     return found
 
 
@@ -155,7 +178,6 @@ def _merge_into(
     out: I32,
 ) -> None:
     """Write the same into `offsets` and `out`."""
-    set_rows = part.set_rows[:0] if part.is_whole else part.set_rows
     gone, died = view.rows.gone, view.rows.died
-    given = matches.offsets, matches.rows, set_rows, gone, died, view.edit
+    given = matches.offsets, matches.rows, part.renumbered, gone, died, view.edit
     _merge(*given, others.offsets, others.rows, offsets, out)

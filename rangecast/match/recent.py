@@ -7,12 +7,10 @@ GIL is kept: it is done sooner than a busy thread would give it back.
 
 from __future__ import annotations
 
-import numpy as np
-
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit, jit_single
-from rangecast.match.result import MatchRows, collect, single
+from rangecast.match.result import MatchRows, collect
 from rangecast.model.rowstore import Bounds, RowArrays
 
 
@@ -72,10 +70,10 @@ def _scan_one(
     end: int,
     point: F64,
     rows: I32,
+    filled: int,
 ) -> int:
-    """Write the rows that hold a point; return how many."""
+    """Append the rows that hold a point; return how far `rows` is filled."""
     bounds = pointers(opened(table, Bounds))
-    filled = 0
     for row in range(start, end):
         if died[row] > edit and _holds(bounds, row, point):
             rows[filled] = row
@@ -83,17 +81,19 @@ def _scan_one(
     return filled
 
 
-def match_recent(
-    rows: RowArrays, edit: int, start: int, end: int, points: F64, *, one: bool
-) -> MatchRows:
-    """Return which of the rows from `start` to before `end` live at an edit and hold each point.
+def match_one_recent(
+    rows: RowArrays, edit: int, start: int, end: int, point: F64, out: I32, filled: int
+) -> int:
+    """Append which of the rows from `start` to before `end` live at an edit and hold one event.
 
-    one   there is one event; no work is counted
+    Returns how far `out` is filled.
     """
+    return _scan_one(rows.bounds.table, rows.died, edit, start, end, point, out, filled)
+
+
+def match_recent(rows: RowArrays, edit: int, start: int, end: int, points: F64) -> MatchRows:
+    """Return which of the rows from `start` to before `end` live at an edit and hold each point."""
     table, died = rows.bounds.table, rows.died
-    if one:
-        found = np.empty(end - start, np.int32)
-        return single(found[: _scan_one(table, died, edit, start, end, points[0], found)])
 
     def step(event: int, cursor: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
         return _scan(table, died, edit, start, end, points, event, cursor, found, counts)

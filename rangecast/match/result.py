@@ -73,11 +73,6 @@ def stream(step: Step, events: int, buffer: int = BUFFER) -> Iterator[tuple[int,
         yield start, MatchRows(offsets, rows[:filled], Work(visited, tested))
 
 
-def single(rows: I32) -> MatchRows:
-    """Return the matches of one event."""
-    return MatchRows(np.array([0, len(rows)]), rows)
-
-
 def collect(step: Step, events: int, expected: int = 0) -> MatchRows:
     """Return all matches at once; `expected` rows (a guess) are held without growing."""
     rows = np.empty(max(expected, 1024), np.int32)

@@ -42,6 +42,10 @@ def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F
 
     The shape is (events, d), or (d,) if there is `one` event.
     """
+    if one and type(points) is np.ndarray and points.shape == (dimensions,):
+        flags = points.flags
+        if points.dtype == np.float64 and flags.c_contiguous and not flags.writeable:
+            return points
     given = np.ascontiguousarray(points, np.float64).view()
     if given.ndim != 2 - one or given.shape[-1] != dimensions:
         expected = f"({dimensions},)" if one else f"(events, {dimensions})"

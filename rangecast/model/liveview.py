@@ -36,6 +36,11 @@ class IndexPart(Generic[MatchIndex, RankPart]):
         """Whether its rows have the set's own numbers: nothing to renumber."""
         return self.start == 0 and self.end == len(self.set_rows)
 
+    @property
+    def renumbered(self) -> I32:
+        """The set's row of each of its own, none if they are the same."""
+        return self.set_rows[:0] if self.is_whole else self.set_rows
+
 
 @dataclass(frozen=True, slots=True)
 class LiveView(Generic[MatchIndex, RankPart]):
@@ -50,6 +55,13 @@ class LiveView(Generic[MatchIndex, RankPart]):
     arrivals: int
     """How many subscriptions ever arrived."""
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
+    is_plain: bool = field(init=False)
+    """Whether its one part finds just the rows that live: nothing to sift, nothing to add."""
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        alone = len(parts) == 1 and parts[0].is_whole and parts[0].end == self.count
+        object.__setattr__(self, "is_plain", alone and not self.dead)
 
     @property
     def indexed(self) -> int:

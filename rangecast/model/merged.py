@@ -41,7 +41,9 @@ def _order(events: I64, arrival: I64, offsets: I64, order: I64) -> None:
     for event in range(len(offsets) - 1):
         some = order[offsets[event] : offsets[event + 1]]
         if len(some) > _FEW:
-            some[:] = some[np.argsort(arrival[some])]
+            rows = some[np.argsort(arrival[some])]
+            for place in range(len(some)):
+                some[place] = rows[place]
             continue
         for place in range(1, len(some)):  # a few rows, in runs that ascend
             row = some[place]

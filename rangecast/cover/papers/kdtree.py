@@ -29,6 +29,7 @@ from rangecast.cover.index import STALE, Want, consider, is_enough, register
 from rangecast.cover.store import NONE, WIDTH, Store, dominates
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle, edited, opened, pointers
+from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit
 
 OVERFLOW, UNDERFLOW = 32, 8
@@ -98,7 +99,7 @@ def _best_split(index: KdState, store: Store, leaf: int) -> tuple[int, float]:
         some = values[:count]
         some.sort()
         for value in (some[(count - 1) // 2], some[0]):
-            below = np.searchsorted(some, value, side="right")
+            below = cell_of(some, value)
             share = min(below, count - below)
             if share > best_share:
                 best, best_value, best_share = axis, value, share

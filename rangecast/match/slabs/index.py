@@ -5,10 +5,10 @@ a comparison of bytes, 64 boxes in one instruction; and only an event that share
 bound is compared with the box itself. For a batch it goes the other way round as well: per
 attribute and slab, a bitmap of the events that lie in it or above. Two rows of that table say
 which of 512 events lie within a range, so a box costs a few words for all of them together, at
-n = 1000 as at n = 10^6, and with no order of the boxes. `slabs_lanes` has this, `slabs_search`
-the other, `slabs_layout` how boxes are stored: by what they mention, so that an attribute that
-isn't mentioned takes neither room nor time, and near ones in blocks, whose hulls are looked at
-first.
+n = 1000 as at n = 10^6, and with no order of the boxes. `lanes` has this, `search` the other,
+`layout` how boxes are stored: by what they mention, so that an attribute that isn't mentioned takes
+neither room nor time, and near ones in blocks, whose hulls are looked at first. `maps` is for
+single events where boxes mention so many sets of attributes that each has a few boxes only.
 
 Layout. Per box and attribute mentioned: 2 codes of a byte, 2 bounds of 8 bytes, kept as columns
 of a block of up to 64 boxes; 4 bytes for the subscription; a few more for runs and blocks. Nothing
@@ -44,6 +44,7 @@ from rangecast.match.slabs.lanes import (
     sort_by_event,
 )
 from rangecast.match.slabs.layout import lay_out
+from rangecast.match.slabs.maps import Maps, maps_of, search_maps
 from rangecast.match.slabs.search import search_each, search_one
 from rangecast.model.boxes import Boxes, as_points
 
@@ -67,11 +68,13 @@ class Slabs:
     def __init__(self, boxes: Boxes):
         self.dimensions = boxes.dimensions
         self.layout = Bundle(lay_out(boxes))
+        self._maps: Bundle[Maps] | None = None
+        self._has_maps = False
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays held; the boxes are among them."""
-        return self.layout.memory
+        return self.layout.memory + (0 if self._maps is None else self._maps.memory)
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
@@ -85,13 +88,20 @@ class Slabs:
     def match_one(self, point: F64) -> I32:
         """Return the rows that hold one event, (d,)."""
         event = as_points(point, self.dimensions, one=True)
+        if not self._has_maps:  # the first single event makes them: batches don't need any
+            self._maps = maps_of(self.layout, self.dimensions)
+            self._has_maps = True
         rows = np.empty(_FIRST_ROWS, np.int32)
-        run = block = filled = 0
+        maps, table, runs = self._maps, self.layout.table, len(self.layout.arrays.runs) - 1
+        run = block = word = filled = 0
         while True:
-            run, block, filled, _, _ = search_one(
-                self.layout.table, event, run, block, rows, filled
-            )
-            if run == len(self.layout.arrays.runs) - 1:
+            if maps is not None:
+                word, filled = search_maps(table, maps.table, event, word, rows, filled)
+                done = word == maps.arrays.words
+            else:
+                run, block, filled, _, _ = search_one(table, event, run, block, rows, filled)
+                done = run == runs
+            if done:
                 return rows[:filled]
             rows = np.concatenate([rows[:filled], np.empty(3 * len(rows), np.int32)])
 

@@ -18,6 +18,7 @@ from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit, meeting, pack_b
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
+from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
 
@@ -83,8 +84,8 @@ def is_first(layout: Layout, box: int, points: F64, event: int) -> bool:
     """Whether no earlier box of the same subscription holds the event."""
     other = layout.earlier[box]
     while other >= 0:
-        block = np.searchsorted(layout.blocks, other, side="right") - 1
-        run = np.searchsorted(layout.runs[:, FIRST_BLOCK], block, side="right") - 1
+        block = cell_of(layout.blocks, other) - 1
+        run = cell_of(layout.runs[:, FIRST_BLOCK], block) - 1
         slot = layout.runs[run, SLOT]
         width = layout.runs[run + 1, SLOT] - slot
         begin = layout.blocks[block]

@@ -76,7 +76,8 @@ def _part(lo: F64, hi: F64, order: I64, first: I64, split: F64, left: I32, right
             todo[waiting, 0], todo[waiting, 1] = low, low + high
             todo[waiting, 2], todo[waiting, 3] = node, 1
             waiting += 1
-    order[:] = placed
+    for i in range(len(order)):
+        order[i] = placed[i]
     first[nodes] = n
     return nodes
 
