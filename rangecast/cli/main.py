@@ -29,6 +29,7 @@ from rangecast.cli import (
     serve,
     serverlog,
     verify,
+    warm,
     why,
 )
 from rangecast.cli import (
@@ -57,6 +58,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "generate": (generate.app, "Make data to try: events, subscriptions, their space."),
     "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
     "experiment": (experiment.app, "Run the papers' tables and figures again."),
+    "warm": (warm.warm, "Compile kernels ahead, for a quick first answer."),
     "demo": (demo.demo, "Run the market example on Spark, from data to a page."),
 }
 """In the order of help, and what that lists: a line of 80 characters. The docstrings say more."""
