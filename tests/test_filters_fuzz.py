@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
 from rangecast.model.attributes import Integer, Number
+from rangecast.model.filters.compile import MAX_BOXES, region_of
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.plain import plain_boxes
+from rangecast.model.filters.regions import sparse
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from tests import filter_language as language
@@ -25,6 +28,7 @@ TOKENS += ["x > 5", "n in (1, 2)", "s = 'q'", "h != 'EU'", "at < '2026-01-01'", 
 
 
 def read(text: str) -> None:
+    check_short_way(text)
     space = language.space()
     try:
         some = Filter.parse(text, space)
@@ -36,6 +40,45 @@ def read(text: str) -> None:
     else:
         assert isinstance(some, Filter)
         assert Filter.parse(str(some), space) == some
+
+
+def check_short_way(text: str) -> bool:
+    """Check that `plain` gives what the parser does, or leaves it to the parser; return which."""
+    space, other = language.space(), language.space()
+    found = plain_boxes(space, text, MAX_BOXES)
+    try:
+        expected = sparse(region_of(other, text, MAX_BOXES))
+    except FilterError:
+        assert found is None
+        with pytest.raises(FilterError):
+            region_of(space, text, MAX_BOXES)
+    else:
+        assert found in (expected, None)
+        if found is None:
+            assert sparse(region_of(space, text, MAX_BOXES)) == expected
+    assert space.vocabularies == other.vocabularies
+    return found is not None
+
+
+@settings(max_examples=300)
+@given(st.lists(language.conditions(), min_size=1, max_size=6), st.data())
+def test_conditions_that_all_hold(conditions: list[language.Tree], data: st.DataObject) -> None:
+    read(data.draw(language.texts(("and", tuple(conditions)))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x < 5",
+        " x>=.5 AND\tn between -2 And +7 and ok = true",
+        "1 <= x and 3 > n and 0<small<=2 and 5 >= percent > 1",
+        "c in ('red', 'it''s') and s = \"b\" and at < '2026-01-01T00:00:00Z' and x==-0.0",
+        "h = 'EU' and s in ('a') and n in (1,2,3,5) and n < 5 and x > 1e-999",
+        "n >= 1.5 and n < 1e3 and n <= 9007199254740993",
+    ],
+)
+def test_the_common_shape_needs_no_parser(text: str) -> None:
+    assert check_short_way(text)
 
 
 @settings(max_examples=250)

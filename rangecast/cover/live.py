@@ -35,7 +35,7 @@ from rangecast.cover.store import (
 )
 from rangecast.kernels.arrays import F64, I32, I64, U8, AnyArray, Bool, grown
 from rangecast.kernels.bundle import Bundle
-from rangecast.model.filters.filter import Box
+from rangecast.model.filters.regions import Box
 
 
 class RowMessages(NamedTuple):

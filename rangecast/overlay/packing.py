@@ -13,7 +13,7 @@ import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Box
+from rangecast.model.filters.regions import Box
 
 TERM = np.dtype([("box", "<u4"), ("axis", "<u2"), ("lo", "<f8"), ("hi", "<f8")])
 _TERM = struct.Struct("<IHdd")

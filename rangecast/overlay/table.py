@@ -14,7 +14,7 @@ from rangecast.engine import Engine
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.merge.ranges import Ranges, union
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Box
+from rangecast.model.filters.regions import Box
 from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.overlay.curve import Curve, Words

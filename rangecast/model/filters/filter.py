@@ -4,8 +4,9 @@ A box lists only the attributes that it mentions, as (axis, lo, hi), ascending b
 of a filter are in ascending order, none lies inside another, and no two of them could be one. An
 `or` gives several boxes; the filter holds where any of them does.
 
-The way there: `grammar` (text to tree), `meaning` (tree to region), `regions` (the algebra), and
-back to a text by `wording`. The language is on one page, docs/FILTERS.md.
+The way there: `grammar` (text to tree), `compile` (tree to region), `regions` (the algebra), and
+back to a text by `text`; or, for most filters, `plain` alone. The language is on one page,
+docs/FILTERS.md.
 """
 
 from __future__ import annotations
@@ -20,15 +21,23 @@ import numpy.typing as npt
 from rangecast.errors import FilterError, UsageError
 from rangecast.model.attributes import MISSING
 from rangecast.model.filters.compile import MAX_BOXES, region_of
-from rangecast.model.filters.regions import Product, Region, absorbed, boxes, snapped, union
+from rangecast.model.filters.plain import plain_boxes
+from rangecast.model.filters.regions import (
+    Box,
+    Product,
+    Region,
+    absorbed,
+    boxes,
+    snapped,
+    sparse,
+    union,
+)
 from rangecast.model.filters.text import text_of
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import OTHER, String
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64, I32
-
-Box = tuple[tuple[int, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +50,10 @@ class Filter:
     @classmethod
     def parse(cls, text: str, space: Space, *, max_boxes: int = MAX_BOXES) -> Filter:
         """Return the filter that a text means. More boxes than `max_boxes` are refused."""
-        return cls(space, _sparse(region_of(space, text, max_boxes)))
+        found = plain_boxes(space, text, max_boxes)
+        if found is None:
+            found = sparse(region_of(space, text, max_boxes))
+        return cls(space, found)
 
     @classmethod
     def from_boxes(cls, space: Space, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Filter:
@@ -62,7 +74,7 @@ class Filter:
                 region.append(product)
         if not region:
             raise FilterError("a filter of these boxes can never hold: no value lies in them")
-        return cls(space, _sparse(boxes(space.attributes, absorbed(region))))
+        return cls(space, sparse(boxes(space.attributes, absorbed(region))))
 
     def arrays(self) -> tuple[F64, F64]:
         """Return the bounds, `lo` and `hi`, each (boxes, d)."""
@@ -105,10 +117,6 @@ def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
     lo.reshape(-1)[places] = lows
     hi.reshape(-1)[places] = highs
     return lo, hi, np.asarray(owner, dtype=np.int32)
-
-
-def _sparse(region: Region) -> tuple[Box, ...]:
-    return tuple([tuple([(a, r[0][0], r[0][1]) for a, r in product]) for product in region])
 
 
 def _product(space: Space, low: Sequence[float], high: Sequence[float]) -> Product | None:

@@ -25,6 +25,8 @@ from rangecast.model.numbers import largest_carried, smallest_carried
 Ranges = tuple[Interval, ...]
 Product = tuple[tuple[int, Ranges], ...]
 Region = list[Product]
+Box = tuple[tuple[int, float, float], ...]
+"""A product of single ranges, as filters hold it: (axis, lo, hi), ascending by axis."""
 
 NULL: Interval = (MISSING, MISSING)
 
@@ -246,6 +248,11 @@ def boxes(attributes: Sequence[Attribute], region: Region) -> Region:
         merged = _Merging(attributes, single).boxes
         single = absorbed(merged) if len(merged) < len(single) else single
     return sorted(single)
+
+
+def sparse(region: Region) -> tuple[Box, ...]:
+    """Return boxes as filters hold them."""
+    return tuple([tuple([(a, r[0][0], r[0][1]) for a, r in product]) for product in region])
 
 
 class _Merging:

@@ -18,8 +18,8 @@ from typing import Any
 
 from rangecast.errors import FilterError
 from rangecast.model.attributes import Interval
-from rangecast.model.filters.filter import Box, Filter
-from rangecast.model.filters.regions import Region, boxes, union
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.regions import Box, Region, boxes, union
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 

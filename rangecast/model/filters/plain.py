@@ -1,0 +1,148 @@
+"""Filters of the common shape, read without a parser: conditions on attributes, all of which hold.
+
+    price < 20 and 1 <= size <= 5 and sector in ('tech', 'energy') and day between 3 and 9
+
+A regular expression cuts one condition after another. What isn't of this shape, can't hold or is
+wrong in any way is left to `compile`, which words the errors; a property test holds the two to
+each other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from rangecast.errors import ValueRefusedError
+from rangecast.model.attributes import Attribute, Integer, Interval, Number
+from rangecast.model.filters.lexer import KEYWORDS, QUOTES
+from rangecast.model.filters.regions import Box, Ranges, boxes, intersection, size, sparse, union
+from rangecast.model.numbers import MAX, read_number
+from rangecast.model.space import Space
+
+_VALUE = r"""[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])
+    |'[^']*+(?:''[^']*+)*+'|"[^"]*+(?:""[^"]*+)*+"|(?ai:true|false)(?!\w)"""
+_VALUES = re.compile(_VALUE, re.VERBOSE)
+_CONDITION = re.compile(
+    rf"""\s*+
+    (?:({_VALUE})\s*+(<=?+(?!>)|>=?+)\s*+)?+
+    ([^\W\d]\w*+)\s*+
+    (?: (<=?+(?!>)|>=?+|==?+)\s*+({_VALUE})
+      | (?ai:between)(?!\w)\s*+({_VALUE})\s*+(?ai:and)(?!\w)\s*+({_VALUE})
+      | (?ai:in)(?!\w)\s*+\(\s*+((?:{_VALUE})(?:\s*+,\s*+(?:{_VALUE}))*+)\s*+\)
+    )?+\s*+
+    (?:((?ai:and)(?!\w))|\Z)""",
+    re.VERBOSE,
+)
+_DIGITS = 16
+"""Below this many, an integer and its neighbours are doubles."""
+
+
+def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | None:
+    """Return the boxes of a filter of the common shape; `None` if it is of another."""
+    conditions = _conditions(text)
+    if conditions is None:
+        return None
+    single: dict[int, Interval] = {}
+    several: dict[int, list[Ranges]] = {}
+    for given in conditions:
+        name = given[2]
+        axis = space.axes.get(name)
+        if axis is None or name.lower() in KEYWORDS:
+            return None
+        try:
+            ranges = _ranges(space.attributes[axis], given)
+        except (ValueRefusedError, ValueError):
+            return None
+        if len(ranges) == 1:
+            lo, hi = ranges[0]
+            if axis in single:
+                lo, hi = max(lo, single[axis][0]), min(hi, single[axis][1])
+            if not lo <= hi:
+                return None
+            single[axis] = lo, hi
+        elif ranges:
+            several.setdefault(axis, []).append(ranges)
+        else:
+            return None
+    if not several:
+        return (tuple([(axis, *single[axis]) for axis in sorted(single)]),)
+    for axis, one in single.items():
+        several.setdefault(axis, []).append((one,))
+    product = tuple([(axis, intersection(several[axis])) for axis in sorted(several)])
+    if not 0 < size(product) <= max_boxes:
+        return None
+    return sparse(boxes(space.attributes, [product]))
+
+
+def _conditions(text: Any) -> list[tuple[str, ...]] | None:
+    """Return the conditions of a text. All of it is cut before a word gets its number."""
+    if not isinstance(text, str):
+        return None
+    found: list[tuple[str, ...]] = []
+    place = 0
+    while True:
+        match = _CONDITION.match(text, place)
+        if match is None:
+            return None
+        given = match.groups("")
+        found.append(given)
+        if not given[-1]:
+            return found
+        place = match.end()
+
+
+def _ranges(attribute: Attribute, given: tuple[str, ...]) -> Ranges:
+    """Return where a condition holds: nowhere, if it isn't of the common shape."""
+    before, turned, _, sign, value, first, last, listed, _ = given
+    if listed or sign[:1] == "=":
+        if before:
+            return ()
+        words = _VALUES.findall(listed) if listed else (value,)
+        found = [one for word in words if (one := attribute.equal(_value(word))) is not None]
+        return union(attribute, found) if len(found) > 1 else tuple(found)
+    if not attribute.ordered or (before and (first or sign[:1] not in ("", turned[0]))):
+        return ()
+    if first:
+        lo, hi = _bound(attribute, ">=", first), _bound(attribute, "<=", last)
+        return ((max(lo, attribute.domain[0]), min(hi, attribute.domain[1])),)
+    lo, hi = attribute.domain
+    if before:
+        bound = _bound(attribute, (">" if turned[0] == "<" else "<") + turned[1:], before)
+        if turned[0] == "<":
+            lo = max(lo, bound)
+        else:
+            hi = min(hi, bound)
+    if sign:
+        bound = _bound(attribute, sign, value)
+        if sign[0] == ">":
+            lo = max(lo, bound)
+        else:
+            hi = min(hi, bound)
+    return ((lo, hi),) if before or sign else ()
+
+
+def _bound(attribute: Attribute, sign: str, word: str) -> float:
+    """Return the end of a range that a sign and a value make."""
+    kind = type(attribute)
+    if kind is Number:
+        double = float(word)
+        if not -MAX <= double <= MAX:
+            raise ValueError
+        if len(sign) == 1:
+            double = math.nextafter(double, math.inf if sign == ">" else -math.inf)
+        return double + 0.0
+    strict = len(sign) == 1
+    if kind is Integer and len(word) < _DIGITS and word.lstrip("+-").isdecimal():
+        return float(int(word) + (strict if sign[0] == ">" else -strict))
+    if sign[0] == ">":
+        return attribute.at_least(_value(word), strict=strict)
+    return attribute.at_most(_value(word), strict=strict)
+
+
+def _value(word: str) -> object:
+    """Return the value that a literal stands for; numbers exactly."""
+    first = word[0]
+    if first in QUOTES:
+        return word[1:-1].replace(first * 2, first)
+    return word.lower() == "true" if first in "tTfF" else read_number(word)
