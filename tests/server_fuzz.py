@@ -51,6 +51,7 @@ KEYS = [
         "event",
     ),
     *("specversion", "data", "type", "subscriptions", "url", "kind"),
+    *("k", "x", "y", "x_lo", "x_hi", "board", "upper", "descending"),
 ]
 KINDS = [
     *("application/json", "application/x-ndjson", "application/cloudevents+json", "text/plain"),
@@ -120,7 +121,9 @@ class Fuzz:
             return "\n".join(map(json.dumps, made)).encode()
         if turn < 0.5:
             return json.dumps(made).encode()
-        good = {"filter": "price < 5", "space": "market", "position": "start", "label": "x"}
+        good = {"filter": "price < 5", "space": "market", "position": "start", "label": "x"} | {
+            "k": 2
+        }
         picked = {key: good[key] for key in good if dice.random() < 0.6}
         return json.dumps(picked | made[0] if dice.random() < 0.5 else picked).encode()
 

@@ -67,6 +67,18 @@ ROUTES = {
     "POST /v1/spaces/{space}/why": Asked("read", {"event": EVENT, "subscription": "{name}"}),
     "POST /v1/spaces/{space}/why-not": Asked("read", {"event": EVENT}),
     "GET /v1/spaces/{space}/plane": Asked("read", query="x=price&y=word"),
+    "GET /v1/boards": Asked("read"),
+    "GET /v1/boards/{board}": Asked("read"),
+    "PUT /v1/boards/{board}": Asked("admin", {"k": 2}),
+    "DELETE /v1/boards/{board}": Asked("admin"),
+    "GET /v1/boards/{board}/interests": Asked("read"),
+    "GET /v1/boards/{board}/interests/{name:path}": Asked("read"),
+    "PUT /v1/boards/{board}/interests/{name:path}": Asked("subscribe", {"x_lo": 1}),
+    "DELETE /v1/boards/{board}/interests/{name:path}": Asked("subscribe"),
+    "POST /v1/boards/{board}/interests:bulk": Asked("subscribe", [{"id": "bulk"}]),
+    "POST /v1/boards/{board}/updates": Asked("publish", {"id": "o", "x": 1, "y": 1}),
+    "GET /v1/boards/{board}/best": Asked("read"),
+    "GET /v1/boards/{board}/objects": Asked("read"),
     "GET /v1/consumers": Asked("read"),
     "GET /v1/consumers/{name}": Asked("read"),
     "PUT /v1/consumers/{name}": Asked("subscribe", {"space": "{space}"}),
@@ -116,6 +128,10 @@ class Tenants:
                 ("consumers/c", {"space": "s", "from": "start"}),
                 (f"consumers/{tenant}-consumer", {"space": "s", "from": "start"}),
                 (f"spaces/{tenant}-space", SPACE.definition()),
+                ("boards/s", {"k": 2}),
+                (f"boards/{tenant}-space", {"k": 2}),
+                (f"consumers/{tenant}-lists", {"board": "s"}),
+                (f"boards/s/interests/{tenant}-0", {"x_hi": 5, "consumer": f"{tenant}-lists"}),
                 *(
                     (f"spaces/s/subscriptions/{tenant}-{n}", wanted | {"consumer": "c"})
                     for n, wanted in enumerate(
@@ -130,6 +146,8 @@ class Tenants:
             events = [{"price": n, "word": f"{tenant}-event"} for n in range(5)]
             path = "/v1/spaces/s/events"
             self.ask(tenant, "admin", "POST", path, events).raise_for_status()
+            put = {"id": f"{tenant}-object", "x": 1, "y": 1}
+            self.ask(tenant, "admin", "POST", "/v1/boards/s/updates", put).raise_for_status()
 
     def ask(
         self, tenant: str, scope: str, method: str, path: str, body: Any = None
@@ -183,10 +201,10 @@ def tenants() -> Iterator[Tenants]:
 
 def names_of(route: str, tenant: str) -> dict[str, str]:
     """The names that both tenants have, but for subscriptions; nothing of these is deleted."""
-    name = f"{tenant}-0" if "subscriptions" in route or "why" in route else "c"
+    name = f"{tenant}-0" if re.search("subscriptions|why|interests", route) else "c"
     if route.startswith("DELETE"):
         name = "nil"
-    return {"space": "s", "name": name, "tenant": "other", "token": "0" * 16}
+    return {"space": "s", "board": "s", "name": name, "tenant": "other", "token": "0" * 16}
 
 
 def test_every_route_is_in_the_table() -> None:
@@ -251,7 +269,7 @@ def test_no_name_of_another_tenant_is_ever_seen(tenants: Tenants) -> None:
             assert answer.status_code in (200, 409), (route, answer.text)
             assert f"{other}-" not in answer.text, (route, answer.text)
             seen += answer.text
-        for mine in ("-0", "-1", "-event", "-consumer", "-space", "-word"):
+        for mine in ("-0", "-1", "-event", "-consumer", "-space", "-word", "-object", "-lists"):
             assert tenant + mine in seen
         with tenants.socket(tenants.secrets[tenant, "admin"]) as socket:
             for kind, (_, body, _) in FRAMES.items():
@@ -269,17 +287,18 @@ def test_what_is_anothers_is_answered_like_what_is_nowhere(tenants: Tenants) -> 
     for route, (needed, *_) in ROUTES.items():
         if "{" not in route or needed in (ANYBODY, "admin"):
             continue
-        kind = "-0" if "subscriptions" in route or "why" in route else "-consumer"
+        kind = "-0" if re.search("subscriptions|why|interests", route) else "-consumer"
         own = [] if route.startswith("PUT") or ":bulk" in route else ["s"]
         for in_space in ("{whose}-space", *own):
             answers = []
             for whose in ("red", "nil"):
                 space = in_space.replace("{whose}", whose)
-                found = tenants.route("blue", needed, route, {"space": space, "name": whose + kind})
+                names = {"space": space, "board": space, "name": whose + kind}
+                found = tenants.route("blue", needed, route, names)
                 text = re.sub(r":\d+", "", found.text.replace(f"{whose}-", ""))  # positions move on
                 answers.append((found.status_code, text))
             assert answers[0] == answers[1], route
-            if "{space}" in route and in_space != "s":
+            if re.search("{space}|{board}", route) and in_space != "s":
                 assert answers[0][0] == 404
 
 

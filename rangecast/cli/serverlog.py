@@ -29,7 +29,7 @@ def dump(
     data: Data,
     after: Annotated[int, typer.Option("--after", min=0, help="Begin after this seq.")] = 0,
 ) -> None:
-    """Print a log as JSON lines: each event and each edit, with its seq and its time.
+    """Print a log as JSON lines: each event, edit and update of a board, with its seq and its time.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def verify(
     data: Data,
     delivered: Annotated[
         Path,
-        typer.Argument(help="What came: JSON lines with position and subscriptions."),
+        typer.Argument(help="What came: JSON lines with position and subscriptions, or lists."),
     ],
     consumer: Annotated[str, typer.Option("--consumer", help="Who got it.")],
     tenant: Annotated[str, typer.Option("--tenant", help="Whose consumer it is.")] = "default",
@@ -106,7 +106,7 @@ def verify(
     found = proved(data, tenant, consumer, delivered)
     print(
         f"{found.expected:,} messages expected: {found.missing:,} missing, {found.extra:,} too "
-        f"many, {found.differing:,} with other subscriptions; {found.repeated:,} repeated."
+        f"many, {found.differing:,} with other subscriptions or lists; {found.repeated:,} repeated."
     )
     for text in found.samples:
         print(f"  {text}")

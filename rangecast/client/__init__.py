@@ -19,6 +19,19 @@ if find_spec("httpx") is None:
 
 from rangecast.client.awaited import AsyncClient
 from rangecast.client.blocking import Client
-from rangecast.client.calls import Message, Messages, Published, ServerError
+from rangecast.client.boards import AsyncClientBoard, ClientBoard, ListedInterest
+from rangecast.client.calls import Lists, Message, Messages, Published, Ranked, ServerError
 
-__all__ = ["AsyncClient", "Client", "Message", "Messages", "Published", "ServerError"]
+__all__ = [
+    "AsyncClient",
+    "AsyncClientBoard",
+    "Client",
+    "ClientBoard",
+    "ListedInterest",
+    "Lists",
+    "Message",
+    "Messages",
+    "Published",
+    "Ranked",
+    "ServerError",
+]

@@ -8,11 +8,13 @@ from typing import Any, Self
 
 import httpx
 
+from rangecast.client.boards import AsyncClientBoard
 from rangecast.client.calls import (
     ATTEMPTS,
     BULK,
     Call,
     Calls,
+    Lists,
     Message,
     Messages,
     Published,
@@ -134,6 +136,28 @@ class AsyncClient(Calls):
         """Make a space, or add attributes and categories to it."""
         await self._send(self._put_space(name, space))
 
+    async def put_board(
+        self,
+        name: str,
+        k: int,
+        *,
+        space: str | None = None,
+        upper: str | None = None,
+        descending: bool = False,
+    ) -> AsyncClientBoard:
+        """Make a board, of x or over a space of the server, and return it."""
+        options = {"k": k, "space": space, "upper": upper, "descending": descending}
+        await self._send(self._put_board(name, options))
+        return self.board(name)
+
+    def board(self, name: str) -> AsyncClientBoard:
+        """Return a board of the server, under the names of `notify.Board`."""
+        return AsyncClientBoard(self, name)
+
+    async def delete_board(self, name: str) -> None:
+        """End a board, with its objects and interests; its consumers are deleted before."""
+        await self._send(self._delete_board(name))
+
     async def publish(
         self,
         events: Iterable[Mapping[str, Any]],
@@ -169,7 +193,7 @@ class AsyncClient(Calls):
         found: str = await self._send(self._ack(consumer, position))
         return found
 
-    async def follow(self, consumer: str) -> AsyncIterator[Message]:
+    async def follow(self, consumer: str) -> AsyncIterator[Message | Lists]:
         """Yield messages for ever; each is acknowledged when the next one is asked for."""
         while True:
             page = await self.messages(consumer, wait=30.0)

@@ -8,11 +8,13 @@ from typing import Any, Self
 
 import httpx
 
+from rangecast.client.boards import ClientBoard
 from rangecast.client.calls import (
     ATTEMPTS,
     BULK,
     Call,
     Calls,
+    Lists,
     Message,
     Messages,
     Published,
@@ -173,6 +175,28 @@ class Client(Calls):
         """Make a space, or add attributes and categories to it."""
         self._send(self._put_space(name, space))
 
+    def put_board(
+        self,
+        name: str,
+        k: int,
+        *,
+        space: str | None = None,
+        upper: str | None = None,
+        descending: bool = False,
+    ) -> ClientBoard:
+        """Make a board, of x or over a space of the server, and return it."""
+        options = {"k": k, "space": space, "upper": upper, "descending": descending}
+        self._send(self._put_board(name, options))
+        return self.board(name)
+
+    def board(self, name: str) -> ClientBoard:
+        """Return a board of the server, under the names of `notify.Board`."""
+        return ClientBoard(self, name)
+
+    def delete_board(self, name: str) -> None:
+        """End a board, with its objects and interests; its consumers are deleted before."""
+        self._send(self._delete_board(name))
+
     def publish(
         self,
         events: Iterable[Mapping[str, Any]],
@@ -218,7 +242,7 @@ class Client(Calls):
         found: str = self._send(self._seek(consumer, position, set))
         return found
 
-    def follow(self, consumer: str) -> Iterator[Message]:
+    def follow(self, consumer: str) -> Iterator[Message | Lists]:
         """Yield messages for ever; each is acknowledged when the next one is asked for."""
         while True:
             page = self.messages(consumer, wait=30.0)

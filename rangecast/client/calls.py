@@ -21,7 +21,7 @@ BULK = 5_000
 """Subscriptions and events of one request."""
 ATTEMPTS = 5
 """How often a request is made that the server couldn't take, or that got no answer."""
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class ServerError(RangecastError):
@@ -54,10 +54,34 @@ class Message(NamedTuple):
     subscriptions: list[str]
 
 
+class Ranked(NamedTuple):
+    """An object of a list."""
+
+    object: str
+    y: float
+    x: Any
+    """Where it lies: a number, or over a space a dict of values."""
+
+
+def ranked(row: Mapping[str, Any]) -> Ranked:
+    """Return an object of a list as the server gives it."""
+    return Ranked(row["object"], row["y"], row["values"] if "values" in row else row["x"])
+
+
+class Lists(NamedTuple):
+    """Lists of a board that have changed."""
+
+    position: str
+    board: str
+    lists: dict[str, list[Ranked]]
+    """The new list of each interest, the best first."""
+
+
 class Messages(NamedTuple):
     """Some messages of a consumer."""
 
-    items: list[Message]
+    items: list[Any]
+    """`Message`, or `Lists` if the consumer is of a board."""
     position: str
     """All messages up to here are in `items`, or were before: what to acknowledge."""
     gap: dict[str, str] | None = None
@@ -114,21 +138,14 @@ class Calls:
             "PUT",
             self._subscription(name),
             lambda _: None,
-            _encode(body | {"filter": str(wanted["filter"])}),
+            encode(body | {"filter": str(wanted["filter"])}),
             headers=dict([condition] if condition else []),
             repeatable=condition is None,
         )
 
     def _bulk(self, rows: Sequence[Mapping[str, Any]]) -> Call:
-        def read(answer: Any) -> int:
-            if answer["refused"]:
-                first = answer["refused"][0]
-                raise ServerError(f"row {first['row']}: {first['reason']}", 422)
-            count: int = answer["accepted"]
-            return count
-
         path = self._in_space("/subscriptions:bulk")
-        return Call("POST", path, read, _encode(list(rows)), params={"strict": "true"})
+        return Call("POST", path, accepted, encode(list(rows)), params={"strict": True})
 
     def _get(self, name: str | int) -> Call:
         def read(found: Any) -> Subscription:
@@ -150,7 +167,7 @@ class Calls:
             return found
 
         path = self._in_space("/events:match")
-        return Call("POST", path, read, _encode(list(events)), params=options)
+        return Call("POST", path, read, encode(list(events)), params=options)
 
     def _rank(self, events: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Call:
         def read(answer: Any) -> list[list[tuple[str, float]]]:
@@ -160,7 +177,7 @@ class Calls:
             ]
 
         path = self._in_space("/events:rank")
-        return Call("POST", path, read, _encode(list(events)), params=options)
+        return Call("POST", path, read, encode(list(events)), params=options)
 
     def _publish(self, events: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Call:
         def read(answer: Any) -> Published:
@@ -176,7 +193,7 @@ class Calls:
             "POST",
             self._in_space("/events"),
             read,
-            b"\n".join(map(_encode, events)),
+            b"\n".join(map(encode, events)),
             params=options,
             headers=headers,
             repeatable=key is not None,
@@ -186,37 +203,42 @@ class Calls:
         return f"/v1/consumers/{quote(name, safe='')}{rest}"
 
     def _put_consumer(self, name: str, options: dict[str, Any]) -> Call:
-        body = _encode({"space": self._space} | options)
+        body = encode(options if "board" in options else {"space": self._space} | options)
         return Call("PUT", self._consumer(name), lambda one: one, body)
 
     def _pull(self, name: str, wait: float, limit: int) -> Call:
         def read(answer: Any) -> Messages:
-            items = [
-                Message(one["position"], one["event"], one["subscriptions"])
-                for one in answer["items"]
-            ]
+            items = [_message(one) for one in answer["items"]]
             return Messages(items, answer["position"], answer.get("gap"))
 
         params = {"wait": wait, "limit": limit}
         return Call("GET", self._consumer(name, "/messages"), read, params=params)
 
     def _ack(self, name: str, position: str) -> Call:
-        body = _encode({"position": position})
+        body = encode({"position": position})
         return Call("POST", self._consumer(name, "/ack"), lambda one: one["position"], body)
 
     def _seek(self, name: str, position: str, which: str) -> Call:
-        body = _encode({"position": position, "set": which})
+        body = encode({"position": position, "set": which})
         return Call("POST", self._consumer(name, "/seek"), lambda one: one["position"], body)
 
     def _put_space(self, name: str, space: Space) -> Call:
-        body = _encode(as_space(space).definition())
+        body = encode(as_space(space).definition())
         return Call("PUT", f"/v1/spaces/{quote(name, safe='')}", lambda _: None, body)
+
+    def _put_board(self, name: str, options: dict[str, Any]) -> Call:
+        body = encode({key: value for key, value in options.items() if value is not None})
+        return Call("PUT", f"/v1/boards/{quote(name, safe='')}", lambda _: None, body)
+
+    def _delete_board(self, name: str) -> Call:
+        path = f"/v1/boards/{quote(name, safe='')}"
+        return Call("DELETE", path, lambda _: None, repeatable=False)
 
     def _make_token(self, label: str, scopes: Sequence[str] | None, tenant: str) -> Call:
         given: dict[str, Any] = {"label": label, "tenant": tenant}
         if scopes is not None:
             given["scopes"] = list(scopes)
-        body = _encode(given)
+        body = encode(given)
         return Call("POST", "/v1/tokens", lambda one: one["token"], body, repeatable=False)
 
     def _request(self, call: Call) -> dict[str, Any]:
@@ -269,6 +291,24 @@ def parts(events: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str,
     """Yield events in parts that fit into a request."""
     for at in range(0, len(events), BULK):
         yield events[at : at + BULK]
+
+
+def accepted(answer: Any) -> int:
+    """Return how many of a request were taken; raise an error for the first that wasn't."""
+    if answer["refused"]:
+        first = answer["refused"][0]
+        raise ServerError(f"row {first['row']}: {first['reason']}", 422)
+    count: int = answer["accepted"]
+    return count
+
+
+def _message(one: Mapping[str, Any]) -> Message | Lists:
+    if "lists" in one:
+        lists = {
+            found["interest"]: [ranked(row) for row in found["best"]] for found in one["lists"]
+        }
+        return Lists(one["position"], one["board"], lists)
+    return Message(one["position"], one["event"], one["subscriptions"])
 
 
 def _check_refused(answer: Any) -> None:

@@ -67,6 +67,8 @@ class InterestSet(MemberSet):
         self._members = Members("interest")
         self._wanted: dict[int, int] = {}
         """By row, for interests that say how many they want."""
+        self._ids: dict[int, Id] | None = None
+        """By row, from the first time that `reached` is asked."""
 
     def __getitem__(self, interest: Id) -> Any:
         """Return an interest with its list as it is now, ready to receive what comes next."""
@@ -115,6 +117,7 @@ class InterestSet(MemberSet):
                 members.bind_many(given.ids.to_pylist(), rows)
             self._members = members
         self._wanted.update((rows[at], k) for at, k in given.wanted.items())
+        self._ids = None
         return len(given.ids)
 
     def unsubscribe_many(self, interests: Iterable[Id]) -> int:
@@ -133,6 +136,15 @@ class InterestSet(MemberSet):
             self._drop(old)
         return len(ids)
 
+    def reached(self, messages: Any) -> list[Id]:
+        """Return the interests that messages of this board go to, each once."""
+        if self._ids is None:
+            self._ids = {
+                row: one for one, first in self._members.items() for row in self._rows_of(first)
+            }
+        ids = self._ids
+        return list(dict.fromkeys(ids[row] for row in self._rows_reached(messages)))
+
     def _checked_k(self, k: Any) -> int:
         return whole("k", k, most=self.k)
 
@@ -141,8 +153,13 @@ class InterestSet(MemberSet):
         self._members.bind(one, row)
         if wanted is not None:
             self._wanted[row] = wanted
+        if self._ids is not None:
+            self._ids |= dict.fromkeys(self._rows_of(row), one)
 
     def _drop(self, row: int) -> None:
+        if self._ids is not None:
+            for one in self._rows_of(row):
+                del self._ids[one]
         self._remove_region(row)
         self._wanted.pop(row, None)
 
@@ -162,6 +179,14 @@ class InterestSet(MemberSet):
 
     def _add_regions(self, regions: Regions) -> range | list[int]:
         """Put regions into the index, and return their rows; a range if they are their places."""
+        raise NotImplementedError
+
+    def _rows_of(self, row: int) -> list[int]:
+        """Return all rows of an interest, by its first one."""
+        return [row]
+
+    def _rows_reached(self, messages: Any) -> list[int]:
+        """Return the rows that messages go to."""
         raise NotImplementedError
 
     def _remove_region(self, row: int) -> None:

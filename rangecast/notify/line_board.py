@@ -107,6 +107,11 @@ class LineBoard(Board):
             self.index = self.tree.sketch(self.sketch)
         return rows
 
+    def _rows_reached(self, messages: Messages) -> list[int]:
+        index = self.tree.index() if isinstance(self.tree, Ranges) else self.tree
+        found = [index.within(l0, l1, r0, r1) for l0, r0, l1, r1 in messages.bounds.tolist()]
+        return [row for rows in found for row in rows.tolist()]
+
     def _remove_region(self, row: int) -> None:
         self.tree.remove(row)
 

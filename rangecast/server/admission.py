@@ -10,21 +10,34 @@ from typing import Any
 
 from rangecast.errors import RangecastError, shown
 from rangecast.model.space import Space
+from rangecast.server.boards import (
+    BoardEntry,
+    Interest,
+    ObjectChange,
+    Placed,
+    board_label,
+    check_board,
+    judged,
+)
 from rangecast.server.records import (
     AddLetters,
     AnyEdit,
+    DeleteBoard,
     DeleteConsumer,
+    DeleteInterest,
     DeleteSubscription,
     DeleteToken,
     DropLetters,
+    PutBoard,
     PutConsumer,
+    PutInterest,
     PutSpace,
     PutSubscription,
     PutTenant,
     PutToken,
     StopConsumer,
 )
-from rangecast.server.registry import Name, RefusedError, Registry
+from rangecast.server.registry import Name, RefusedError, Registry, Version
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
@@ -43,6 +56,8 @@ class Admission:
         self._consumers: dict[Name, str | None] = {}
         self._webhooks: dict[Name, bool] = {}
         self._spaces: dict[Name, Space] = {}
+        self._boards: dict[Name, PutBoard | None] = {}
+        self._objects: dict[tuple[BoardEntry, str], Placed | None] = {}
         self._tokens: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
         self._owners: dict[tuple[str, str, str], str] = {}
@@ -59,12 +74,15 @@ class Admission:
                 self.seq += 1
         except RangecastError:
             self.seq = before
-            for table, key, old in reversed(self._journal):
-                if old is _ABSENT:
-                    table.pop(key, None)
-                else:
-                    table[key] = old
+            self._undo()
             raise
+
+    def _undo(self) -> None:
+        for table, key, old in reversed(self._journal):
+            if old is _ABSENT:
+                table.pop(key, None)
+            else:
+                table[key] = old
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         self._journal.append((table, key, table.get(key, _ABSENT)))
@@ -79,6 +97,18 @@ class Admission:
                 self._check_match(self._version(key), edit.name, if_match)
                 self._set(self._subscriptions, key, None)
                 self._count(edit.tenant, -1)
+            case PutInterest():
+                self._need_board((edit.tenant, edit.board))
+                key = edit.tenant, board_label(edit.board), edit.name
+                self._check_put(key, edit.consumer, if_match)
+            case DeleteInterest():
+                self._need_board((edit.tenant, edit.board))
+                key = edit.tenant, board_label(edit.board), edit.name
+                self._check_match(self._version_or_none(key), edit.name, if_match, "interest")
+                self._set(self._subscriptions, key, None)
+                self._count(edit.tenant, -1)
+            case PutBoard() | DeleteBoard():
+                self._check_board(edit)
             case PutSpace():
                 self._check_space(edit)
             case PutConsumer():
@@ -99,30 +129,34 @@ class Admission:
     def _check_subscription(self, edit: PutSubscription, if_match: str | None) -> None:
         if (edit.tenant, edit.space) not in self._spaces:
             self._registry.space(edit.tenant, edit.space)
-        if edit.consumer:
-            space = self._need_consumer((edit.tenant, edit.consumer))
-            if space != edit.space:
+        self._check_put((edit.tenant, edit.space, edit.name), edit.consumer, if_match)
+
+    def _check_put(self, key: tuple[str, str, str], consumer: str, if_match: str | None) -> None:
+        """Judge a subscription or an interest: its tenant, the label of what it is of, its id."""
+        tenant, label, name = key
+        noun = "interest" if "/" in label else "subscription"
+        if consumer:
+            other = self._need_consumer((tenant, consumer))
+            if other != label:
                 raise RefusedError(
                     409,
-                    f"the consumer {shown(edit.consumer)} is of the space {shown(space)}, the "
-                    f"subscription of {shown(edit.space)}\n"
-                    "  to do: make a consumer for each space",
+                    f"the consumer {shown(consumer)} is of {_in_words(other)}, the {noun} of "
+                    f"{_in_words(label)}\n  to do: make a consumer for each",
                 )
-        key = edit.tenant, edit.space, edit.name
         old = self._version_or_none(key)
         if if_match == ONLY_NEW:
             if old is not None:
                 raise RefusedError(
                     412,
-                    f"the subscription {shown(edit.name)} already exists\n"
+                    f"the {noun} {shown(name)} already exists\n"
                     "  to do: choose another id, or replace it",
                 )
         elif if_match is not None:
-            self._check_match(old, edit.name, if_match)
+            self._check_match(old, name, if_match, noun)
         if old is None:
-            self._check_count(edit.tenant)
+            self._check_count(tenant)
         self._set(self._subscriptions, key, self.seq)
-        self._set(self._owners, key, edit.consumer)
+        self._set(self._owners, key, consumer)
 
     def _check_count(self, tenant: str) -> None:
         self._count(tenant, 1)
@@ -132,13 +166,15 @@ class Admission:
     def _count(self, tenant: str, change: int) -> None:
         self._set(self._counts, tenant, self._counts.get(tenant, 0) + change)
 
-    def _check_match(self, old: int | None, name: str, if_match: str | None) -> None:
+    def _check_match(
+        self, old: int | None, name: str, if_match: str | None, noun: str = "subscription"
+    ) -> None:
         if old is None:
-            raise RefusedError(404, f"no subscription {shown(name)}")
+            raise RefusedError(404, f"no {noun} {shown(name)}")
         if if_match is not None and if_match.strip('"') not in (str(old), "*"):
             raise RefusedError(
                 412,
-                f"the subscription {shown(name)} has changed: If-Match is {if_match}, "
+                f"the {noun} {shown(name)} has changed: If-Match is {if_match}, "
                 f'its ETag is "{old}"',
             )
 
@@ -151,8 +187,7 @@ class Admission:
     def _version_or_none(self, key: tuple[str, str, str]) -> int | None:
         if key in self._subscriptions:
             return self._subscriptions[key]
-        entry = self._registry.spaces.get(key[:2])
-        found = None if entry is None else entry.live.get(key[2])
+        found = self._live(*key)
         if found is None:
             return None
         owner = self._registry.owner(found)
@@ -160,14 +195,87 @@ class Admission:
             return None  # gone with its consumer, earlier in this group
         return found.born
 
+    def _live(self, tenant: str, label: str, name: str) -> Version | Interest | None:
+        """Return a subscription or an interest as it was before this group."""
+        space = self._registry.spaces.get((tenant, label))
+        if space is not None:
+            return space.live.get(name)
+        board_name = tenant, label.partition("/")[2]
+        board = self._registry.boards.get(board_name)
+        if board is None or board_name in self._boards:
+            return None  # another board of this name would be a new one
+        return board.live.get(name)
+
+    def _need_board(self, name: Name) -> None:
+        if name not in self._boards:
+            self._registry.board(*name)
+        elif self._boards[name] is None:
+            raise RefusedError(404, f"no board {shown(name[1])}")
+
+    def _check_board(self, edit: PutBoard | DeleteBoard) -> None:
+        key = edit.tenant, edit.name
+        if isinstance(edit, DeleteBoard):
+            self._need_board(key)
+            label = board_label(edit.name)
+            for name in [*self._registry.consumers, *self._consumers]:
+                if name[0] == edit.tenant and self._consumer_space(name) == label:
+                    raise RefusedError(
+                        409,
+                        f"the consumer {shown(name[1])} is of the board {shown(edit.name)}\n"
+                        "  to do: delete its consumers first",
+                    )
+            self._set(self._boards, key, None)
+            return
+        check_name("board", edit.name)
+        before = self._registry.boards.get(key)
+        old = self._boards.get(key, None if before is None else before.made)
+        if old is not None and old != edit:
+            raise RefusedError(
+                409,
+                f"the board {shown(edit.name)} exists, with other options\n"
+                "  to do: delete it first, or choose another name",
+            )
+        check_board(edit)
+        self._set(self._boards, key, edit)
+
+    def updates(
+        self, entry: BoardEntry, changes: Sequence[tuple[int, ObjectChange]], *, all_or_none: bool
+    ) -> tuple[list[ObjectChange], list[tuple[int, str]]]:
+        """Take changes of a board's objects into the group.
+
+        Return those that are made, and the row and the fault of each that can't be.
+        """
+        self._need_board((entry.tenant, entry.name))
+        if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
+            raise RefusedError(404, f"the board {shown(entry.name)} was deleted meanwhile")
+        self._journal.clear()
+        taken: list[ObjectChange] = []
+        refused: list[tuple[int, str]] = []
+        for row, change in changes:
+            key = entry, change.id
+            old = self._objects[key] if key in self._objects else entry.objects.get(change.id)
+            try:
+                new = judged(change, old, entry.space, self.seq + len(taken))
+            except RangecastError as error:
+                refused.append((row, str(error)))
+                continue
+            self._set(self._objects, key, new)
+            taken.append(change)
+        if refused and all_or_none:
+            self._undo()
+            return [], refused
+        self.seq += len(taken)
+        return taken, refused
+
     def _consumer_space(self, name: Name) -> str | None:
+        """Return the label of what a consumer is of; `None`: there is no such consumer."""
         if name in self._consumers:
             return self._consumers[name]
         found = self._registry.consumers.get(name)
-        return None if found is None else found.space.name
+        return None if found is None else found.source.label
 
     def _need_consumer(self, name: Name) -> str:
-        """Return the space of a consumer; refuse a name that there isn't."""
+        """Return the label of what a consumer is of; refuse a name that there isn't."""
         space = self._consumer_space(name)
         if space is None:
             self._registry.consumer(*name)
@@ -188,16 +296,19 @@ class Admission:
     def _check_consumer(self, edit: PutConsumer) -> None:
         key = edit.tenant, edit.name
         check_name("consumer", edit.name)
-        if (edit.tenant, edit.space) not in self._spaces:
+        label = board_label(edit.board) if edit.board else edit.space
+        if edit.board:
+            self._need_board((edit.tenant, edit.board))
+        elif (edit.tenant, edit.space) not in self._spaces:
             self._registry.space(edit.tenant, edit.space)
         old = self._consumer_space(key)
-        if old is not None and old != edit.space:
+        if old is not None and old != label:
             raise RefusedError(
                 409,
-                f"the consumer {shown(edit.name)} exists, of the space {shown(old)}\n"
+                f"the consumer {shown(edit.name)} exists, of {_in_words(old)}\n"
                 "  to do: delete it first, or choose another name",
             )
-        self._set(self._consumers, key, edit.space)
+        self._set(self._consumers, key, label)
         self._set(self._webhooks, key, edit.out.get("kind") == "webhook")
         if limits := self._registry.tenants.get(edit.tenant):
             self._check_consumer_counts(edit, limits, is_new=old is None)
@@ -225,6 +336,11 @@ class Admission:
         for one in mine:
             if self._subscriptions.get(one) is not None:
                 self._set(self._subscriptions, one, None)
+
+
+def _in_words(label: str) -> str:
+    space, _, board = label.partition("/")
+    return f"the board {shown(board)}" if board else f"the space {shown(space)}"
 
 
 def _check_limit(name: str, limits: dict[str, int], count: int) -> None:

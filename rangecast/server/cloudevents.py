@@ -6,27 +6,32 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rangecast.server.messages import Message
+from rangecast.server.boards import BoardEntry
+from rangecast.server.messages import BoardMessage, Message
 from rangecast.server.registry import Consumer
 
 ONE = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
-MATCH, GAP, TEST = "rangecast.match", "rangecast.gap", "rangecast.test"
+MATCH, LISTS, GAP, TEST = "rangecast.match", "rangecast.lists", "rangecast.gap", "rangecast.test"
 _encode = msgspec.json.Encoder().encode
 
 
 def match_event(message: Message, consumer: Consumer, epoch: str) -> bytes:
     """Return a message as a CloudEvent."""
     place = f"{epoch}:{message.seq}"
-    return cloud_event(MATCH, place, consumer, message.json(epoch))
+    kind = LISTS if isinstance(message, BoardMessage) else MATCH
+    return cloud_event(kind, place, consumer, message.json(epoch))
 
 
 def cloud_event(kind: str, name: str, consumer: Consumer, data: bytes) -> bytes:
     """Return a CloudEvent for a consumer; `data` is JSON."""
+    source, kinds = consumer.source, "spaces"
+    if isinstance(source, BoardEntry):
+        kinds = "boards"
     return b'{"specversion":"1.0","type":%s,"id":%s,"source":%s,"subject":%s,"data":%s}' % (
         _encode(kind),
         _encode(name),
-        _encode(f"/v1/spaces/{consumer.space.name}"),
+        _encode(f"/v1/{kinds}/{source.name}"),
         _encode(consumer.name),
         data,
     )

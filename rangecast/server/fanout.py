@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from rangecast.kernels.arrays import I64, Bool
+from rangecast.server.board_index import Addressed, BoardIndex, Listened
+from rangecast.server.boards import InterestChange
 from rangecast.server.index import Found, SpaceIndex, by_event, grouped
 from rangecast.server.messages import Message
-from rangecast.server.registry import Change, Consumer
+from rangecast.server.registry import AnyChange, Change, Consumer
 
 
-def carry_out(changes: Sequence[Change], indexes: dict[int, SpaceIndex]) -> None:
-    """Bring indexes to where changes lead."""
+def carry_out(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> None:
+    """Bring the indexes of spaces to where changes lead."""
     by_space: dict[int, list[Change]] = {}
     for change in changes:
+        if isinstance(change, InterestChange):
+            continue
         by_space.setdefault(change.entry.number, []).append(change)
     for number, some in by_space.items():
         if number not in indexes:
             indexes[number] = SpaceIndex(some[0].entry)
         indexes[number].carry_out(some)
+
+
+def board_messages(changes: Sequence[AnyChange], listened: Listened) -> Iterator[Addressed]:
+    """Bring the lists of boards to where changes lead; yield those of new interests."""
+    for change in changes:
+        if not isinstance(change, InterestChange):
+            continue
+        if change.old is None and change.new is None:
+            change.entry.index = BoardIndex(change.entry, {}, ())
+        elif change.new is None:
+            assert change.old is not None
+            change.entry.index.remove(change.old.id)
+        else:
+            change.entry.index.put(change.new)
+            if listened(change.new.consumer):
+                yield change.entry.index.first_list(change.new, change.seq)
 
 
 def fan_out(

@@ -15,7 +15,6 @@ import httpx
 import msgspec
 
 from rangecast.errors import RangecastError
-from rangecast.server.fanout import carry_out
 from rangecast.server.log import Draft, Log, LogError, Unit, is_chained
 
 if TYPE_CHECKING:
@@ -140,5 +139,5 @@ class Follower:
             if not is_chained(log.chain, unit):
                 raise LogError(f"{self._leader.url}: the unit at {unit.first} came damaged")
             log.append([Draft(unit.kind, unit.length, unit.at, unit.body)])
-            carry_out(service.replayed(unit), service.indexes)
+            service.follow(unit)
             service.pump.advance(unit.last)

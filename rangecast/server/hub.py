@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rangecast.server.board_reader import BoardReader
+from rangecast.server.boards import BoardEntry
 from rangecast.server.messages import Batch, Message
 from rangecast.server.reader import Reader
 from rangecast.server.registry import Consumer
@@ -45,7 +47,7 @@ class Hub:
         """The number of the last batch that was handed out."""
         self.pump: Pump
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._readers: OrderedDict[int, Reader] = OrderedDict()
+        self._readers: OrderedDict[int, Reader | BoardReader] = OrderedDict()
 
     def start(self, pump: Pump) -> None:
         """Begin; call it on the event loop."""
@@ -73,9 +75,15 @@ class Hub:
         self.feeds.setdefault(consumer.number, []).append(feed)
         return feed
 
-    def reader(self, consumer: Consumer) -> Reader:
+    def reader(self, consumer: Consumer) -> Reader | BoardReader:
         """Return who reads the log for a consumer; the last few are kept, with what they know."""
-        found = self._readers.pop(consumer.number, None) or Reader(self.pump.log, consumer)
+        found = self._readers.pop(consumer.number, None)
+        if found is None:
+            log, source = self.pump.log, consumer.source
+            if isinstance(source, BoardEntry):
+                found = BoardReader(log, consumer, source)
+            else:
+                found = Reader(log, consumer)
         self._readers[consumer.number] = found
         while len(self._readers) > _READERS:
             self._readers.popitem(last=False)

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.durable import try_lock
+from rangecast.server.boards import updates_of
 from rangecast.server.encoding import rows_of
 from rangecast.server.log import LogError, Unit, new_epoch
-from rangecast.server.records import ACKS, EDITS, EVENTS, acks_of, edits_of, events_of
+from rangecast.server.records import ACKS, EDITS, EVENTS, UPDATES, acks_of, edits_of, events_of
 from rangecast.server.registry import Registry
 from rangecast.server.snapshots import opened, snapshots
 from rangecast.server.sqlite_log import checked_units, segments, write_head
@@ -28,18 +29,19 @@ _encode = msgspec.json.Encoder().encode
 def checked(folder: Path) -> str:
     """Read everything; return what there is, or raise an error that names the place."""
     _need_folder(folder)
-    units = events = edits = 0
+    units = events = edits = updates = 0
     first = last = 0
     for unit in checked_units(folder):
         units += 1
         first, last = first or unit.first, unit.last
         events += unit.length if unit.kind == EVENTS else 0
         edits += unit.length if unit.kind == EDITS else 0
+        updates += unit.length if unit.kind == UPDATES else 0
     if not units:
         return f"{folder}: the log is whole, and empty."
     return (
         f"{folder}: the log is whole: seqs {first:,} to {last:,} in {units:,} units, "
-        f"{events:,} events and {edits:,} edits."
+        f"{events:,} events, {updates:,} updates of boards and {edits:,} edits."
     )
 
 
@@ -61,6 +63,12 @@ def _lines(unit: Unit) -> Iterator[tuple[int, str]]:
     elif unit.kind == EDITS:
         for place, edit in enumerate(edits_of(unit)):
             told = {"seq": unit.first + place, "at": unit.at, "edit": edit}
+            yield unit.first + place, _encode(told).decode()
+    elif unit.kind == UPDATES:
+        top, changes = updates_of(unit)
+        for place, change in enumerate(changes):
+            told = {"seq": unit.first + place, "at": unit.at, "board": top.board}
+            told |= {"tenant": top.tenant, "batch": top.is_batch, "update": change}
             yield unit.first + place, _encode(told).decode()
     elif unit.kind == ACKS:
         told = {"seq": unit.first, "at": unit.at, "acks": acks_of(unit)}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
+
+import msgspec
 
 from rangecast.errors import RangecastError
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Message(NamedTuple):
@@ -29,6 +33,25 @@ class Message(NamedTuple):
             self.seq,
             self.event,
             b",".join(self.subscriptions),
+        )
+
+
+class BoardMessage(Message):
+    """Lists of a board that have changed, for one consumer: the event; whose they are, with it."""
+
+    @classmethod
+    def of(cls, seq: int, board: str, lists: dict[str, Any]) -> Self:
+        """Return new lists, by interest."""
+        items = [{"interest": name, "best": best} for name, best in lists.items()]
+        return cls(seq, _encode({"board": board, "lists": items}), [_encode(one) for one in lists])
+
+    def json(self, epoch: str) -> bytes:
+        """Return it as a JSON object."""
+        return b'{"position":"%s:%d","seq":%d,%s' % (
+            epoch.encode(),
+            self.seq,
+            self.seq,
+            self.event[1:],
         )
 
 

@@ -16,9 +16,11 @@ from rangecast.engine import Engine
 from rangecast.errors import FileError, RangecastError, UsageError
 from rangecast.model.space import Space
 from rangecast.server.encoding import rows_of
+from rangecast.server.prove_board import BoardProof, in_words
 from rangecast.server.records import (
     EDITS,
     EVENTS,
+    UPDATES,
     AnyEdit,
     DeleteConsumer,
     DeleteSubscription,
@@ -31,9 +33,28 @@ from rangecast.server.records import (
 from rangecast.server.sqlite_log import checked_units, segments
 
 
+class _Object(msgspec.Struct):
+    object: str
+    y: float
+
+
+class _List(msgspec.Struct):
+    interest: str
+    best: list[_Object]
+
+
 class _Delivered(msgspec.Struct):
     position: str
-    subscriptions: list[str]
+    subscriptions: list[str] | None = None
+    lists: list[_List] | None = None
+
+    def names(self) -> list[str]:
+        """Return what it is about: subscriptions, or lists in words."""
+        if self.subscriptions is not None:
+            return self.subscriptions
+        if self.lists is None:
+            raise ValueError("has neither")
+        return [in_words(one.interest, [(o.object, o.y) for o in one.best]) for one in self.lists]
 
 
 @dataclass
@@ -78,13 +99,13 @@ def proved(folder: Path, tenant: str, consumer: str, delivered: Path) -> Verdict
         found = came.pop(seq, None)
         if found is None:
             verdict.missing += 1
-            verdict.note(f"seq {seq} never came; it matches {', '.join(wanted[:5])}")
+            verdict.note(f"seq {seq} never came; it is for {', '.join(wanted[:5])}")
         elif sorted(found) != sorted(wanted):
             verdict.differing += 1
-            verdict.note(f"seq {seq} came for {found[:5]}, and matches {wanted[:5]}")
+            verdict.note(f"seq {seq} came for {found[:5]}, and is for {wanted[:5]}")
     verdict.extra = len(came)
     for seq in sorted(came)[:5]:
-        verdict.note(f"seq {seq} came, and matches nothing of this consumer")
+        verdict.note(f"seq {seq} came, and isn't for this consumer")
     return verdict
 
 
@@ -95,11 +116,11 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
             for number, line in enumerate(file, start=1):
                 try:
                     one = decode(line)
-                    yield int(one.position.partition(":")[2]), one.subscriptions
+                    yield int(one.position.partition(":")[2]), one.names()
                 except (msgspec.DecodeError, ValueError) as error:
                     raise FileError(
-                        f"{path}, line {number}: not a message with position and subscriptions: "
-                        f"{error}"
+                        f"{path}, line {number}: not a message with position and subscriptions, "
+                        f"or lists: {error}"
                     ) from None
     except OSError as error:
         raise FileError(f"{path}: can't be read: {error.strerror}") from None
@@ -107,10 +128,13 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each event that a consumer had to get, with the subscriptions that it matches."""
-    set_of = _Set(tenant, consumer)
+    set_of, board = _Set(tenant, consumer), BoardProof(tenant, consumer)
     for unit in checked_units(folder):
         if unit.kind == EDITS:
             set_of.apply(edits_of(unit), unit.first)
+            yield from board.edits(edits_of(unit), unit.first)
+        elif unit.kind == UPDATES:
+            yield from board.updates(unit)
         elif unit.kind == EVENTS and set_of.engine is not None:
             head, lines = events_of(unit)
             if (head.tenant, head.space) == (tenant, set_of.space):
@@ -120,7 +144,7 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
                     seq = unit.first + place
                     if names and seq > set_of.start:
                         yield seq, [str(name) for name in names]
-    if set_of.space is None:
+    if set_of.space is None and board.board is None:
         raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
 
 
@@ -148,7 +172,7 @@ class _Set:
                 self._spaces[edit.name] = Space.from_definition(edit.definition)
                 if edit.name == self.space and self.engine is not None:
                     self._move(self._spaces[edit.name])
-            case PutConsumer() if edit.name == mine:
+            case PutConsumer() if edit.name == mine and not edit.board:
                 if self.engine is None:
                     self.space, self.engine = edit.space, Engine(self._spaces[edit.space])
                     self.start = seq if edit.start < 0 else edit.start

@@ -23,15 +23,16 @@ import numpy as np
 from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import Bool
 from rangecast.server.admission import Admission
+from rangecast.server.boards import ObjectChange, UpdatesHead, updates_draft
 from rangecast.server.encoding import Encoded
-from rangecast.server.fanout import carry_out, fan_out, ids_by_event
+from rangecast.server.fanout import board_messages, carry_out, fan_out, ids_by_event
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
 from rangecast.server.messages import Message
 from rangecast.server.records import acks_draft, edits_draft, events_draft
-from rangecast.server.registry import Change, RefusedError, Registry
+from rangecast.server.registry import AnyChange, Change, RefusedError, Registry
 from rangecast.server.repeats import Repeats
-from rangecast.server.requests import Accepted, Edits, Events, Request, fail
+from rangecast.server.requests import Accepted, Edits, Events, Request, Updates, fail
 
 WAITING = 64 << 20
 """Bytes that may wait to be written; more is answered by: later."""
@@ -51,7 +52,8 @@ class _Written:
 
     unit: Unit
     request: Request | None
-    changes: list[Change]
+    changes: list[AnyChange]
+    updates: Sequence[ObjectChange] = ()
 
 
 class Pump:
@@ -74,7 +76,7 @@ class Pump:
         self.matched = log.last
         self.is_full = False
         """Whether the disk was full at the last attempt."""
-        self.groups = self.batches = self.events = self.edits = self.pairs = 0
+        self.groups = self.batches = self.events = self.edits = self.pairs = self.updates = 0
         self.wanted: Bool = np.zeros(64, bool)
         """The consumers that somebody waits for, by number."""
         self.is_copy, self._refusal = False, ""
@@ -259,8 +261,12 @@ class Pump:
         self.groups += 1
         written = []
         for unit, origin in zip(units, requests, strict=True):
-            changes = self._carried_out(origin, unit) if isinstance(origin, Edits) else []
-            written.append(_Written(unit, origin, changes))
+            one = _Written(unit, origin, [])
+            if isinstance(origin, Edits):
+                one.changes = self._carried_out(origin, unit)
+            elif isinstance(origin, Updates):
+                one.updates = origin.entry.take(unit)
+            written.append(one)
         self.durable = self.log.last
         with self._change:
             self._written.extend(written)
@@ -276,6 +282,8 @@ class Pump:
         if isinstance(request, Edits):
             admission.check_all(request.edits, request.if_match)
             return edits_draft(list(request.edits), now)
+        if isinstance(request, Updates):
+            return self._admitted_updates(request, admission, now)
         given, head = request.encoded, request.head
         if head.key:
             before = self.repeats.request(head)
@@ -308,11 +316,24 @@ class Pump:
         admission.seq += count
         return events_draft(head, given.lines, now)
 
-    def _carried_out(self, request: Edits, unit: Unit) -> list[Change]:
-        changes: list[Change] = []
+    def _admitted_updates(self, request: Updates, admission: Admission, now: int) -> Draft | None:
+        entry, first, refused = request.entry, admission.seq, request.refused
+        taken: list[ObjectChange] = []
+        if not (refused and request.all_or_none):
+            given = request.changes
+            taken, more = admission.updates(entry, given, all_or_none=request.all_or_none)
+            refused = sorted(refused + more)
+        request.accepted = Accepted(first, len(taken), refused)
+        if not taken:
+            request.answer.set_result(request.accepted)
+            return None
+        return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
+
+    def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
+        changes: list[AnyChange] = []
         for place, edit in enumerate(request.edits):
             for change in self.registry.apply(edit, unit.first + place):
-                if change.new is not None and request.filters:
+                if isinstance(change, Change) and change.new is not None and request.filters:
                     change.filter = request.filters[place]
                 changes.append(change)
         return changes
@@ -363,15 +384,32 @@ class Pump:
             else:
                 while end < len(batch) and not isinstance(batch[end].request, Events):
                     end += 1
-                self._make_edits(batch[place:end])
+                self._make_edits(batch[place:end], wanted, messages)
             place = end
         self.matched = batch[-1].unit.last
         self._hand_out(number, messages, self.matched)
 
-    def _make_edits(self, some: Sequence[_Written]) -> None:
+    def _make_edits(
+        self, some: Sequence[_Written], wanted: Bool, messages: dict[int, list[Message]]
+    ) -> None:
         carry_out([change for one in some for change in one.changes], self.indexes)
+
+        def is_wanted(consumer: int) -> bool:
+            return 0 <= consumer < len(wanted) and bool(wanted[consumer])
+
         for one in some:
-            if isinstance(one.request, Edits):
+            for number, message in board_messages(one.changes, is_wanted):
+                messages.setdefault(number, []).append(message)
+            if isinstance(one.request, Updates):
+                request, first = one.request, one.unit.first
+                index = request.entry.index
+                found = index.update(one.updates, first, request.is_batch, is_wanted)
+                for number, message in found:
+                    messages.setdefault(number, []).append(message)
+                self.updates += len(one.updates)
+                assert request.accepted is not None
+                request.answer.set_result(request.accepted)
+            elif isinstance(one.request, Edits):
                 self.edits += one.unit.length
                 one.request.answer.set_result(one.unit.first)
 

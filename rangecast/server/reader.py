@@ -11,7 +11,7 @@ from rangecast.server.index import History
 from rangecast.server.log import Log
 from rangecast.server.messages import Batch, Gap, Message
 from rangecast.server.records import EVENTS, events_of
-from rangecast.server.registry import Consumer
+from rangecast.server.registry import Consumer, SpaceEntry
 
 CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""
@@ -39,7 +39,9 @@ class Reader:
         if after < self._log.first - 1:
             gap = Gap(after, self._log.first - 1)
             after = gap.upto
-        space = self._consumer.space.space
+        mine = self._consumer.source
+        assert isinstance(mine, SpaceEntry)
+        space = mine.space
         if self._history is None or self._history.engine.space is not space:
             self._history = History(space)
         versions = self._consumer.versions
@@ -51,7 +53,6 @@ class Reader:
                 break
             if unit.kind == EVENTS:
                 head, lines = events_of(unit)
-                mine = self._consumer.space
                 if (head.tenant, head.space) == (mine.tenant, mine.name):
                     begin = max(0, after + 1 - unit.first)
                     seqs = np.arange(unit.first + begin, unit.last + 1)

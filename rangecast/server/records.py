@@ -3,6 +3,7 @@
     events   a head, a line of JSON; then one event per line, as it was given
     edits    a list of JSON objects, each with its `op`
     acks     how far consumers have got, by name
+    updates  of a board's objects: see `boards`
 
 All of it can be read without this program.
 """
@@ -15,7 +16,9 @@ import msgspec
 
 from rangecast.server.log import Draft, Unit
 
-EVENTS, EDITS, ACKS = "events", "edits", "acks"
+EVENTS, EDITS, ACKS, UPDATES = "events", "edits", "acks", "updates"
+NEVER = 1 << 62
+"""When something ends whose end isn't known."""
 
 
 class EventsHead(msgspec.Struct, omit_defaults=True):
@@ -83,6 +86,8 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """Events before this edit are matched with the subscriptions of now, not of then."""
     best: int = 0
     """A message has at most so many subscriptions, those of the highest scores; 0: all."""
+    board: str = ""
+    """Whose messages it gets, instead of a space's."""
 
 
 class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
@@ -107,6 +112,37 @@ class DropLetters(Edit, tag="drop-dead-letters", frozen=True):
     """Dead letters have been delivered after all, or are given up."""
 
     seqs: list[int]
+
+
+class PutBoard(Edit, tag="put-board", frozen=True):
+    """A board is made."""
+
+    k: int
+    definition: dict[str, Any] | None = None
+    """The space that its objects lie in, as it was then; `None`: x alone."""
+    upper: str = ""
+    descending: bool = False
+
+
+class DeleteBoard(Edit, tag="delete-board", frozen=True):
+    """A board ends, with its objects and interests."""
+
+
+class PutInterest(Edit, tag="put-interest", frozen=True):
+    """An interest of a board is made, or replaced by another of its id."""
+
+    board: str
+    consumer: str = ""
+    filter: str = ""
+    x_lo: float | None = None
+    x_hi: float | None = None
+    k: int = 0
+
+
+class DeleteInterest(Edit, tag="delete-interest", frozen=True):
+    """An interest of a board ends."""
+
+    board: str
 
 
 class PutToken(Edit, tag="put-token", frozen=True):
@@ -136,6 +172,10 @@ AnyEdit = (
     | StopConsumer
     | AddLetters
     | DropLetters
+    | PutBoard
+    | DeleteBoard
+    | PutInterest
+    | DeleteInterest
     | PutToken
     | DeleteToken
     | PutTenant

@@ -1,4 +1,4 @@
-"""What there is: spaces, subscriptions, consumers, tokens, tenants. A function of the log's edits.
+"""What there is: spaces, boards, subscriptions, consumers, tokens, tenants: a function of the log.
 
 `Registry.apply` carries out what was written (`admission` has judged it before); it can't fail, and
 gives the same on every machine. What it means for the index of a space comes back as a `Change`,
@@ -19,14 +19,20 @@ import msgspec
 from rangecast.errors import RangecastError, near, shown
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
+from rangecast.server.boards import BoardEntry, Interest, InterestChange, interest_of
 from rangecast.server.records import (
+    NEVER,
     AddLetters,
     AnyEdit,
+    DeleteBoard,
     DeleteConsumer,
+    DeleteInterest,
     DeleteSubscription,
     DeleteToken,
     DropLetters,
+    PutBoard,
     PutConsumer,
+    PutInterest,
     PutSpace,
     PutSubscription,
     PutTenant,
@@ -34,7 +40,6 @@ from rangecast.server.records import (
     StopConsumer,
 )
 
-NEVER = 1 << 62
 NOBODY = -1
 """The consumer of a subscription that has none."""
 Name = tuple[str, str]
@@ -82,6 +87,11 @@ class SpaceEntry:
     expiring: dict[str, int] = field(init=False)
     """When those that end by themselves do, by id."""
 
+    @property
+    def label(self) -> str:
+        """What tells it from a board of the same name."""
+        return self.name
+
     def __post_init__(self) -> None:
         self.expiring = {name: one.expires for name, one in self.live.items() if one.expires}
 
@@ -97,12 +107,13 @@ class Letter(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """Who gets messages: a cursor in the log, and subscriptions."""
+    """Who gets messages: a cursor in the log, and subscriptions or interests."""
 
     tenant: str
     name: str
     number: int
-    space: SpaceEntry
+    source: SpaceEntry | BoardEntry
+    """What its messages are of."""
     since: int
     cursor: int
     """All up to this seq has been acknowledged."""
@@ -120,6 +131,21 @@ class Consumer:
     """The messages that its way out couldn't deliver, by seq."""
     moved: int = 0
     """The seq of the edit that made it, or moved its cursor elsewhere."""
+    interests: list[Interest] = field(default_factory=list)
+    """All that it has had on its board, as `versions`."""
+
+    def as_put(self) -> PutConsumer:
+        """Return the edit that leaves it as it is."""
+        board = self.source.name if isinstance(self.source, BoardEntry) else ""
+        return PutConsumer(
+            self.tenant,
+            self.name,
+            "" if board else self.source.name,
+            self.out,
+            self.on_gap,
+            best=self.best,
+            board=board,
+        )
 
     @property
     def key(self) -> str:
@@ -152,18 +178,22 @@ class Change:
     """The space itself has changed: all is made anew."""
 
 
+AnyChange = Change | InterestChange
+
+
 class Registry:
     """All that has a name. Only the committer changes it; anybody may look."""
 
     def __init__(self) -> None:
         self.spaces: dict[Name, SpaceEntry] = {}
+        self.boards: dict[Name, BoardEntry] = {}
         self.consumers: dict[Name, Consumer] = {}
         self.tokens: dict[str, Token] = {}
         self.tenants: dict[str, dict[str, int]] = {}
         self.numbered: list[Consumer | None] = []
         """Consumers by number."""
         self.counts: dict[str, int] = {}
-        """Live subscriptions by tenant."""
+        """Live subscriptions and interests by tenant."""
         self.space_count = 0
         self.had_token = False
         """Whether a token was ever made: from then on one is needed."""
@@ -185,6 +215,21 @@ class Registry:
             raise RefusedError(404, f"no subscription {shown(name)} in the space {shown(space)}")
         return found
 
+    def board(self, tenant: str, name: str) -> BoardEntry:
+        """Return a board; refuse a name that there isn't."""
+        found = self.boards.get((tenant, name))
+        if found is None:
+            mine = [one for owner, one in self.boards if owner == tenant]
+            raise RefusedError(404, f"no board {shown(name)}: {near(name, mine)}")
+        return found
+
+    def interest(self, tenant: str, board: str, name: str) -> Interest:
+        """Return an interest as it is."""
+        found = self.board(tenant, board).live.get(name)
+        if found is None:
+            raise RefusedError(404, f"no interest {shown(name)} on the board {shown(board)}")
+        return found
+
     def consumer(self, tenant: str, name: str) -> Consumer:
         """Return a consumer."""
         found = self.consumers.get((tenant, name))
@@ -193,13 +238,13 @@ class Registry:
             raise RefusedError(404, f"no consumer {shown(name)}: {near(name, mine)}")
         return found
 
-    def owner(self, version: Version) -> Consumer | None:
+    def owner(self, version: Version | Interest) -> Consumer | None:
         """Return the consumer of a subscription."""
         return None if version.consumer == NOBODY else self.numbered[version.consumer]
 
     # ---- carrying out
 
-    def apply(self, edit: AnyEdit, seq: int) -> Iterator[Change]:
+    def apply(self, edit: AnyEdit, seq: int) -> Iterator[AnyChange]:
         """Carry out an edit that is in the log; yield what it means for indexes."""
         match edit:
             case PutSubscription():
@@ -214,10 +259,7 @@ class Registry:
             case PutConsumer():
                 self._put_consumer(edit, seq)
             case DeleteConsumer():
-                gone = self.consumers.pop((edit.tenant, edit.name))
-                for version in [one for one in gone.versions if one.died == NEVER]:
-                    yield self._unsubscribe(gone.space, version, seq)
-                self.numbered[gone.number] = None
+                yield from self._delete_consumer(edit, seq)
             case StopConsumer():
                 self.consumers[edit.tenant, edit.name].stopped = edit.reason
             case AddLetters():
@@ -227,6 +269,8 @@ class Registry:
             case DropLetters():
                 for one in edit.seqs:
                     self.consumers[edit.tenant, edit.name].letters.pop(one, None)
+            case PutBoard() | DeleteBoard() | PutInterest() | DeleteInterest():
+                yield from self._edit_board(edit, seq)
             case PutToken():
                 given = edit.tenant, edit.name, edit.label, tuple(edit.scopes), edit.expires
                 self.tokens[edit.name] = Token(*given, seq)
@@ -235,6 +279,52 @@ class Registry:
                 del self.tokens[edit.name]
             case PutTenant():
                 self.tenants[edit.name] = dict(edit.limits)
+
+    def _delete_consumer(self, edit: DeleteConsumer, seq: int) -> Iterator[AnyChange]:
+        gone = self.consumers.pop((edit.tenant, edit.name))
+        for version in [one for one in gone.versions if one.died == NEVER]:
+            assert isinstance(gone.source, SpaceEntry)
+            yield self._unsubscribe(gone.source, version, seq)
+        for interest in [one for one in gone.interests if one.died == NEVER]:
+            assert isinstance(gone.source, BoardEntry)
+            yield self._end_interest(gone.source, interest, seq)
+        self.numbered[gone.number] = None
+
+    def _edit_board(
+        self, edit: PutBoard | DeleteBoard | PutInterest | DeleteInterest, seq: int
+    ) -> Iterator[InterestChange]:
+        match edit:
+            case PutBoard():
+                if (edit.tenant, edit.name) in self.boards:
+                    return  # put again, with the same options
+                made = BoardEntry(edit, seq)
+                self.boards[edit.tenant, edit.name] = made
+                yield InterestChange(made, seq)
+            case DeleteBoard():
+                gone = self.boards.pop((edit.tenant, edit.name))
+                self.counts[edit.tenant] = self.counts.get(edit.tenant, 0) - len(gone.live)
+            case PutInterest():
+                entry = self.boards[edit.tenant, edit.board]
+                owner = self.consumers.get((edit.tenant, edit.consumer))
+                old = entry.live.get(edit.name)
+                if old is None:
+                    self.counts[edit.tenant] = self.counts.get(edit.tenant, 0) + 1
+                else:
+                    old.died = seq
+                new = interest_of(edit, NOBODY if owner is None else owner.number, seq)
+                entry.live[edit.name] = new
+                if owner is not None:
+                    owner.interests.append(new)
+                yield InterestChange(entry, seq, old, new)
+            case DeleteInterest():
+                entry = self.boards[edit.tenant, edit.board]
+                yield self._end_interest(entry, entry.live[edit.name], seq)
+
+    def _end_interest(self, entry: BoardEntry, interest: Interest, seq: int) -> InterestChange:
+        interest.died = seq
+        del entry.live[interest.id]
+        self.counts[entry.tenant] -= 1
+        return InterestChange(entry, seq, interest)
 
     def _subscribe(
         self, entry: SpaceEntry, edit: PutSubscription, owner: Consumer | None, seq: int
@@ -294,11 +384,12 @@ class Registry:
                 old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
                 old.moved = seq
             return
+        found = (self.spaces, edit.space) if not edit.board else (self.boards, edit.board)
         made = Consumer(
             edit.tenant,
             edit.name,
             len(self.numbered),
-            self.spaces[edit.tenant, edit.space],
+            found[0][edit.tenant, found[1]],
             seq,
             seq if edit.start < 0 else edit.start,
             edit.out,
@@ -313,3 +404,4 @@ class Registry:
         """Drop versions that no event of the log from this seq on can match."""
         for consumer in list(self.consumers.values()):
             consumer.versions = [one for one in consumer.versions if one.died > first]
+            consumer.interests = [one for one in consumer.interests if one.died > first]

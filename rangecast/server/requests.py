@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from rangecast.model.filters.filter import Filter
+from rangecast.server.boards import BoardEntry, ObjectChange
 from rangecast.server.encoding import Encoded
 from rangecast.server.records import AnyEdit, EventsHead
 from rangecast.server.registry import SpaceEntry
@@ -60,7 +61,27 @@ class Events:
         return sum(map(len, self.encoded.lines)) + 256
 
 
-Request = Edits | Events
+@dataclass(slots=True, eq=False)
+class Updates:
+    """Changes of a board's objects that somebody wants to be made."""
+
+    entry: BoardEntry
+    changes: list[tuple[int, ObjectChange]]
+    """Each with its row."""
+    refused: list[tuple[int, str]]
+    """Those that can't be read."""
+    is_batch: bool = False
+    all_or_none: bool = False
+    answer: Future[Accepted] = field(default_factory=Future)
+    accepted: Accepted | None = None
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return 256 * len(self.changes) + 256
+
+
+Request = Edits | Events | Updates
 
 
 def fail(request: Request, error: BaseException) -> None:

@@ -20,10 +20,12 @@ from typing import IO, Any
 from rangecast.errors import FileError, SnapshotError
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.filter import Filter
+from rangecast.server.board_index import BoardIndex
+from rangecast.server.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
 from rangecast.server.buses.kafka import KafkaWay
 from rangecast.server.buses.nats import NatsWay
 from rangecast.server.encoding import encoded
-from rangecast.server.fanout import carry_out
+from rangecast.server.fanout import board_messages, carry_out
 from rangecast.server.follow import Follower, Leader
 from rangecast.server.hub import Hub
 from rangecast.server.index import SpaceIndex
@@ -35,6 +37,7 @@ from rangecast.server.records import (
     ACKS,
     EDITS,
     EVENTS,
+    UPDATES,
     AnyEdit,
     DeleteConsumer,
     DeleteSubscription,
@@ -46,9 +49,9 @@ from rangecast.server.records import (
     edits_of,
     events_of,
 )
-from rangecast.server.registry import Change, Consumer, Registry, SpaceEntry
+from rangecast.server.registry import AnyChange, Consumer, RefusedError, Registry, SpaceEntry
 from rangecast.server.repeats import Repeats
-from rangecast.server.requests import Accepted, Edits, Events
+from rangecast.server.requests import Accepted, Edits, Events, Updates
 from rangecast.server.snapshots import Picture, opened, snapshots
 from rangecast.server.sqlite_log import INTERVAL, SqliteLog
 from rangecast.server.ways import Ways
@@ -58,6 +61,11 @@ logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _REPLAYED = 64 << 20
+
+
+def _nobody(_consumer: int) -> bool:
+    """Nobody waits for messages that come from the log of another server: they are read."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -204,7 +212,7 @@ class Service:
                 f"{self.folder}: the snapshot is of seq {after}, the log ends at {self.log.last}: "
                 "something acknowledged was lost\n  to do: restore the folder from a backup"
             )
-        changes: list[Change] = []
+        changes: list[AnyChange] = []
         while after < self.log.last:
             for unit in self.log.read(after, _REPLAYED):
                 if chain is not None and not is_chained(chain, unit):
@@ -215,6 +223,8 @@ class Service:
                 changes += self.replayed(unit)
                 after, chain = unit.last, unit.chain
         carry_out(changes, self.indexes)
+        for board in self.registry.boards.values():
+            board.index = BoardIndex(board, board.objects, board.live.values())
 
     def _from_snapshot(self) -> tuple[int, bytes | None]:
         if self.folder is None:
@@ -233,9 +243,9 @@ class Service:
             return seq, bytes.fromhex(state.chain)
         return 0, START if self.log.first == 1 else None
 
-    def replayed(self, unit: Unit) -> list[Change]:
+    def replayed(self, unit: Unit) -> list[AnyChange]:
         """Carry out a unit that is in the log; return what it means for indexes."""
-        changes: list[Change] = []
+        changes: list[AnyChange] = []
         if unit.kind == EDITS:
             for place, edit in enumerate(edits_of(unit)):
                 changes += self.registry.apply(edit, unit.first + place)
@@ -244,11 +254,26 @@ class Service:
             for key, seq in acks_of(unit).items():
                 if key in consumers:
                     consumers[key].cursor = seq
+        elif unit.kind == UPDATES:
+            told = updates_of(unit)[0]
+            self.registry.boards[told.tenant, told.board].take(unit)
         elif unit.kind == EVENTS:
             head = unit.body[: unit.body.find(b"\n")]
             if b'"key"' in head or b'"dedup"' in head or b'"source"' in head:
                 self.repeats.replay(unit.first, *events_of(unit))
         return changes
+
+    def follow(self, unit: Unit) -> None:
+        """Carry out a unit that another server wrote."""
+        changes = self.replayed(unit)
+        carry_out(changes, self.indexes)
+        for _ in board_messages(changes, _nobody):
+            pass
+        if unit.kind == UPDATES:
+            head, updates = updates_of(unit)
+            index = self.registry.boards[head.tenant, head.board].index
+            for _ in index.update(updates, unit.first, head.is_batch, _nobody):
+                pass
 
     # ---- keeping house
 
@@ -381,6 +406,24 @@ class Service:
             self.pump.submit(asked)
         return asked.answer
 
+    def update(
+        self,
+        entry: BoardEntry,
+        lines: Sequence[bytes],
+        *,
+        is_batch: bool = False,
+        strict: bool = False,
+    ) -> Future[Accepted]:
+        """Change objects of a board, a JSON text each; those that can't be made are refused one by
+        one, or (`strict`, and always in a batch) all of them.
+        """
+        if is_batch and len(lines) > LONGEST_BATCH:
+            raise RefusedError(413, f"a batch has at most {LONGEST_BATCH:,} changes")
+        changes, refused = parsed_changes(entry, lines)
+        asked = Updates(entry, changes, refused, is_batch, strict or is_batch)
+        self.pump.submit(asked)
+        return asked.answer
+
     def acknowledge(self, consumer: Consumer, seq: int) -> None:
         """Note that a consumer has got everything up to a seq."""
         self.pump.check_open()
@@ -415,7 +458,9 @@ class Service:
             "events": pump.events,
             "edits": pump.edits,
             "matches": pump.pairs,
+            "updates": pump.updates,
             "spaces": sum(owner == tenant for owner, _ in list(registry.spaces)),
+            "boards": sum(owner == tenant for owner, _ in list(registry.boards)),
             "subscriptions": registry.counts.get(tenant, 0),
             "consumers": sum(owner == tenant for owner, _ in list(registry.consumers)),
             "listeners": sum(map(len, self.hub.feeds.values())),

@@ -1,6 +1,6 @@
 """Snapshots: what there is at one seq, so that a start needs only the log after it.
 
-    data/snapshot-<seq>/state.json     spaces, subscriptions, consumers, tokens, repeats
+    data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, repeats
     data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
 
 A snapshot is there whole or not at all. Without one, everything is rebuilt from the log.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from rangecast.engine import Engine
 from rangecast.errors import SnapshotError
 from rangecast.model.durable import sync_folder, write_bytes
 from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.server.boards import BoardEntry, Interest, Placed
 from rangecast.server.index import SpaceIndex
-from rangecast.server.registry import NEVER, Consumer, Letter, Registry, SpaceEntry, Token, Version
+from rangecast.server.records import NEVER, PutBoard
+from rangecast.server.registry import Consumer, Letter, Registry, SpaceEntry, Token, Version
 from rangecast.server.repeats import Before, Repeats
 
 VERSION = 1
@@ -38,11 +41,20 @@ class _Space(msgspec.Struct, array_like=True):
     live: list[Version]
 
 
+class _Board(msgspec.Struct, array_like=True):
+    made: PutBoard
+    since: int
+    objects: list[tuple[str, int, float, list[float | None]]]
+    """Id, arrival, value and place of each; a missing value is null."""
+    live: list[Interest]
+
+
 class _Consumer(msgspec.Struct, array_like=True):
     tenant: str
     name: str
     number: int
-    space: tuple[str, str]
+    source: tuple[str, str]
+    """Its tenant, and the label of its space or board."""
     since: int
     cursor: int
     out: dict[str, Any]
@@ -53,6 +65,7 @@ class _Consumer(msgspec.Struct, array_like=True):
     stopped: str
     letters: list[Letter]
     moved: int
+    ended: list[Interest] = []
 
 
 class State(msgspec.Struct):
@@ -71,6 +84,7 @@ class State(msgspec.Struct):
     requests: dict[str, Before]
     ids: list[str]
     offsets: dict[str, int]
+    boards: list[_Board] = []
 
 
 class Picture:
@@ -99,7 +113,7 @@ class Picture:
                     one.tenant,
                     one.name,
                     one.number,
-                    (one.space.tenant, one.space.name),
+                    (one.source.tenant, one.source.label),
                     one.since,
                     one.cursor,
                     one.out,
@@ -110,6 +124,7 @@ class Picture:
                     one.stopped,
                     list(one.letters.values()),
                     one.moved,
+                    [msgspec.structs.replace(v) for v in one.interests if v.died != NEVER],
                 )
                 for one in registry.consumers.values()
             ],
@@ -120,6 +135,7 @@ class Picture:
             dict(repeats.requests),
             list(repeats.ids),
             dict(repeats.offsets),
+            [_board(one) for one in registry.boards.values()],
         )
         self._boxes = [
             (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
@@ -148,6 +164,24 @@ class Picture:
 
 def _fields(entry: SpaceEntry) -> tuple[str, str, int, int, int]:
     return entry.tenant, entry.name, entry.number, entry.since, entry.next_number
+
+
+def _board(entry: BoardEntry) -> _Board:
+    objects = [
+        (name, one.arrival, one.y, [None if at == inf else at for at in one.place])
+        for name, one in entry.objects.items()
+    ]
+    live = [msgspec.structs.replace(one) for one in entry.live.values()]
+    return _Board(entry.made, entry.since, objects, live)
+
+
+def _board_entry(board: _Board) -> BoardEntry:
+    objects = {
+        name: Placed(arrival, y, tuple(inf if at is None else at for at in place))
+        for name, arrival, y, place in board.objects
+    }
+    live = {one.id: one for one in board.live}
+    return BoardEntry(board.made, board.since, objects, live)
 
 
 def snapshots(folder: Path) -> list[int]:
@@ -183,6 +217,13 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
         indexes[one.number] = SpaceIndex(entry, engine)
         for version in one.live:
             owned.setdefault(version.consumer, []).append(version)
+    interests: dict[int, list[Interest]] = {}
+    for saved in state.boards:
+        board = _board_entry(saved)
+        registry.boards[board.tenant, board.name] = board
+        registry.counts[board.tenant] = registry.counts.get(board.tenant, 0) + len(board.live)
+        for interest in saved.live:
+            interests.setdefault(interest.consumer, []).append(interest)
     registry.space_count = 1 + max((one.number for one in state.spaces), default=-1)
     registry.numbered = [None] * state.consumer_count
     for given in state.consumers:
@@ -190,7 +231,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
             given.tenant,
             given.name,
             given.number,
-            registry.spaces[given.space],
+            _source(registry, *given.source),
             given.since,
             given.cursor,
             given.out,
@@ -201,6 +242,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
             given.stopped,
             {one.seq: one for one in given.letters},
             given.moved,
+            sorted(given.ended + interests.get(given.number, []), key=lambda one: one.born),
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer
@@ -211,3 +253,9 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)
     return state, registry, indexes, repeats
+
+
+def _source(registry: Registry, tenant: str, label: str) -> SpaceEntry | BoardEntry:
+    """Return the space or board of a label."""
+    board = label.partition("/")[2]
+    return registry.boards[tenant, board] if board else registry.spaces[tenant, label]

@@ -305,9 +305,7 @@ def rotated(consumer: Consumer) -> tuple[PutConsumer, str]:
     secret = new_secret()
     old = {"old_secret": consumer.out["secret"], "old_until": time.time() + OLD_SECRET}
     out = consumer.out | {"secret": secret} | old
-    name, space = consumer.name, consumer.space.name
-    edit = PutConsumer(consumer.tenant, name, space, out, consumer.on_gap, best=consumer.best)
-    return edit, secret
+    return msgspec.structs.replace(consumer.as_put(), out=out), secret
 
 
 def new_secret() -> str:

@@ -91,8 +91,7 @@ class BoxBoard(Board):
         return self._points_of(self._members.row(interest))
 
     def _points_of(self, row: int) -> F64:
-        rows = [row, *self._more.get(row, ())]
-        return self.tree.tree.at[[self.tree.entry(one) for one in rows]]
+        return self.tree.tree.at[[self.tree.entry(one) for one in self._rows_of(row)]]
 
     def _region(self, interest: Id, where: tuple[Any, ...]) -> F64:
         return self._boxes_of(where)
@@ -125,9 +124,17 @@ class BoxBoard(Board):
         self._more |= {int(part[0]): part[1:].tolist() for part in parts if len(part) > 1}
         return [int(part[0]) for part in parts]
 
+    def _rows_of(self, row: int) -> list[int]:
+        return [row, *self._more.get(row, ())]
+
+    def _rows_reached(self, messages: BoxMessages) -> list[int]:
+        rows: list[int] = self.tree.within_any(messages.tile).tolist()
+        return rows
+
     def _remove_region(self, row: int) -> None:
-        for one in (row, *self._more.pop(row, ())):
+        for one in self._rows_of(row):
             self.tree.remove(one)
+        self._more.pop(row, None)
 
     # ---- lists
 

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from rangecast.server.http import (
     admin,
+    boards,
     consumers,
     events,
     look,
@@ -24,7 +25,7 @@ from rangecast.server.http.direct import Direct
 from rangecast.server.http.edge import Edge
 from rangecast.server.service import Service
 
-PARTS = (admin, look, events, spaces, consumers, ways, stream, replica, page)
+PARTS = (admin, look, events, spaces, boards, consumers, ways, stream, replica, page)
 
 
 def make_app(service: Service) -> FastAPI:

@@ -6,15 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from rangecast.errors import shown
+from rangecast.server.boards import BoardEntry
 from rangecast.server.http.access import allowed
 from rangecast.server.hub import TAKEN
 from rangecast.server.messages import Batch, position, seq_of
 from rangecast.server.records import DeleteConsumer, PutConsumer
-from rangecast.server.registry import Consumer
+from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
@@ -30,7 +33,8 @@ class Given(BaseModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    space: str
+    space: str = Field("", description="Whose events it gets, or else:")
+    board: str = Field("", description="whose lists it gets.")
     start: str = Field("now", alias="from", description="'start', 'now', or a position")
     on_gap: str = Field("tell", pattern="^(tell|stop)$")
     best: int = Field(0, ge=0, description="Only so many subscriptions per event, the best.")
@@ -74,9 +78,24 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     old = service.registry.consumers.get((caller.tenant, name))
     if old is not None:
         start = -1  # it stays where it is; `seek` moves it
+    if bool(given.space) == bool(given.board) or (given.board and given.best):
+        raise RefusedError(
+            422,
+            "a consumer is of a space or of a board, one of them; 'best' is for a space\n"
+            f"  given: space {shown(given.space)}, board {shown(given.board)}, best {given.best}",
+        )
     caller.need(service.ways.scope(given.out))
     out, news = service.ways.checked(given.out, old)
-    edit = PutConsumer(caller.tenant, name, given.space, out, given.on_gap, start, best=given.best)
+    edit = PutConsumer(
+        caller.tenant,
+        name,
+        given.space,
+        out,
+        given.on_gap,
+        start,
+        best=given.best,
+        board=given.board,
+    )
     await answered(service.edit(edit))
     answer = _shown(service, service.registry.consumer(caller.tenant, name))
     answer["out"] = answer["out"] | news
@@ -123,16 +142,10 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
     caller, service = allowed(request, "subscribe"), _service(request)
     consumer = service.registry.consumer(caller.tenant, name)
     start = service.pump.durable if given.position == "now" else _seq(service, given.position)
-    edit = PutConsumer(
-        consumer.tenant,
-        consumer.name,
-        consumer.space.name,
-        consumer.out,
-        consumer.on_gap,
-        start,
-        given.set == "now",
-        consumer.best,
-    )
+    is_now = given.set == "now"
+    if is_now and isinstance(consumer.source, BoardEntry):
+        raise RefusedError(422, "'set' is for consumers of a space; a board has one past")
+    edit = msgspec.structs.replace(consumer.as_put(), start=start, as_now=is_now)
     await answered(service.edit(edit))
     service.hub.move(consumer)
     return _shown(service, consumer)
@@ -194,9 +207,10 @@ def _service(request: Request) -> Service:
 
 def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
     epoch = service.log.epoch
+    kind = "board" if isinstance(consumer.source, BoardEntry) else "space"
     return {
         "name": consumer.name,
-        "space": consumer.space.name,
+        kind: consumer.source.name,
         "position": position(epoch, consumer.cursor),
         "behind": service.pump.durable - consumer.cursor,
         "listeners": len(service.hub.feeds.get(consumer.number, ())),

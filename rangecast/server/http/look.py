@@ -62,7 +62,7 @@ async def covered(request: Request, space: str) -> Any:
     passing = {
         one.number
         for consumer in list(service.registry.consumers.values())
-        if consumer.space is entry and consumer.out == SESSION
+        if consumer.source is entry and consumer.out == SESSION
         for one in consumer.versions
     }
     return await asyncio.to_thread(look.covered, index, wanted, number, passing)

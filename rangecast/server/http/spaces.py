@@ -122,7 +122,7 @@ async def put(request: Request, space: str, name: str, given: dict[str, Any]) ->
     seq = await _edited(
         request,
         edit_of(caller, entry, name, given),
-        if_match=_condition(request),
+        if_match=condition(request),
     )
     place = position(_service(request).log.epoch, seq)
     return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
@@ -133,7 +133,7 @@ async def delete_subscription(request: Request, space: str, name: str) -> Any:
     """End a subscription; no event after the answer is matched with it."""
     caller = allowed(request, "subscribe")
     edit = DeleteSubscription(caller.tenant, name, space)
-    seq = await _edited(request, edit, if_match=_condition(request))
+    seq = await _edited(request, edit, if_match=condition(request))
     return {"id": name, "position": position(_service(request).log.epoch, seq)}
 
 
@@ -218,7 +218,8 @@ def _bulk_edits(
     return edits, filters, refused
 
 
-def _condition(request: Request) -> str | None:
+def condition(request: Request) -> str | None:
+    """Return what must hold of the one before: its ETag, that there is one, or none."""
     if request.headers.get("if-none-match") == "*":
         return ONLY_NEW
     return request.headers.get("if-match")

@@ -12,8 +12,9 @@ Frames are JSON objects with a `type`. From a client:
     credit       messages                         from then on only so many more come
     beat
 
-To a client: `opened`, `match`, `gap`, `beat` (how far there is nothing), `done` (the answer to what
-had this `ref`), `error`. Requests of one connection are carried out one after another, in order.
+To a client: `opened`, `match`, `lists` (of a board), `gap`, `beat` (how far there is nothing),
+`done` (the answer to what had this `ref`), `error`. Requests of one connection are carried out one
+after another, in order.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.errors import RangecastError
+from rangecast.server.boards import BoardEntry
 from rangecast.server.http.access import Caller, bearer, caller_of
 from rangecast.server.http.bodies import MOST_EVENTS
 from rangecast.server.http.edge import MOST_BYTES
@@ -176,7 +178,8 @@ class Session:
 
     async def _messages(self, name: str, feed: Feed) -> None:
         epoch = self._service.log.epoch
-        prefix = b'{"type":"match","consumer":%s,' % _encode(name)
+        kind = b"lists" if isinstance(feed.consumer.source, BoardEntry) else b"match"
+        prefix = b'{"type":"%s","consumer":%s,' % (kind, _encode(name))
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while not feed.is_closed:
                 await self._has_credit.wait()

@@ -1,0 +1,279 @@
+"""Boards over HTTP: made and ended, their interests, and changes of their objects."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rangecast.errors import RangecastError, UsageError, shown
+from rangecast.model.arguments import finite, whole
+from rangecast.model.members import as_id
+from rangecast.server.boards import BoardEntry, Interest, check_interest
+from rangecast.server.http.access import Caller, allowed
+from rangecast.server.http.bodies import lines_of, read_body, rows_of_body
+from rangecast.server.http.events import shown_accepted
+from rangecast.server.http.spaces import PAGE, condition
+from rangecast.server.messages import position
+from rangecast.server.records import DeleteBoard, DeleteInterest, PutBoard, PutInterest
+from rangecast.server.registry import RefusedError
+from rangecast.server.service import Service
+from rangecast.server.waiting import answered
+
+router = APIRouter(prefix="/v1/boards")
+
+
+class Given(BaseModel):
+    """A board as it is put."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    k: int = Field(ge=1, description="Objects in a list.")
+    space: str = Field("", description="The space whose attributes objects have; none: x.")
+    upper: str = Field("", description="The one of two attributes without lower bounds.")
+    descending: bool = Field(False, description="The highest y ranks first.")
+
+
+class GivenInterest(BaseModel):
+    """An interest as it is put: bounds of x, or a filter over the board's space."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    x_lo: float | None = None
+    x_hi: float | None = None
+    filter: str = Field("", examples=["km between 20 and 35 and m2 <= 80"])
+    k: int = Field(0, ge=0, description="Objects that it wants; 0: as many as the board has.")
+    consumer: str = ""
+
+
+@router.get("")
+async def list_boards(request: Request) -> Any:
+    """List the boards."""
+    caller, service = allowed(request, "read"), _service(request)
+    mine = [one for one in list(service.registry.boards.values()) if one.tenant == caller.tenant]
+    return {"items": [_shown_board(one) for one in mine]}
+
+
+@router.get("/{board}")
+async def get_board(request: Request, board: str) -> Any:
+    """Return a board's options, and how many objects and interests it has."""
+    return _shown_board(_board(request, board, "read")[2])
+
+
+@router.put("/{board}")
+async def put_board(request: Request, board: str, given: Given) -> Any:
+    """Make a board. Its space is taken as it is now; what is added to it later, isn't here."""
+    caller, service = allowed(request, "admin"), _service(request)
+    definition = None
+    if given.space:
+        definition = service.registry.space(caller.tenant, given.space).space.definition()
+    made = PutBoard(caller.tenant, board, given.k, definition, given.upper, given.descending)
+    seq = await answered(service.edit(made))
+    return {"name": board, "position": position(service.log.epoch, seq)}
+
+
+@router.delete("/{board}")
+async def delete_board(request: Request, board: str) -> Any:
+    """End a board, with its objects and interests; its consumers must be deleted before."""
+    caller, service = allowed(request, "admin"), _service(request)
+    seq = await answered(service.edit(DeleteBoard(caller.tenant, board)))
+    return {"name": board, "position": position(service.log.epoch, seq)}
+
+
+@router.get("/{board}/interests")
+async def list_interests(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
+    """List interests by id, a page at a time: `after` is the last id of the page before."""
+    _, service, entry = _board(request, board, "read")
+    wanted = [one for one in list(entry.live.values()) if one.id > after]
+    page = heapq.nsmallest(max(1, min(limit, PAGE)), wanted, key=lambda one: one.id)
+    more = page[-1].id if len(wanted) > len(page) else None
+    items = [_shown_interest(service, one) for one in page]
+    return {"items": items, "next": more, "count": len(entry.live)}
+
+
+@router.get("/{board}/interests/{name:path}")
+async def get_interest(request: Request, board: str, name: str) -> Response:
+    """Return an interest with its list as it is now."""
+    caller, service, entry = _board(request, board, "read")
+    found = service.registry.interest(caller.tenant, board, name)
+    k = found.k or entry.made.k
+    best = await asyncio.to_thread(entry.index.best, found.where, k)
+    answer = _shown_interest(service, found) | {"best": best}
+    return _json(answer, headers={"ETag": f'"{found.born}"'})
+
+
+@router.put("/{board}/interests/{name:path}")
+async def put_interest(request: Request, board: str, name: str, given: GivenInterest) -> Response:
+    """Make an interest, or replace it; its consumer gets its list, and each list after it."""
+    caller, service, entry = _board(request, board, "subscribe")
+    edit = _edit(caller, entry, name, given.model_dump())
+    await asyncio.to_thread(_check, service, entry, edit)
+    made = service.edit(edit, if_match=condition(request))
+    seq = await answered(made)
+    place = position(service.log.epoch, seq)
+    return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
+
+
+@router.delete("/{board}/interests/{name:path}")
+async def delete_interest(request: Request, board: str, name: str) -> Any:
+    """End an interest."""
+    caller, service, _ = _board(request, board, "subscribe")
+    edit = DeleteInterest(caller.tenant, name, board)
+    seq = await answered(service.edit(edit, if_match=condition(request)))
+    return {"id": name, "position": position(service.log.epoch, seq)}
+
+
+@router.post("/{board}/interests:bulk")
+async def bulk(request: Request, board: str, strict: bool = False) -> Response:
+    """Make or replace many: NDJSON or a JSON list; those that can't be used are refused one by one,
+    or (`?strict=true`) all are.
+    """
+    caller, service, entry = _board(request, board, "subscribe")
+    rows = rows_of_body(await read_body(request))
+    rows = rows if isinstance(rows, list) else [rows]
+    edits, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, rows)
+    taken = [] if strict and refused else edits
+    seq = 0
+    if taken:
+        seq = await answered(service.edit(*taken))
+    body = {
+        "accepted": len(taken),
+        "refused": [{"row": row, "reason": reason} for row, reason in refused],
+        "position": position(service.log.epoch, seq + len(taken) - 1) if taken else None,
+    }
+    return JSONResponse(body, 200 if taken or not rows else 422)
+
+
+@router.post("/{board}/updates")
+async def update(
+    request: Request, board: str, batch: bool = False, strict: bool = False
+) -> Response:
+    """Change objects: JSON or NDJSON, `{"id", "y"}`, with `x` or attributes to put or move one, and
+    a `y` of null to remove it. One after the other, or (`?batch=true`) all at once.
+    """
+    caller, service, entry = _board(request, board, "publish")
+    body = await read_body(request)
+    lines, form = lines_of(request, body)
+    if form:
+        raise RefusedError(415, "changes of objects are JSON or NDJSON")
+    service.quotas.publish(caller.tenant, len(lines), len(body))
+    options = {"is_batch": batch, "strict": strict}
+    future = await asyncio.to_thread(service.update, entry, lines, **options)
+    accepted = await answered(future)
+    is_refused = bool(accepted.refused) and not accepted.count
+    return JSONResponse(
+        shown_accepted(service, accepted),
+        422 if is_refused else 200,
+        media_type="application/problem+json" if is_refused else "application/json",
+    )
+
+
+@router.get("/{board}/best")
+async def best(
+    request: Request,
+    board: str,
+    filter: str = "",  # noqa: A002
+    x_lo: float | None = None,
+    x_hi: float | None = None,
+    k: int | None = None,
+) -> Any:
+    """Return the k best objects of a range of x or of a filter, which isn't saved."""
+    _, _, entry = _board(request, board, "read")
+    where = (x_lo, x_hi) if entry.space is None else (filter or "true",)
+    found = await asyncio.to_thread(entry.index.best, where, k)
+    return _json({"items": found})
+
+
+@router.get("/{board}/objects")
+async def list_objects(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
+    """List objects by id, a page at a time: `after` is the last id of the page before."""
+    _, _, entry = _board(request, board, "read")
+    objects = dict(entry.objects)
+    wanted = [name for name in objects if name > after]
+    page = heapq.nsmallest(max(1, min(limit, PAGE)), wanted)
+    more = page[-1] if len(wanted) > len(page) else None
+    items = [entry.shown(name, objects[name]) for name in page]
+    return _json({"items": items, "next": more, "count": len(objects)})
+
+
+def _edit(caller: Caller, entry: BoardEntry, name: str, given: dict[str, Any]) -> PutInterest:
+    """Return the edit that makes an interest."""
+    if not str(as_id(name, "interest")):
+        raise RefusedError(422, "an interest needs an id")
+    ends = [given.get(one) for one in ("x_lo", "x_hi")]
+    lo, hi = (None if one is None else finite("x", one) for one in ends)
+    text, consumer = given.get("filter") or "", given.get("consumer") or ""
+    if not isinstance(text, str) or not isinstance(consumer, str):
+        raise UsageError("'filter' and 'consumer' are texts")
+    k = 0 if not given.get("k") else whole("k", given["k"], most=entry.made.k)
+    return PutInterest(caller.tenant, name, entry.name, consumer, text, lo, hi, k)
+
+
+def _check(service: Service, entry: BoardEntry, edit: PutInterest) -> None:
+    if entry.space is not None and edit.filter:
+        service.quotas.parsed(entry.tenant, edit.filter, entry.space)
+    check_interest(entry, edit)
+
+
+def _bulk_edits(
+    service: Service, caller: Caller, entry: BoardEntry, rows: list[Any]
+) -> tuple[list[PutInterest], list[tuple[int, str]]]:
+    edits, refused = [], []
+    known = {"id", *GivenInterest.model_fields}
+    for place, row in enumerate(rows):
+        try:
+            if not isinstance(row, dict) or "id" not in row:
+                raise UsageError(f'an interest is an object {{"id": ...}}; given: {shown(row)}')
+            if strange := row.keys() - known:
+                raise UsageError(f"unknown field {min(strange)!r}; there is: {sorted(known)}")
+            edit = _edit(caller, entry, str(as_id(row["id"], "interest")), row)
+            _check(service, entry, edit)
+            edits.append(edit)
+        except RangecastError as error:
+            refused.append((place, str(error)))
+    return edits, refused
+
+
+def _json(answer: Any, **options: Any) -> Response:
+    """Return an answer that may have timestamps."""
+    return Response(msgspec.json.encode(answer), media_type="application/json", **options)
+
+
+def _board(request: Request, name: str, scope: str) -> tuple[Caller, Service, BoardEntry]:
+    caller, service = allowed(request, scope), _service(request)
+    return caller, service, service.registry.board(caller.tenant, name)
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def _shown_board(entry: BoardEntry) -> dict[str, Any]:
+    made = entry.made
+    return {
+        "name": entry.name,
+        "k": made.k,
+        "attribute": None if entry.space is None else entry.space.definition()["attribute"],
+        "upper": made.upper or None,
+        "descending": made.descending,
+        "objects": len(entry.objects),
+        "interests": len(entry.live),
+    }
+
+
+def _shown_interest(service: Service, one: Interest) -> dict[str, Any]:
+    owner = service.registry.owner(one)
+    where = {"filter": one.filter} if one.filter else {"x_lo": one.x_lo, "x_hi": one.x_hi}
+    return {
+        "id": one.id,
+        **where,
+        "k": one.k or None,
+        "consumer": None if owner is None else owner.name,
+        "position": position(service.log.epoch, one.born),
+    }
