@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index, build, check_index
+from rangecast.match.starting import begin
 from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
@@ -309,7 +310,7 @@ class LiveSet(SubscriptionSet):
         live = start + np.flatnonzero(rows.died[start:end] > edit)
         # A part beside the first will soon be joined with others: too short a life for a choice.
         index = "slabs" if start and self.index == "auto" else self.index
-        structure = build(boxes_of(rows, live, self.space), index)
+        structure, _ = begin(boxes_of(rows, live, self.space), index)
         return IndexPart(structure, live.astype(np.int32), start, end)
 
     def _rebuild_if_due(self) -> None:

@@ -36,4 +36,7 @@ def test_a_command_needs_no_other_kernels_than_those_compiled_ahead(cli, tmp_pat
 
 
 def test_kernels_are_compiled_in_processes_of_their_own(cli):
-    assert "match: " in cli("warm", "match", "--processes", "1").stderr
+    for processes in ("1", "2"):
+        lines = cli("warm", "match", "rank", "--processes", processes).stderr.splitlines()
+        assert sorted(line.partition(":")[0] for line in lines[:-1]) == ["match", "rank"]
+        assert lines[-1].startswith("compiled kernels are kept in ")

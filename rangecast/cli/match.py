@@ -75,7 +75,7 @@ def match(
         answer_events(
             run,
             (events, subscriptions, space),
-            lambda boxes, _, __: MatchAnswerer.of(boxes, index, workers),
+            lambda boxes, _, __: MatchAnswerer.of(boxes, index, workers, at_once=True),
             {"threads": workers},
             engine=engine,
             master=master,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,24 +62,37 @@ def warm(
         )
     wanted = list(dict.fromkeys(verbs or Verb))
     most = min(processes or os.cpu_count() or 1, len(wanted))
-    # Fresh processes: a fork of one whose libraries have threads may hang.
-    with ProcessPoolExecutor(most, multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(compile_for, verb): verb for verb in wanted}
-        for done in as_completed(waiting):
-            seconds = done.result()
-            if not quiet:
-                console.print(f"{waiting[done]}: {seconds:.1f} s of compiling", highlight=False)
-    if not quiet:
-        console.print(f"compiled kernels are kept in {folder}", highlight=False)
+
+    def say(text: str) -> None:
+        if not quiet:
+            console.print(text, highlight=False)
+
+    def finished() -> Iterator[tuple[Verb, float]]:
+        if most == 1:
+            yield from ((verb, compile_for(verb)) for verb in wanted)
+            return
+        # Fresh processes: a fork of one whose libraries have threads may hang.
+        with ProcessPoolExecutor(most, multiprocessing.get_context("spawn")) as pool:
+            waiting = {pool.submit(compile_for, verb): verb for verb in wanted}
+            yield from ((waiting[done], done.result()) for done in as_completed(waiting))
+
+    for verb, seconds in finished():
+        say(f"{verb}: {seconds:.1f} s of compiling")
+    say(f"compiled kernels are kept in {folder}")
 
 
 def compile_for(verb: Verb) -> float:
     """Use a verb on a small example; return the seconds that went into compiling."""
-    from rangecast.kernels.jit import noticing
+    import fcntl
+
+    from rangecast.kernels.jit import cache_folder, noticing
     from rangecast.workloads import generate
 
     made = generate("market", seed=0, subscriptions=_SUBSCRIPTIONS, events=_EVENTS)
-    with noticing(lambda: None) as compiled:
+    folder = cache_folder()
+    assert folder is not None
+    with (folder / f"{verb}.lock").open("w") as lock, noticing(lambda: None) as compiled:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be at it
         _EXAMPLES[verb](made)
     return compiled.seconds
 
@@ -91,8 +104,7 @@ def _match(made: Workload) -> None:
     from rangecast.model.answers import warm as answer
 
     boxes, points = made.boxes, made.points
-    answer(MatchAnswerer.of(boxes), boxes.dimensions)
-    for index in ("slabs", "cells", "rtree"):
+    for index in ("rtree", "cells", "slabs"):
         engine = Engine(made.space, index=index)
         engine.subscribe_many(boxes)
         for _ in range(2):
@@ -101,6 +113,7 @@ def _match(made: Workload) -> None:
             some = boxes.take(range(2))
             engine.unsubscribe_many(some.ids.to_pylist())
             engine.subscribe_many(some)
+    answer(MatchAnswerer.of(boxes), boxes.dimensions)
 
 
 def _rank(made: Workload) -> None:

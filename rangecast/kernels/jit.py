@@ -37,6 +37,7 @@ from rangecast.kernels.private_folder import private_folder
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parents[1]
+_PARTIAL = ".partial"
 _IMPORT = re.compile(rb"^\s*(?:from|import) (rangecast[\w.]*)(?: import (\([^)]*\)|.*))?", re.M)
 
 
@@ -96,7 +97,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         key = self._key(sig, data.codegen)
         content = dumps((key, data._reduce()))
         path = self._file(key)
-        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_PARTIAL}")
         try:
             partial.write_bytes(hashlib.sha256(content).digest() + content)
             partial.replace(path)
@@ -109,7 +110,21 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         return (self._sources, *versions, self._index_key(sig, codegen))
 
     def _file(self, key: object) -> Path:
-        return self._folder / f"{self._name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}"
+        return self._folder / (self.stem + hashlib.sha256(repr(key).encode()).hexdigest()[:16])
+
+    @property
+    def stem(self) -> str:
+        """How the names of its files begin: those of this kernel and of these sources."""
+        return f"{self._name}-{self._sources[:16]}-"
+
+
+def is_compiled(kernel: Any) -> bool:
+    """Whether a kernel was compiled for some signature, in this process or on disk."""
+    kept = kernel._cache
+    if kernel.overloads or not isinstance(kept, _KernelCache):
+        return bool(kernel.overloads)
+    files = Path(kept.cache_path).glob(f"{kept.stem}*")
+    return any(file.suffix != _PARTIAL for file in files)
 
 
 class Compiling(event.Listener):  # type: ignore[misc]

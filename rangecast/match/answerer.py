@@ -10,6 +10,7 @@ import pyarrow as pa
 from rangecast.kernels.arrays import F64, I64, Bool, offsets_of
 from rangecast.match.choose import Index, build, choose
 from rangecast.match.ordered import stream_ordered
+from rangecast.match.starting import begin
 from rangecast.model.answers import Answers, Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.merged import ARRIVAL, arrivals_of, dead_rows
@@ -31,8 +32,16 @@ class MatchAnswerer:
     """Subscriptions that answer no more."""
 
     @classmethod
-    def of(cls, boxes: Boxes, index: str = "auto", threads: int = 1) -> MatchAnswerer:
-        """Build the structure of this name over some subscriptions."""
+    def of(
+        cls, boxes: Boxes, index: str = "auto", threads: int = 1, *, at_once: bool = False
+    ) -> MatchAnswerer:
+        """Build the structure of this name over some subscriptions.
+
+        at_once   plain comparison may answer until the kernels are compiled
+        """
+        if at_once:
+            structure, choice = begin(boxes, index)
+            return cls(structure, boxes.ids, choice, threads)
         choice = choose(boxes, index)
         return cls(build(boxes, choice.name), boxes.ids, choice, threads)
 

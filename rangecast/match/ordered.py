@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.jit import jit
+from rangecast.kernels.arrays import F64, I32
 from rangecast.match.choose import Index
 from rangecast.match.result import MatchRows
 
@@ -20,11 +19,12 @@ _BLOCK = 1024
 """Events that a thread takes at a time: all their matches are in memory at once."""
 
 
-@jit
-def _sort(offsets: I64, rows: I32) -> None:
-    """Sort the rows of each event, in place."""
-    for event in range(len(offsets) - 1):
-        rows[offsets[event] : offsets[event + 1]].sort()
+def _sort(found: MatchRows) -> None:
+    """Sort the rows of each event, in place: all at once, which NumPy does far faster."""
+    keys = found.events << 32
+    keys |= found.rows
+    keys.sort()
+    found.rows[:] = keys & 0xFFFFFFFF
 
 
 def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[int, MatchRows]]:
@@ -34,13 +34,13 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
     """
     if threads == 1:
         for first, matches in _whole_events(index.stream(points)):
-            _sort(matches.offsets, matches.rows)
+            _sort(matches)
             yield first, matches
         return
 
     def answer(first: int) -> tuple[int, MatchRows]:
         matches = index.match(points[first : first + _BLOCK])
-        _sort(matches.offsets, matches.rows)
+        _sort(matches)
         return first, matches
 
     with ThreadPoolExecutor(threads) as pool:
