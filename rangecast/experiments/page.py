@@ -234,6 +234,15 @@ def _tick(axes: Any, panel: Panel) -> None:
     if len(places) <= 8 and max(map(len, names)) <= 5:
         axes.set_xticks([], minor=True)
         axes.set_xticks(places, names)
+    if "y" in panel.log:
+        from matplotlib.ticker import LogFormatter
+
+        class Short(LogFormatter):
+            def __call__(self, x: float, pos: int | None = None) -> str:
+                return _short(x) if super().__call__(x, pos) else ""
+
+        axes.yaxis.set_major_formatter(Short())
+        axes.yaxis.set_minor_formatter(Short(labelOnlyBase=False, minor_thresholds=(1.5, 0.7)))
 
 
 def _short(number: float) -> str:
