@@ -11,6 +11,7 @@ from .errors import SnapshotError as SnapshotError
 from .errors import SpaceError as SpaceError
 from .errors import UsageError as UsageError
 from .errors import ValueRefusedError as ValueRefusedError
+from .gathering import Gathering as Gathering
 from .model.attributes import Boolean as Boolean
 from .model.attributes import Integer as Integer
 from .model.attributes import Number as Number

@@ -10,7 +10,7 @@ threads may ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isnan
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.errors import UsageError
+from rangecast.errors import RangecastError, UsageError, ValueRefusedError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.liveset import LiveSet, View
 from rangecast.match.live import match_live, match_one_live
@@ -83,6 +83,32 @@ class Engine(LiveSet):
         encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
         found = _match(view, encoded.points, whole("threads", threads))
         return Matches(found, encoded.ids, view.rows)
+
+    def match_each(
+        self,
+        events: Iterable[Mapping[str, Any]],
+        *,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
+    ) -> list[list[Id] | RangecastError]:
+        """Return the subscriptions that match each event, or the error of one that can't be used.
+
+        One bad event spoils no other one. The options are those of `match`.
+        """
+        view = self._view
+        points, errors = [], dict[int, RangecastError]()
+        for place, event in enumerate(events):
+            try:
+                point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+                points.append(point)
+            except (UsageError, ValueRefusedError) as error:
+                errors[place] = error
+        if not points:
+            return [*errors.values()]
+        found = _match(view, np.array(points), 1)
+        lists = (by_arrival(view.rows, found.of(number)) for number in range(len(points)))
+        total = len(points) + len(errors)
+        return [errors[place] if place in errors else next(lists) for place in range(total)]
 
     def match_points(self, points: F64, *, threads: int = 1) -> Matches:
         """Return the subscriptions that match each point, (events, d): events already encoded."""
