@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
+from rangecast.match import live as match_live_module
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Number
@@ -114,6 +115,24 @@ class History(RuleBasedStateMachine):
         assert len(self.engine) == len(self.model)
         assert all(name in self.engine for name in self.model)
         assert self.engine.boxes().ids.to_pylist() == list(self.engine) == list(self.model)
+
+
+def test_any_history_whose_newest_rows_are_indexed_equals_a_rebuild(small_parts, monkeypatch):
+    monkeypatch.setattr(match_live_module, "_WORTH_INDEXING", 0)
+    test_any_history_equals_a_rebuild("slabs", None)
+
+
+def test_newest_rows_are_indexed_for_a_large_batch_and_once():
+    engine = Engine(plane())
+    engine.subscribe_many({"id": [str(i) for i in range(300)], "a0_lo": [*range(300)]})
+    few, many = np.zeros((3, D)), np.zeros((1000, D))
+    engine.match_points(few)
+    view = engine._view
+    assert view.recent == []
+    assert [engine.match_points(many)[999] for _ in range(2)] == [["0"]] * 2
+    assert len(view.recent) == 1
+    engine.unsubscribe("0")
+    assert engine.match_points(many)[999] == []
 
 
 @pytest.mark.parametrize("index", INDEXES)

@@ -15,12 +15,17 @@ from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.choose import Index
 from rangecast.match.recent import match_one_recent, match_recent
 from rangecast.match.result import MatchRows, Work
+from rangecast.match.slabs.index import Slabs
+from rangecast.model.boxes import Boxes
 from rangecast.model.liveview import IndexPart, LiveView
+from rangecast.model.rowstore import bounds_of
 
 _CHUNK = 32
 """Rows that are looked at together."""
 _FIRST, _LEAST = 512, 64
 """Events that are matched at first, and at least."""
+_WORTH_INDEXING = 100_000
+"""Comparisons of newest rows with events beyond which a structure over those rows pays."""
 _ROWS = 1 << 20
 """Matches that are found before they are sifted, about."""
 
@@ -120,11 +125,12 @@ def match_live(view: View, points: F64) -> MatchRows:
     They are found some events at a time, so that what a part finds is still in the cache when it
     is sifted, and only the answer itself takes new memory.
     """
+    if view.is_plain:
+        return view.parts[0].index.match(points)
+    _index_recent(view, points)
     if not view.parts:
         return _match_others(view, points)
     base = view.parts[0]
-    if view.is_plain:
-        return base.index.match(points)
     offsets = np.zeros(len(points) + 1, np.int64)
     rows = np.empty(0, np.int32)
     work = Work()
@@ -151,11 +157,30 @@ def _none(events: int) -> MatchRows:
     return MatchRows(np.zeros(events + 1, np.int64), np.empty(0, np.int32))
 
 
+def _index_recent(view: View, points: F64) -> None:
+    """Build a structure over the newest rows, if that is quicker than to compare each of them."""
+    start, end = view.indexed, view.count
+    if view.recent or (end - start) * len(points) < _WORTH_INDEXING:
+        return
+    live = start + np.flatnonzero(view.rows.died[start:end] > view.edit)
+    lo, hi, owner = bounds_of(view.rows, live, points.shape[1])
+    view.recent.append((Slabs(Boxes.of(lo, hi, owner=owner)), live.astype(np.int32)))
+
+
+def _match_newest(view: View, points: F64) -> MatchRows:
+    """Return the live ones of the newest rows, which are in no part."""
+    if not view.recent:
+        return match_recent(view.rows, view.edit, view.indexed, view.count, points)
+    index, live = view.recent[0]
+    found = index.match(points)
+    return found._replace(rows=live[found.rows])
+
+
 def _match_others(view: View, points: F64) -> MatchRows:
     """Return the live rows of all but the first part, which is by far the largest."""
     found = _none(len(points))
     if view.indexed < view.count:
-        found = match_recent(view.rows, view.edit, view.indexed, view.count, points)
+        found = _match_newest(view, points)
     for part in reversed(view.parts[1:]):
         found = _sifted(part.index.match(points), part, view, found)
     return found

@@ -55,6 +55,8 @@ class LiveView(Generic[MatchIndex, RankPart]):
     arrivals: int
     """How many subscriptions ever arrived."""
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
+    recent: list[tuple[MatchIndex, I32]] = field(default_factory=list, init=False)
+    """A structure over the newest rows, and their numbers, once a large batch has built one."""
     is_plain: bool = field(init=False)
     """Whether its one part finds just the rows that live: nothing to sift, nothing to add."""
 

@@ -218,15 +218,21 @@ def _spread(table: I64, rows: I64, lo: F64, hi: F64, owner: I32) -> None:
             place += 1
 
 
-def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
-    """Return the subscriptions of the wanted rows as dense boxes, in this order."""
+def bounds_of(rows: RowArrays, wanted: I64, dimensions: int) -> tuple[F64, F64, I32]:
+    """Return the boxes of the wanted rows: lower bounds, upper bounds, the place of their row."""
     first = rows.bounds.arrays.first_box
     count = int((first[wanted + 1] - first[wanted]).sum())
-    lo, hi = np.empty((count, len(space))), np.empty((count, len(space)))
+    lo, hi = np.empty((count, dimensions)), np.empty((count, dimensions))
     owner = np.empty(count, np.int32)
     _spread(rows.bounds.table, wanted, lo, hi, owner)
     for array in (lo, hi, owner):
         array.flags.writeable = False
+    return lo, hi, owner
+
+
+def boxes_of(rows: RowArrays, wanted: I64, space: Space) -> Boxes:
+    """Return the subscriptions of the wanted rows as dense boxes, in this order."""
+    lo, hi, owner = bounds_of(rows, wanted, len(space))
     return Boxes.of(
         lo,
         hi,
