@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import rich.table
 from rich.console import Console
 
+from benchmarks.compare import complaints
 from rangecast.experiments.timing import machine
 from rangecast.report.markdown import Page, Table
 
@@ -75,9 +77,26 @@ def main(about: Mapping[str, str]) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="all of them if none is named")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write the pages here")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FOLDER",
+        help="say what is 20%% worse than on the pages in this folder, of an earlier run with "
+        "--output; then the exit code is 1",
+    )
     given = parser.parse_args()
     for name in given.names:
         if name not in about:
             parser.error(f"there is no {name!r}; choose from: {', '.join(about)}")
+    before = given.compare
     for name in given.names or about:
-        run(name, quick=given.quick, folder=given.output)
+        if before is not None and not (before / f"{name}.md").is_file():
+            parser.error(f"there is no page to compare with: {before / name}.md")
+    is_worse = False
+    for name in given.names or about:
+        page = run(name, quick=given.quick, folder=given.output)
+        found = None if before is None else complaints(before, page)
+        if found is not None:
+            is_worse = True
+            show(found)
+    sys.exit(int(is_worse))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import frame, match, match_peers, rank_peers, spark_size
+from benchmarks import compare, frame, match, match_peers, rank_peers, spark_size
 from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
 from rangecast import Number, Space
@@ -239,3 +239,40 @@ def test_the_hunt_for_size_finds_wrong_answers() -> None:
         else:
             with pytest.raises(DisagreementError, match=told):
                 spark_size.need_equal(found, expected)
+
+
+# ---------------------------------------------------------------- an earlier run
+
+BEFORE = """
+# A page
+
+## How many times as long the best peer takes
+
+| workload | best peer | Engine | expected | Engine |
+| --- | ---: | ---: | ---: | ---: |
+| W1 | rtree | 10.0 | 8 | 3.0 |
+
+## Speed
+
+| what | us an event | events/s | spread | tested |
+| --- | ---: | ---: | ---: | ---: |
+| single | 2.0 | 1,000 | 1.0 | 5 |
+| single | 4.0 | 500 | 1.0 | 5 |
+"""
+
+
+def test_what_is_worse_than_in_an_earlier_run_is_named(tmp_path):
+    after = BEFORE.replace("10.0", "8.0").replace("3.0", "3.5").replace("| 2.0 |", "| 2.5 |")
+    after = after.replace("500", "300").replace("| 5 |", "| 50 |").replace("1.0", "3.0")
+    found = list(compare.worse(BEFORE, after))
+    assert [(number.row, number.heading, times) for number, _, _, times in found] == [
+        ("W1", "Engine", 1.25),
+        ("single", "us an event", 1.25),
+        ("single (2)", "events/s", 500 / 300),
+    ]
+    (tmp_path / "before").mkdir()
+    for folder, text in ((tmp_path / "before", BEFORE), (tmp_path, after)):
+        (folder / "page.md").write_text(text)
+    table = compare.complaints(tmp_path / "before", tmp_path / "page.md")
+    assert [row[-1] for row in table.rows] == ["1.25", "1.25", "1.67"]
+    assert compare.complaints(tmp_path, tmp_path / "page.md") is None
