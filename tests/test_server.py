@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rangecast import Engine
+from rangecast import Engine, Number, Space, Timestamp
 from rangecast.errors import RangecastError
 from rangecast.model.events import encode_event
 from rangecast.server.encoding import encoded
@@ -351,6 +351,56 @@ def test_events_are_encoded_as_everywhere() -> None:
             assert [place for place, _ in wrong] == refused
             assert np.array_equal(found.points, np.array(expected).reshape(-1, len(SPACE)))
             assert [json.loads(line) for line in found.lines] == found.rows
+
+
+TIMES = (
+    "2026-01-01T00:00:00Z",
+    "2026-01-01T00:00:00.123456+05:30",
+    "2026-01-01 00:00",
+    "20260101T000000,5",
+    " 2026-01-01 ",
+    "0001-01-01",
+    "2300-01-01T00:00:00.000001",
+    "2026-01-01T00:00:00.1234567",
+    "2026-01-01T00:00:00.1234560",
+    "2026-13-01",
+    "",
+    "now",
+)
+
+
+@pytest.mark.parametrize("text", TIMES)
+def test_moments_are_read_as_everywhere(text: str) -> None:
+    space = Space([Timestamp("at", min="1990-01-01", max="2310-01-01"), Number("x")])
+    rows = [{"at": "2026-01-01T00:00:00Z", "x": 1}, {"x": 2}] * 4 + [{"at": text}]
+    try:
+        expected = [encode_event(row, space) for row in rows]
+    except RangecastError:
+        expected = [encode_event(row, space) for row in rows[:-1]]
+    found, wrong = encoded([json.dumps(row).encode() for row in rows], space, ignore_unknown=False)
+    assert len(found.lines) + len(wrong) == len(rows)
+    assert np.array_equal(found.points, np.array(expected))
+
+
+def test_single_events_of_many_kinds_are_read_together() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        await edit(service, put("some", "one", "price > 5"))
+        expected = []
+        for number in range(80):
+            row = {"id": number if number % 2 else f"n{number}", "price": number}
+            if number % 3 == 0:
+                row["price"] = str(number)
+            accepted = await publish(service, [json.dumps(row).encode()])
+            expected += [accepted.first] if number > 5 else []
+        await edit(service, PutConsumer(T, "one", "market", start=0))
+        found = await all_of(service, "one")
+        assert [one.seq for one in found] == expected
+        assert [json.loads(one.event)["id"] for one in found[:2]] == ["n6", 7]
+        service.stop()
+
+    run(work())
 
 
 def test_a_space_grows_and_old_filters_go_on(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_FRACTION_TEXT = re.compile(r"[.,]([0-9]{7,})")
+FINER_THAN_MICROSECONDS = re.compile(r"[.,]([0-9]{7,})")
+"""In the text of a moment."""
 
 FARTHEST_ZONE = timedelta(days=1) - MICROSECOND
 """The farthest that a time zone may be from UTC."""
@@ -256,7 +257,7 @@ class Timestamp(_Ordered):
         exact = not getattr(value, "nanosecond", 0)
         if isinstance(value, str):
             text, value = value, self._read(value)
-            finer = _FRACTION_TEXT.search(text)
+            finer = FINER_THAN_MICROSECONDS.search(text)
             exact = not (finer and finer.group(1)[6:].strip("0"))
         if not isinstance(value, datetime) and isinstance(value, date):
             value = datetime(value.year, value.month, value.day)

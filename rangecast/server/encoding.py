@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,7 +13,15 @@ import numpy as np
 
 from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import Attribute, Integer, Number
+from rangecast.model.attributes import (
+    EPOCH,
+    FINER_THAN_MICROSECONDS,
+    MICROSECOND,
+    Attribute,
+    Integer,
+    Number,
+    Timestamp,
+)
 from rangecast.model.encode import coordinate
 from rangecast.model.events import encode_event, encode_events
 from rangecast.model.space import Space
@@ -23,6 +33,8 @@ _ONE_BY_ONE = 6
 _FEW = 48
 """Events below this many are faster one by one than as a table."""
 _NUMBERS = {int, float, type(None)}
+_TEXTS = {str, type(None)}
+_EXACT = 2**53
 _anything = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -103,10 +115,11 @@ def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: b
         quick = _quick(rows, space, ignore_unknown=ignore_unknown)
     if quick is not None:
         return quick
-    if len(rows) < _FEW:
-        found = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
-        return np.array(found).reshape(len(rows), len(space))
-    return encode_events(rows, space, ignore_unknown=ignore_unknown).points.copy()
+    if len(rows) >= _FEW:
+        with suppress(RangecastError, OverflowError):  # together they may not make a table
+            return encode_events(rows, space, ignore_unknown=ignore_unknown).points.copy()
+    found = [encode_event(row, space, ignore_unknown=ignore_unknown) for row in rows]
+    return np.array(found).reshape(len(rows), len(space))
 
 
 def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool) -> F64 | None:
@@ -123,9 +136,11 @@ def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool
         try:
             if kinds <= _NUMBERS and isinstance(attribute, Number | Integer):
                 column = _numbers(attribute, values)
+            elif kinds <= _TEXTS and isinstance(attribute, Timestamp):
+                column = _moments(attribute, values)
             else:
                 column = _each_once(attribute, values)
-        except (RangecastError, TypeError, OverflowError):
+        except (RangecastError, TypeError, ValueError, OverflowError):
             return None
         if column is None:
             return None
@@ -149,6 +164,25 @@ def _numbers(attribute: Number | Integer, values: list[Any]) -> F64 | None:
     ):
         return None
     return np.where(given, column + 0.0, np.inf)
+
+
+def _moments(attribute: Timestamp, values: list[Any]) -> F64 | None:
+    """Return a column of moments as texts; `None` if one of them can't be taken as it is."""
+    texts = [one for one in values if one is not None]
+    if FINER_THAN_MICROSECONDS.search(" ".join(texts)):
+        return None
+    lo, hi = attribute.domain
+    column = np.full(len(values), np.inf)
+    for place, text in enumerate(values):
+        if text is not None:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            micros = (moment - EPOCH) // MICROSECOND
+            if not (lo <= micros <= hi and -_EXACT < micros < _EXACT):
+                return None
+            column[place] = micros
+    return column
 
 
 def _each_once(attribute: Attribute, values: list[Any]) -> F64:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from rangecast.kernels.arrays import I64
 from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.index import History
 from rangecast.server.log import Log
@@ -15,6 +19,18 @@ from rangecast.server.registry import Consumer, SpaceEntry
 
 CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""
+TOGETHER = 2_000
+"""Events that are matched at a time, if the units are smaller."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Units of the log that are matched together: their events, and how far they reach."""
+
+    upto: int
+    lines: list[bytes] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    seqs: list[I64] = field(default_factory=list)
 
 
 class Reader:
@@ -48,24 +64,37 @@ class Reader:
         self._history.learn(versions)
         messages: list[Message] = []
         upto = after
+        for some in self._groups(mine, after, durable):
+            if some.lines:
+                points = points_of(some.rows, space)
+                seqs = np.concatenate(some.seqs)
+                options = self._consumer.now_from, self._consumer.best
+                for place, ids in self._history.match(points, seqs, *options):
+                    messages.append(Message(int(seqs[place]), some.lines[place], ids))
+            upto = some.upto
+            if len(messages) >= most:
+                if len(messages) > most:
+                    del messages[most:]
+                    upto = messages[-1].seq
+                break
+        return Batch(messages, upto, gap)
+
+    def _groups(self, mine: SpaceEntry, after: int, durable: int) -> Iterator[_Group]:
+        """Yield the next units, some together: a unit may have a single event."""
+        group = _Group(after)
         for unit in self._log.read(after, CHUNK):
             if unit.last > durable:
                 break
+            group.upto = unit.last
             if unit.kind == EVENTS:
                 head, lines = events_of(unit)
                 if (head.tenant, head.space) == (mine.tenant, mine.name):
                     begin = max(0, after + 1 - unit.first)
-                    seqs = np.arange(unit.first + begin, unit.last + 1)
-                    some = lines[begin:]
-                    points = points_of(rows_of(some, head.form), space)
-                    options = self._consumer.now_from, self._consumer.best
-                    for place, ids in self._history.match(points, seqs, *options):
-                        messages.append(Message(int(seqs[place]), some[place], ids))
-                    if len(messages) >= most:
-                        upto = unit.last
-                        if len(messages) > most:
-                            del messages[most:]
-                            upto = messages[-1].seq
-                        break
-            upto = unit.last
-        return Batch(messages, upto, gap)
+                    group.lines += lines[begin:]
+                    group.rows += rows_of(lines[begin:], head.form)
+                    group.seqs.append(np.arange(unit.first + begin, unit.last + 1))
+            if len(group.lines) >= TOGETHER:
+                yield group
+                group = _Group(unit.last)
+        if group.upto > after:
+            yield group

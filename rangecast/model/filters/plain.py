@@ -43,11 +43,12 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
     conditions = _conditions(text)
     if conditions is None:
         return None
+    axes = space.axes
     single: dict[int, Interval] = {}
     several: dict[int, list[Ranges]] = {}
     for given in conditions:
         name = given[2]
-        axis = space.axes.get(name)
+        axis = axes.get(name)
         if axis is None or name.lower() in KEYWORDS:
             return None
         try:

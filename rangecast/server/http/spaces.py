@@ -183,7 +183,8 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
     weights = given.get("weights") or {}
     if not isinstance(weights, dict):
         raise RefusedError(422, "weights are an object: attribute to weight")
-    weights_of(entry.space, weights, None)
+    if weights:
+        weights_of(entry.space, weights, None)
     ttl = given.get("ttl")
     if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
         raise RefusedError(422, f"ttl is a number of seconds; given: {ttl!r}")
