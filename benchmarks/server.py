@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
+from benchmarks.server_peers import jetstream_rows
 from rangecast.client import Client
 from rangecast.engine import Engine
 from rangecast.experiments.timing import DisagreementError
@@ -34,7 +35,8 @@ SPACE = Space([Number(f"a{axis}") for axis in range(AXES)])
 ABOUT = """
 One process with its log on disk, every answer after the sync; the load comes from
 another process on the same two cores, so both share them. Boxes in four attributes, about ten of
-100,000 match an event.
+100,000 match an event. NATS JetStream, which stores events and matches nothing, gets
+events of the same kind over as many connections.
 """
 
 
@@ -66,6 +68,8 @@ def _measured(*, quick: bool) -> Table:
             _check(client, filters, rng)
             rows += asyncio.run(_load(served.url, client, rng, quick=quick))
         rows.append(_restarted(served, subscriptions))
+        events = [json.dumps(one).encode() for one in _events(rng, 320 if quick else 6_400)]
+        rows += jetstream_rows(Path(folder), events, 64)
     title = f"The server, {subscriptions:,} subscriptions"
     return Table(title, ["", "measured", "expected"], rows)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError, ValueRefusedError, near, shown
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import Boolean, Integer
+from rangecast.model.attributes import MISSING, Boolean, Integer, NanMeaning, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.encode import coordinate, nan_is_missing
 from rangecast.model.event_columns import EventColumns
@@ -125,20 +125,27 @@ def encode_event(
 
     `ignore_unknown` and `nan` are as in `encode_events`.
     """
-    nan_is_missing(nan)
-    point = np.full(len(space), np.inf)
+    if nan != NanMeaning.REFUSE:
+        nan_is_missing(nan)
+    point = [MISSING] * len(space)
     for name, value in values_of(event):
         axis = space.axes.get(name)
         if axis is not None:
+            attribute = space.attributes[axis]
+            if type(value) is float and type(attribute) is Number:
+                lo, hi = attribute.domain
+                if lo <= value <= hi:  # what most values are, without a detour
+                    point[axis] = value + 0.0
+                    continue
             try:
-                point[axis] = coordinate(space.attributes[axis], value, nan=nan)
+                point[axis] = coordinate(attribute, value, nan=nan)
             except ValueRefusedError as error:
                 if str(error).startswith(repr(name)):
                     raise
                 raise ValueRefusedError(f"{name!r}: {error}") from None
         elif name != "id" and not ignore_unknown:
             raise UsageError(_unknown(space, name))
-    return point
+    return np.array(point)
 
 
 def encode_events(

@@ -1,0 +1,85 @@
+"""A peer of the server: NATS JetStream, which also answers only when an event is on the disk.
+
+It stores events and doesn't match them, so it does less. The load has the same shape: connections
+that each send an event, wait for the answer, and send the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rangecast.experiments.timing import DisagreementError
+
+NAME = "NATS JetStream, sync_interval always"
+_STREAM = "points"
+
+
+def jetstream_rows(folder: Path, events: list[bytes], connections: int) -> list[list[Any]]:
+    """Return how fast JetStream takes events, or why that wasn't measured."""
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("nats-server", path=beside) or shutil.which("nats-server")
+    if program is None:
+        return [[NAME, "skipped", "nats-server isn't installed"]]
+    if find_spec("nats") is None:
+        return [[NAME, "skipped", "nats-py isn't installed"]]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = folder / "nats.conf"
+    store = folder / "jetstream"
+    settings.write_text(
+        f'listen: 127.0.0.1:{port}\njetstream {{ store_dir: "{store}", sync_interval: always }}\n'
+    )
+    process = subprocess.Popen([program, "-c", settings], stderr=subprocess.DEVNULL)
+    try:
+        rate, p99 = asyncio.run(_published(f"nats://127.0.0.1:{port}", events, connections))
+    finally:
+        process.terminate()
+        process.wait()
+    return [
+        [f"{NAME}: one event per request, {connections} connections", f"{rate:,.0f}/s", ""],
+        ["the same, p99 of an answer", f"{p99:,.1f} ms", ""],
+    ]
+
+
+async def _published(url: str, events: list[bytes], connections: int) -> tuple[float, float]:
+    """Return events per second, and the 99th percentile of milliseconds of an answer."""
+    import nats
+    from nats.js.api import StorageType
+
+    made = [
+        await nats.connect(url, connect_timeout=10, max_reconnect_attempts=60)
+        for _ in range(connections)
+    ]
+    streams = [one.jetstream(timeout=60) for one in made]
+    await streams[0].add_stream(name=_STREAM, subjects=[_STREAM], storage=StorageType.FILE)
+    times: list[float] = []
+
+    async def work(place: int) -> None:
+        for event in events[place::connections]:
+            began = time.perf_counter()
+            await streams[place].publish(_STREAM, event)
+            times.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(work, range(connections)))
+    seconds = time.perf_counter() - began
+    reader = await streams[0].pull_subscribe(_STREAM)
+    stored: Counter[bytes] = Counter()
+    while stored.total() < len(events):
+        stored.update(one.data for one in await reader.fetch(1_000, timeout=30))
+    if stored != Counter(events):
+        raise DisagreementError("JetStream has stored other events than it was sent")
+    for one in made:
+        await one.close()
+    return len(events) / seconds, float(np.quantile(times, 0.99)) * 1000
