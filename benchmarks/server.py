@@ -43,6 +43,12 @@ events of the same kind over as many connections.
 def run(report: Report, *, quick: bool) -> None:
     """Write the page."""
     report.begin("The server", ABOUT, "fastapi", "uvicorn", "msgspec")
+    load, priority = os.getloadavg()[0], os.nice(0)
+    if load > 1 or priority:
+        report.text(
+            f"The machine was busy: a load of {load:.0f} when this began, at nice {priority}. So "
+            "these rates are lower than those of a quiet machine, and say little."
+        )
     report.table(_measured(quick=quick))
 
 
