@@ -107,6 +107,7 @@ class Run:
         reads: Sequence[File] = (),
         tables: Sequence[File] = (),
         pictures: Sequence[File] = (),
+        texts: Sequence[File] = (),
         bad_rows: File = None,
         ignore_unknown: bool = False,
         nan: str = "refuse",
@@ -119,9 +120,10 @@ class Run:
         reads       the files of events, subscriptions and so on
         tables      what else is written as a table
         pictures    plots and pages that are written
+        texts       other files that are written
         """
         written = [output, bad_rows, *tables]
-        _check_files([*written, *pictures], reads)
+        _check_files([*written, *pictures, *texts], reads)
         for table in written:
             if table is not None and not is_pipe(table):
                 format_of(table)  # refused before the work, not after it
@@ -129,7 +131,7 @@ class Run:
             need_matplotlib()
         if [*map(is_pipe, reads)].count(True) > 1:
             raise UsageError("- is given for several inputs, and there is only one stdin")
-        on_stdout = any(map(is_pipe, [*written, *pictures]))
+        on_stdout = any(map(is_pipe, [*written, *pictures, *texts]))
         with held_back(), suppress(ImportError):  # Arrow would, where a signal can be lost
             import_module("pandas")
         silent = quiet or as_json

@@ -88,8 +88,10 @@ def _read_fast(
         kinds = {} if table is None else _retyped(table, packed, exact)
         if kinds is None:
             return None
-        if kinds:
+        if table is not None and kinds:
+            names = table.schema.names
             table = _parsed(packed, pa.schema(list(kinds.items())), "infer")
+            table = None if table is None else table.select(names)  # in their own order
     if table is None or len(table) != len(lines):
         return None
     return table.combine_chunks().to_batches()[0]

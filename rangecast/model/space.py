@@ -36,15 +36,14 @@ class Space:
             raise SpaceError("a space needs at least one attribute")
         self.names = tuple(a.name for a in self.attributes)
         self.axes = {name: axis for axis, name in enumerate(self.names)}
+        self.guesses: dict[str, str] = {}
+        """Of a space that was inferred: what each column was taken for, and why."""
         self._check_names()
 
     def _check_names(self) -> None:
         taken = dict.fromkeys(RESERVED, "a column that every file may have")
         for name in self.names:
-            columns = {name: f"attribute {name!r}", f"weight_{name}": f"the weight of {name!r}"}
-            columns |= {f"{name}_{end}": f"a bound of {name!r}" for end in ("lo", "hi")}
-            columns[f"{name}_chance"] = f"the chance of {name!r}"
-            for column, meaning in columns.items():
+            for column, meaning in columns_of(name).items():
                 if column in taken:
                     raise SpaceError(
                         f"the column name {column!r} would mean two things: {taken[column]} and "
@@ -99,9 +98,30 @@ class Space:
         known = vocabularies or {}
         return cls(_attribute(i, table, known) for i, table in enumerate(tables))
 
+    @classmethod
+    def infer(cls, events: Any, *, bounds: bool = False) -> Space:
+        """Guess a space from data: a file, a table, a DataFrame, a list of dicts.
+
+        `guesses` says of each column what it was taken for and why, also of those that were left
+        out; `save` writes it as comments. Correct the file where a guess is wrong.
+
+        bounds   give ordered attributes the `min` and `max` of the data; events outside would be
+                 refused
+        """
+        from rangecast.model.infer import infer_space  # which loads NumPy and Arrow
+
+        return infer_space(events, bounds=bounds)
+
     def to_toml(self) -> str:
-        """Return the space as TOML."""
-        return tomli_w.dumps(self.definition())
+        """Return the space as TOML; guesses are comments."""
+        left_out = [name for name in self.guesses if name not in self.axes]
+        head = "".join(map(self._comment, left_out))
+        tables = [self._comment(each.name) + _toml_of(each) for each in self.attributes]
+        return "\n".join([head, *tables] if head else tables)
+
+    def _comment(self, name: str) -> str:
+        guess = self.guesses.get(name)
+        return "" if guess is None else f"# {commented(name, guess)}\n"
 
     @classmethod
     def from_toml(cls, text: str) -> Space:
@@ -127,6 +147,30 @@ class Space:
             Path(path).write_text(self.to_toml(), encoding="utf-8")
         except OSError as error:
             raise SpaceError(f"{path}: can't be written: {error}") from None
+
+
+def _toml_of(attribute: Attribute) -> str:
+    keys = attribute.definition()
+    below = ""
+    if isinstance(keys.get("tree"), Mapping):  # easier to read as a table of its own
+        below = "\n" + tomli_w.dumps({"attribute": {"tree": keys.pop("tree")}})
+    return f"[[attribute]]\n{tomli_w.dumps(keys)}{below}"
+
+
+def columns_of(name: str) -> dict[str, str]:
+    """Return the columns of files that belong to an attribute, and what each of them means."""
+    return {
+        name: f"attribute {name!r}",
+        f"weight_{name}": f"the weight of {name!r}",
+        f"{name}_lo": f"a bound of {name!r}",
+        f"{name}_hi": f"a bound of {name!r}",
+        f"{name}_chance": f"the chance of {name!r}",
+    }
+
+
+def commented(name: str, guess: str) -> str:
+    """Return a guess as one line that can be shown and be a comment."""
+    return f"{name if name.isprintable() else repr(name)}: {guess}"
 
 
 _OPTIONS = {

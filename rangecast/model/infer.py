@@ -1,0 +1,330 @@
+"""A space guessed from data: a type per column, each guess with a line that explains it.
+
+A kind of attribute is possible for a column if `encode` takes all of its values, and if they are
+written as one would expect: `007` is a text and 5.0 is no integer, though both could be read as
+one. Columns are read in batches, and every kind that is still possible is tried on each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rangecast.errors import SpaceError, shown
+from rangecast.kernels.arrays import F64, I64, Bool
+from rangecast.model.attributes import Attribute, Boolean, Integer, Number, Timestamp
+from rangecast.model.batch import Batch, Values, text_at
+from rangecast.model.casts import is_text
+from rangecast.model.encode import encode, explain
+from rangecast.model.files import read_batches
+from rangecast.model.space import RESERVED, Space, columns_of
+from rangecast.model.tables import batches_of
+from rangecast.model.text_attributes import Category, Hierarchy, String
+
+CATEGORY_VALUES, LEAVES = 64, 1000
+"""The most values of a category, and leaves of a hierarchy, that are listed."""
+_ROWS_PER_VALUE = 10
+"""A list of values is complete, we guess, if each of them was seen this often on average."""
+_MARKS = (" > ", " / ", " | ", "::", "/", ">", "|", "\\")
+"""What may separate the parts of a path."""
+_TRIED = (Boolean, Integer, Number, Timestamp, String)
+"""In this order: the first that takes all values."""
+_WRITTEN: dict[type[Attribute], str] = {
+    Boolean: r"^\s*(?i:true|false)\s*$",
+    Integer: r"^\s*[+-]?(0|[1-9][0-9]*)\s*$",
+    Number: r"^\s*[+-]?((0|[1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]+)?|(?i:nan))\s*$",
+    Timestamp: r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    String: "",
+}
+"""How texts that stand for a value of a kind are written."""
+_NAMED: dict[str, Any] = {
+    "text": str,
+    "boolean": bool | np.bool_,
+    "number": int | float | Decimal | np.number,
+    "moment": date | np.datetime64,
+}
+"""What types are called, those of Python."""
+_SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
+
+
+def infer_space(given: Any, *, bounds: bool) -> Space:
+    """Return the space of a file or table; see `Space.infer`."""
+    columns: dict[str, _Column] = {}
+    rows = 0
+    for batch in _batches(given):
+        rows += len(batch.rows)
+        for name, values in batch.columns.items():
+            columns.setdefault(name, _Column(name)).add(values, batch.rows)
+    clashes = _clashes(columns)
+    attributes, guesses = [], {}
+    for name, column in columns.items():
+        attribute, guess = None, clashes.get(name, "")
+        if not guess:
+            attribute, guess = column.guess(rows, bounds=bounds)
+        guesses[name] = guess if attribute is not None else f"left out, {guess}"
+        if attribute is not None:
+            attributes.append(attribute)
+    if not attributes:
+        reasons = "".join(f"\n  {name}: {guess}" for name, guess in guesses.items())
+        raise SpaceError(f"no column can be an attribute{reasons or ': there is none'}")
+    space = Space(attributes)
+    space.guesses = guesses
+    return space
+
+
+def _batches(given: Any) -> Iterable[Batch]:
+    if isinstance(given, str | Path):
+        return read_batches(given)
+    return batches_of(given, "events")
+
+
+def _clashes(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns that can't be attributes because of their names, and why."""
+    found: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for name in sorted(names, key=len):  # of price and price_lo, price is the attribute
+        columns = columns_of(name)
+        both = next((one for one in columns if one in taken), None)
+        if name == "id":
+            found[name] = "it names the rows"
+        elif not name.strip():
+            found[name] = "it has no name"
+        elif not columns.keys().isdisjoint(RESERVED):
+            found[name] = "files of subscriptions have a column of this name; rename it"
+        elif both is not None:
+            found[name] = f"a column {both!r} would also be {taken[both]}; rename it"
+        else:
+            taken |= columns
+    return found
+
+
+class _Tried:
+    """A kind that has taken all values of a column so far."""
+
+    def __init__(self, attribute: Attribute):
+        self.attribute = attribute
+        self.lo, self.hi = np.inf, -np.inf
+        self.nan = 0
+        self.all_whole = True
+
+    def add(self, coordinates: F64, count: int) -> None:
+        """Take coordinates into account, of which `count` aren't those of a null."""
+        found = coordinates[np.isfinite(coordinates)]
+        self.lo = float(found.min(initial=self.lo))
+        self.hi = float(found.max(initial=self.hi))
+        self.nan += count - len(found)
+        self.all_whole = self.all_whole and bool((found == np.floor(found)).all())
+
+
+class _Column:
+    """What is known of a column after some batches."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.count = 0
+        """Values that aren't null."""
+        self.types: dict[str, None] = {}
+        self.distinct: dict[str, None] = {}
+        """Its texts, if it has texts; at most one more than is ever listed."""
+        named = isinstance(name, str) and name.strip()
+        self.possible = {kind: _Tried(kind(name)) for kind in _TRIED} if named else {}
+        self.refused = ""
+        """Why the kind that suits the type of its values doesn't take all of them."""
+        self.nearly = ""
+        """Why it isn't what most of its texts are."""
+
+    def add(self, values: Values, rows: I64) -> None:
+        """Take the values of a batch into account."""
+        if not isinstance(values, list) and pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        nulls = _nulls(values)
+        self.count += len(values) - nulls
+        if nulls == len(values):
+            return
+        self.types |= dict.fromkeys(_types(values))
+        for kind, tried in list(self.possible.items()):
+            encoded = encode(tried.attribute, values, nan="missing")
+            wrong = encoded.bad | _oddly_written(kind, values)
+            if wrong.any():
+                del self.possible[kind]
+                self._explain(tried.attribute, values, rows, encoded.bad, wrong)
+            else:
+                tried.add(encoded.coordinates, len(values) - nulls)
+        if String in self.possible and len(self.distinct) <= LEAVES:
+            texts = values if isinstance(values, list) else values.unique().to_pylist()
+            new = dict.fromkeys(text for text in texts if isinstance(text, str))
+            self.distinct = dict(list((self.distinct | new).items())[: LEAVES + 1])
+
+    def _explain(
+        self, attribute: Attribute, values: Values, rows: I64, refused: Bool, wrong: Bool
+    ) -> None:
+        """Remember why a kind isn't possible, where a person would have expected it."""
+        place = int(np.flatnonzero(wrong)[0])
+        count = len(values) - _nulls(values)
+        given = f"{shown(text_at(values, place))} in row {rows[place]}"
+        if "text" in self.types:
+            if isinstance(attribute, Number | Timestamp) and 2 * wrong.sum() < count:
+                self.nearly = f"; no {attribute.type} because of {given}"
+        elif refused[place] and type(attribute) is _SUITS.get(next(iter(self.types))):
+            self.refused = f"{explain(attribute, values, place)}: {given}"
+
+    def guess(self, rows: int, *, bounds: bool) -> tuple[Attribute | None, str]:
+        """Return the attribute, if it can be one, and why it is that."""
+        if not self.count:
+            return None, f"it has no value in {_counted(rows, 'row')}"
+        if not self.possible:
+            listed = " and ".join(self.types)
+            if len(self.types) > 1:
+                return None, f"it has values of several types, {listed}"
+            return None, self.refused or f"no attribute takes values of its type, {listed}"
+        kind, tried = next(iter(self.possible.items()))
+        missing = rows - self.count
+        end = f" in {_counted(rows, 'row')}"
+        end += f", {missing:,} missing" if missing else ""
+        if tried.nan:
+            end += f", {tried.nan:,} NaN (to read as missing: --nan missing, nan='missing')"
+        if kind is String:
+            attribute, text = self._texts(end)
+        elif kind is Boolean:
+            attribute, text = tried.attribute, f"boolean, true or false{end}"
+        else:
+            attribute, text = _ordered(tried, end, bounds=bounds)
+        return attribute, text + self.nearly
+
+    def _texts(self, end: str) -> tuple[Attribute, str]:
+        """Return a category, hierarchy or string."""
+        if self.nearly:
+            return String(self.name), f"string{end}"
+        values = sorted(self.distinct)
+        size = len(values)
+        seen_often = self.count >= _ROWS_PER_VALUE * size
+        if size <= LEAVES and seen_often:
+            for mark in _MARKS:
+                tree = _tree(values, mark)
+                if tree is not None:
+                    attribute = Hierarchy(self.name, tree)
+                    above = _counted(len(attribute.ranges) - size, "concept")
+                    text = f"hierarchy, paths by {mark!r}: {size:,} leaves, {above}{end}"
+                    return attribute, text
+        distinct = f"{_counted(size, 'distinct value')}"
+        if size <= CATEGORY_VALUES and seen_often:
+            return Category(self.name, values), f"category, {distinct}{end}"
+        if size == self.count and size > 1:
+            why = "no two are the same"
+        elif size > CATEGORY_VALUES:
+            distinct = distinct if size <= LEAVES else f"more than {LEAVES:,} distinct values"
+            why = "too many to list"
+        else:
+            why = "too few rows to know all values"
+        return String(self.name), f"string, {distinct}{end}: {why}"
+
+
+def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
+    """Return a number, integer or timestamp."""
+    attribute = tried.attribute
+    if tried.lo > tried.hi:
+        return attribute, f"{attribute.type}, no value but NaN{end}"
+    low, high = (attribute.literal(one).strip("'") for one in (tried.lo, tried.hi))
+    text = f"{attribute.type}, {low} to {high}{end}"
+    carried = max(abs(tried.lo), abs(tried.hi)) <= 2**53
+    if isinstance(attribute, Number) and tried.all_whole and carried:
+        text += "; all are whole, it may be an integer"
+    if bounds:
+        ends = {"min": attribute.value(tried.lo), "max": attribute.value(tried.hi)}
+        attribute = type(attribute)(attribute.name, **ends)
+        text += "; min and max are those of the data"
+    return attribute, text
+
+
+def _nulls(values: Values) -> int:
+    return sum(one is None for one in values) if isinstance(values, list) else values.null_count
+
+
+def _types(values: Values) -> Iterator[str]:
+    """Yield what types the values of a column have, in a user's words."""
+    if isinstance(values, list):
+        for one in {type(each): each for each in values if each is not None}.values():
+            if one == one:  # not NaN, which is a missing value among values of any type
+                own = type(one).__name__
+                yield next((name for name, of in _NAMED.items() if isinstance(one, of)), own)
+        return
+    kind = values.type
+    if is_text(kind):
+        yield "text"
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        yield "number"
+    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        yield "moment"
+    else:
+        yield "boolean" if pa.types.is_boolean(kind) else str(kind)
+
+
+def _oddly_written(kind: type[Attribute], values: Values) -> Any:
+    """Return which values can be read as a kind, but aren't written like one."""
+    if isinstance(values, list):
+        return np.array([not _as_expected(kind, one) for one in values], np.bool_)
+    odd = np.zeros(len(values), np.bool_)
+    given = values.type
+    if is_text(given):
+        odd = pc.invert(pc.match_substring_regex(values, _WRITTEN[kind])).fill_null(False)
+        return np.asarray(odd.to_numpy(zero_copy_only=False), np.bool_)
+    if (kind is Boolean and not pa.types.is_boolean(given)) or (
+        kind is Integer and not pa.types.is_integer(given)
+    ):
+        odd[:] = values.is_valid().to_numpy(zero_copy_only=False)
+    return odd
+
+
+def _as_expected(kind: type[Attribute], value: Any) -> bool:
+    if value is None or value != value:
+        return True
+    if isinstance(value, str):
+        return re.search(_WRITTEN[kind], value) is not None
+    if kind is Boolean:
+        return isinstance(value, bool | np.bool_)
+    return kind is not Integer or isinstance(value, int | np.integer)
+
+
+def _tree(values: list[str], mark: str) -> Any:
+    """Return paths as a tree whose concepts are what they begin with; `None`: they are no paths."""
+    root: dict[str, Any] = {}
+    concepts = set()
+    for value in values:
+        branch = root
+        above = [*_beginnings(value, mark)]
+        if not above or all(part.strip().isdigit() for part in value.split(mark)):
+            return None
+        for concept in above:
+            branch = branch.setdefault(concept, {})
+        branch[value] = None
+        concepts.update(above)
+    if len(concepts) >= len(values) or not concepts.isdisjoint(values):
+        return None
+    return _branch(root)
+
+
+def _beginnings(path: str, mark: str) -> Iterator[str]:
+    place = path.find(mark, 1)
+    while place >= 0:
+        yield path[:place]
+        place = path.find(mark, place + len(mark))
+
+
+def _branch(branch: dict[str, Any]) -> Any:
+    leaves = [name for name, below in branch.items() if below is None]
+    concepts = {name: _branch(below) for name, below in branch.items() if below is not None}
+    if not leaves or not concepts:
+        return leaves or concepts
+    return [*leaves, concepts]
+
+
+def _counted(count: int, one: str) -> str:
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
