@@ -9,12 +9,13 @@ SHORT := $(addprefix tests/test_,package.py space.py filters.py snapshot.py colu
 # make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
 EVENTS ?= 200000
-# how often make kills kills Spark, and make server-kills the server
+# how often make kills kills Spark, make server-kills the server; faults of make link-kills
 KILLS ?= 50
 SERVER_KILLS ?= 500
+LINK_FAULTS ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test bounds check format api kills server-kills bench-quick bench results lock lower-bounds clean
+.PHONY: help setup run serve test bounds check format api kills server-kills link-kills bench-quick bench results lock lower-bounds clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -61,6 +62,9 @@ kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
 	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)
+
+link-kills: setup  ## five linked servers, cut, delayed and killed: nothing settled is lost
+	$(BIN)/python -m tests.link_kills --faults $(LINK_FAULTS)
 
 bench-quick: setup  ## every benchmark at a tiny size and every picture of the docs, to see that they run: minutes
 	$(BIN)/python -m pytest tests/bench_quick.py

@@ -82,7 +82,8 @@ class Hunt:
     def start(self, point: str = "") -> None:
         """Start the server; without a point it runs until it is killed."""
         (self.folder / "url").unlink(missing_ok=True)
-        asked = {"data": str(self.folder), "point": point, "after": self.dice.randint(1, 25)}
+        after = self.dice.randint(1, 25)
+        asked = {"data": str(self.folder), "point": point, "after": after, "options": {}}
         assert self.zygote.stdin is not None
         assert self.zygote.stdout is not None
         print(json.dumps(asked), file=self.zygote.stdin, flush=True)

@@ -1,8 +1,9 @@
 """A process that has loaded and compiled everything, and forks servers: each starts at once.
 
-Reads lines of JSON from stdin, {"data": folder, "point": "" or a name, "after": count}, and answers
-each by the number of the process that serves. The server writes its address to <data>/url. At a
-point it kills itself with SIGKILL, when it comes there for the given time.
+Reads lines of JSON from stdin, {"data": folder, "point": "" or a name, "after": count, "options":
+some of `run.Settings`}, and answers each by the number of the process that serves. The server
+writes its address to <data>/url. At a point it kills itself with SIGKILL, when it comes there for
+the given time.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def main() -> None:
             os.close(0)
             code = 1
             try:
-                _serve(Path(asked["data"]), asked["point"], asked["after"])
+                _serve(Path(asked["data"]), asked["point"], asked["after"], asked["options"])
                 code = 0
             finally:
                 os._exit(code)
         print(child, flush=True)
 
 
-def _serve(data: Path, point: str, after: int) -> None:
+def _serve(data: Path, point: str, after: int, options: dict[str, Any]) -> None:
     from rangecast import Number, Space, String
     from rangecast.server import service
     from rangecast.server.run import Settings, serve
@@ -63,7 +64,7 @@ def _serve(data: Path, point: str, after: int) -> None:
         partial.write_text(url)
         partial.replace(data / "url")
 
-    serve(Settings(data, port=0, spaces={"points": space}), ready)
+    serve(Settings(data, **{"port": 0, "spaces": {"points": space}} | options), ready)
 
 
 def _patch(point: str, after: int) -> None:

@@ -250,7 +250,7 @@ def test_an_event_that_was_there_before_it_was_sent_makes_room_for_the_next():
     net = Net({"a": "b", "b": "a"})
     link = net.brokers["a"].links["b"]
     link.taken = {"a": 5}
-    link.flights.append(Flight(0, "a", 5, 1))
+    link.flights.append(Flight(0, "a", 5, 1, 0))
     link.in_flight = 1
     assert link.confirm({"a": 5}, "a")
     assert link.in_flight == 0

@@ -7,7 +7,7 @@ from rangecast import Space, String
 from rangecast.errors import FrameError, UsageError
 from rangecast.overlay import Broker, Settings, eventlog, items, messages, ports, publishing
 from rangecast.overlay import broker as broker_module
-from rangecast.overlay.items import name_of, understood
+from rangecast.overlay.items import EVERYTHING, Batch, name_of, understood
 from rangecast.overlay.packing import pack
 from rangecast.overlay.table import Table
 from tests.test_overlay import QUIET, SPACE, Net
@@ -101,11 +101,90 @@ def test_a_log_is_held_for_a_link_that_is_down_up_to_a_bound():
     assert list(net.got) == list(range(290, 300))
 
 
-def test_what_isn_t_given_up_is_sent_though_older_events_were():
-    broker = Broker("b", SPACE, settings=Settings(beat=None, linger=0, most_held=2))
-    hello = messages.Hello(broker="a", incarnation=1, space=broker._space_digest, seen=1)
+ALL = messages.Snapshot(incarnation=1, version=0, digest=EVERYTHING.name, items=[EVERYTHING])
+
+
+def greeted(*, kept=None, **settings):
+    """A broker whose neighbour has said Hello."""
+    broker = Broker("b", SPACE, settings=Settings(beat=None, linger=0, **settings))
+    hello = messages.Hello(
+        broker="a", incarnation=1, space=broker._space_digest, seen=1, kept=kept or {}
+    )
     broker.handle(0.0, ports.LinkUp("a"))
-    broker.handle(0.0, ports.Received("a", hello))
+    return broker, broker.handle(0.0, ports.Received("a", hello))
+
+
+def numbers_sent(outputs):
+    return [frame.numbers for _, frame in sent_by(outputs, messages.Events)]
+
+
+def test_a_neighbour_gets_nothing_before_it_said_what_it_wants():
+    broker, _ = greeted()
+    broker.handle(0.0, ports.Publish(np.zeros((3, 2))))
+    assert numbers_sent(broker.handle(0.0, ports.Durable(3))) == []
+    assert numbers_sent(broker.handle(0.0, ports.Received("a", ALL))) == [[1, 2, 3]]
+
+
+def test_a_neighbour_that_lost_its_disk_goes_on_with_what_comes():
+    broker, _ = greeted()
+    broker.handle(0.0, ports.Received("a", ALL))
+    broker.handle(0.0, ports.Publish(np.zeros((3, 2))))
+    broker.handle(0.0, ports.Durable(3))
+    broker.handle(0.0, ports.Received("a", messages.Taken(kept={"b": 3})))
+    again = messages.Hello(broker="a", incarnation=2, space=broker._space_digest, seen=1)
+    broker.handle(0.0, ports.Received("a", again))
+    broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
+    (_, frame), *_ = sent_by(broker.handle(0.0, ports.Durable(4)), messages.Events)
+    assert (frame.after, frame.numbers) == (0, [4])  # after 3 would be a gap there, for ever
+
+
+def test_a_broker_that_lost_its_own_numbers_has_no_links():
+    _, out = greeted(kept={"b": 7})
+    (closed,) = [one for one in out if isinstance(one, ports.Close)]
+    assert "it has events of b up to 7; the log here has lost those after 0" in closed.why
+
+
+def test_the_log_is_looked_at_as_far_as_a_link_can_take_it():
+    broker, _ = greeted(window=2, most_scanned=3)
+    broker.handle(0.0, ports.Received("a", ALL))
+    for place in range(10):
+        broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
+        out = broker.handle(0.0, ports.Durable(place + 1))
+    link, got = broker.links["a"], []
+    assert (link.scanned, numbers_sent(out)) == (4, [])  # two on their way, two that wait
+    for number in range(2, 11, 2):
+        out = broker.handle(0.0, ports.Received("a", messages.Taken(kept={"b": number})))
+        got += numbers_sent(out)
+    assert got == [[number] for number in range(3, 11)]
+    link.table.change_items(Batch(SPACE, []), [EVERYTHING.name])
+    for _ in range(10):
+        broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
+    out = broker.handle(0.0, ports.Durable(20))
+    for expected in (13, 16, 19, 20):  # nothing is wanted: three at a time, and then a tick
+        assert link.scanned == expected
+        assert link.is_behind == (expected < 20)
+        assert any(isinstance(one, ports.Timer) and one.at == 0 for one in out) == link.is_behind
+        out = broker.handle(0.0, ports.Tick())
+
+
+def test_texts_on_their_way_are_bounded_by_bytes():
+    broker, _ = greeted(window_bytes=10)
+    broker.handle(0.0, ports.Received("a", ALL))
+    for number in (1, 2, 3):
+        texts = [b"123456"]
+        block = eventlog.Block(
+            "b", number - 1, number, [number], [0], np.zeros((1, 2)), {}, [], 0, "", texts
+        )
+        broker.log.append(block)
+    assert numbers_sent(broker.handle(0.0, ports.Durable(3))) == [[1], [2]]
+    out = broker.handle(0.0, ports.Received("a", messages.Taken(kept={"b": 1})))
+    assert numbers_sent(out) == [[3]]
+    assert sent_by(out, messages.Events)[0][1].texts == [b"123456"]
+
+
+def test_what_isn_t_given_up_is_sent_though_older_events_were():
+    broker, _ = greeted(most_held=2)
+    broker.handle(0.0, ports.Received("a", ALL))
     broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
     broker.handle(0.0, ports.Publish(np.zeros((2, 2))))
     broker.handle(0.0, ports.Durable(1))

@@ -103,8 +103,8 @@ FRAMES = {
     "credit": Asked(ANYBODY, {"messages": 5}),
     "beat": Asked(ANYBODY),
 }
-HAND_MADE = {"/v1/stream"}
-"""Not an `APIRoute`: its frames have a table of their own."""
+HAND_MADE = {"/v1/stream", "/v1/link"}
+"""Not an `APIRoute`: its frames have a table of their own, and tests/test_server_links.py."""
 TENANTS = ("red", "blue")
 
 

@@ -58,7 +58,15 @@ def serve(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token for --follow."),
+        typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token for --follow or --link."),
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option("--broker", help="The name of this server among those that it is linked to."),
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", help="A server to connect to: wss://HOST:PORT/v1/link."),
     ] = None,
     allow_private_webhooks: Annotated[
         bool,
@@ -90,6 +98,7 @@ def serve(
     Examples:
       rangecast serve --space market.toml --data data --port 8080
       rangecast serve --demo
+      rangecast serve --space market.toml --data east --broker east --link ws://127.0.0.1:8080/v1/link
     """
     import logging
     import sys
@@ -128,6 +137,8 @@ def serve(
         allow_private_webhooks,
         nats,
         kafka,
+        broker,
+        tuple(link or ()),
     )
 
     def ready(url: str, server: Server) -> None:

@@ -97,6 +97,14 @@ class AsyncClient(Calls):
             count += await self._send(self._bulk(rows[at : at + BULK]))
         return count
 
+    async def wait_settled(self, subscription: str | int) -> bool:
+        """Wait until all linked servers know of a subscription; return whether they do.
+
+        After 30 seconds the answer is no: some of them can't be reached. Ask again then.
+        """
+        settled: bool = await self._send(self._settled(subscription))
+        return settled
+
     async def unsubscribe(self, subscription: str | int) -> None:
         """End a subscription."""
         await self._send(self._delete(subscription))

@@ -111,6 +111,14 @@ class Client(Calls):
         parts = (rows[at : at + BULK] for at in range(0, len(rows), BULK))
         return sum(self._send(self._bulk(part)) for part in parts)
 
+    def wait_settled(self, subscription: str | int) -> bool:
+        """Wait until all linked servers know of a subscription; return whether they do.
+
+        After 30 seconds the answer is no: some of them can't be reached. Ask again then.
+        """
+        settled: bool = self._send(self._settled(subscription))
+        return settled
+
     def unsubscribe(self, subscription: str | int) -> None:
         """End a subscription."""
         self._send(self._delete(subscription))

@@ -153,6 +153,10 @@ class Calls:
 
         return Call("GET", self._subscription(name), read)
 
+    def _settled(self, name: str | int) -> Call:
+        params = {"wait": "settled"}
+        return Call("GET", self._subscription(name), lambda one: one["settled"], params=params)
+
     def _delete(self, name: str | int) -> Call:
         return Call("DELETE", self._subscription(name), lambda _: None, repeatable=False)
 

@@ -21,7 +21,7 @@ one origin arrive in order, each place of a log once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +34,7 @@ from rangecast.model.members import Id, Members
 from rangecast.model.space import Space
 from rangecast.overlay import ports
 from rangecast.overlay.curve import Curve
-from rangecast.overlay.eventlog import Block, Log, block_of
+from rangecast.overlay.eventlog import Block, Journal, Log, block_of
 from rangecast.overlay.interest import digest_of_names, space_digest
 from rangecast.overlay.items import Batch, Wanted, understood, wanted_of, wanted_of_boxes
 from rangecast.overlay.links import Link
@@ -86,6 +86,10 @@ class Broker:
         subscriptions: Mapping[Id, Any] | None = None,
         log: Iterable[Block] = (),
         delivered: int = 0,
+        journal: Journal | None = None,
+        kept: Mapping[str, int] | None = None,
+        cursors: Mapping[str, int] | None = None,
+        origin: str | None = None,
     ):
         """Make a broker, or one that goes on after a crash.
 
@@ -98,17 +102,25 @@ class Broker:
         links           neighbours that were there before: until heard, they want everything
         subscriptions   of clients, as they were
         log             the log from disk, and up to which place it was delivered to clients
+        journal         instead: a log that the driver keeps and matches with its clients. Then the
+                        broker delivers nothing, and the driver says `Durable` of what was published
+                        here as well; numbers of events rise, with gaps
+        kept            with a journal, by origin: the last event in it
+        cursors         with a journal, by neighbour: the place before which it needs nothing
+        origin          under which name events published here are numbered, if not the broker's:
+                        another one once numbers that were given are lost
         """
         if incarnation < 1:
             raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
         self.name = _checked_name(name)
+        self.origin = _checked_name(name if origin is None else origin)
         self.space = as_space(space)
         self.incarnation = incarnation
         self.settings = settings or Settings()
         self.counts: Counter[str] = Counter()
         """What happened so far, by kind."""
         self.links: dict[str, Link] = {}
-        self.log = Log()
+        self.log: Journal = Log() if journal is None else journal
         if cells is not None:
             cells.check(self.space)
         choose(cover_index)  # refuses an unknown index now, not at a Hello
@@ -119,19 +131,21 @@ class Broker:
         self._options = Options(strategy, cells, self._curve, budget, cover_index)
         self._space_digest = space_digest(self.space.to_toml())
         self._members = Members()
+        self._delivers = journal is None
         self._clients = Table(self.space)
+        """What clients want, if this broker delivers to them."""
         self._sources = self.sources_type(self.space)
         self._settling = Settling(f"{name}/{incarnation}", self.settings.most_questions)
-        self._got: dict[str, int] = {}
+        self._got: dict[str, int] = dict(kept or {})
         """By origin: the last event that came."""
-        self._kept: dict[str, int] = {}
+        self._kept: dict[str, int] = dict(kept or {})
         """By origin: the last event on disk."""
         self._via: dict[str, str] = {}
         """By origin: the link that its events come over."""
-        self._origins = {self.name}
+        self._origins = {self.origin, *self._kept}
         """All brokers whose events are in the log, or were."""
-        self._number = 0
-        """Of the last event published here."""
+        self._number = 0 if journal is None else journal.durable
+        """No event published here has a higher one."""
         self._beat_at = -np.inf
         self._timer = np.inf
         self._touched: dict[str, None] = {}
@@ -164,6 +178,8 @@ class Broker:
         }
         for link in links:
             self._add_link(link, is_expected=True)
+        for one, place in (cursors or {}).items():
+            self._add_link(one, is_expected=True).scanned = place
         if subscriptions:
             self._subscribe(0.0, ports.Subscribe(dict(subscriptions)))
         self._restore(log, delivered)
@@ -192,25 +208,33 @@ class Broker:
         self._set_timer(now)
         return self._out
 
+    @property
+    def subscriptions(self) -> Container[Id]:
+        """The ids of what clients want."""
+        return self._members
+
     # ---- clients
 
     def _subscribe(self, now: float, given: ports.Subscribe) -> None:
         named = self._named(given.subscriptions)
         ids = self._members.new_many(list(named))
         self._members.bind_many(ids, [0] * len(ids))
-        self._clients.change(_packed(ids, named.values()))
+        if self._delivers:
+            self._clients.change(_packed(ids, named.values()))
         self._spread(now, CLIENTS, self._sources.subscribed(ids, named.values()))
 
     def _unsubscribe(self, now: float, given: ports.Unsubscribe) -> None:
         self._members.release_many(given.subscriptions)
         ids = list(dict.fromkeys(given.subscriptions))
-        self._clients.change({}, ids)
+        if self._delivers:
+            self._clients.change({}, ids)
         self._spread(now, CLIENTS, self._sources.unsubscribed(ids))
 
     def _replace(self, now: float, given: ports.Replace) -> None:
         named = self._named(given.subscriptions)
         ids, _ = self._members.known_many(list(named))
-        self._clients.change(_packed(ids, named.values()))
+        if self._delivers:
+            self._clients.change(_packed(ids, named.values()))
         self._spread(now, CLIENTS, self._sources.replaced(ids, named.values()))
 
     def _named(self, given: Any) -> dict[Id, Wanted]:
@@ -234,7 +258,7 @@ class Broker:
         return named
 
     def _publish(self, now: float, given: ports.Publish) -> None:
-        block = published(given, self.name, self._number, self.space)
+        block = published(given, self.origin, self._number, self.space)
         if len(block):
             self._number = block.upto
             self._out.append(ports.Append(self.log.append(block), block))
@@ -248,6 +272,8 @@ class Broker:
     def _add_link(self, name: str, *, is_expected: bool) -> Link:
         table = Table(self.space, self._curve)
         link = self.link_type(_checked_name(name), table, is_expected=is_expected)
+        if not self._delivers:
+            link.scanned = self.log.durable  # what was before has never been promised to it
         self.links[name] = link
         if is_expected:
             some = understood(list(link.heard.items.values()), self.space, self._curve)
@@ -330,6 +356,7 @@ class Broker:
         if frame.incarnation > link.peer:
             self._settling.restarted(link.name)
             link.questions.clear()
+            link.taken.clear()  # its Hello says what is on its disk, which may be another one
         was_greeted = link.is_greeted and frame.incarnation == link.peer
         link.is_greeted, link.peer, link.reach = True, frame.incarnation, frame.reach
         link.reach_digest = digest_of_names(frame.reach)
@@ -353,6 +380,12 @@ class Broker:
             return "space", f"the space has digest {frame.space}; here: {self._space_digest}"
         if frame.broker != link.name:
             return "name", f"the broker there is {frame.broker!r}"
+        upto = frame.kept.get(self.origin, 0)
+        if upto > self._number:
+            return "history", (
+                f"it has events of {self.origin} up to {upto}; the log here has lost those after "
+                f"{self._number}"
+            )
         here = {self.name}
         for other in self.links.values():
             if other is not link and other.is_up:
@@ -454,7 +487,8 @@ class Broker:
     def _events(self, now: float, link: Link, frame: Events) -> None:
         over = self._via.get(frame.origin, link.name)
         is_second = over != link.name and over in self.links and self.links[over].is_up
-        if frame.origin == self.name or is_second:
+        is_mine = frame.origin == self.origin
+        if is_mine or is_second:
             # Each path lets all through that is wanted here, so the first one to come is enough.
             self.counts["cycles found"] += 1
             self._alarm("cycle", f"events of {frame.origin} also come over {link.name}", link)
@@ -462,10 +496,9 @@ class Broker:
             self.counts["events past the limit of hops"] += len(frame.numbers)
             self._alarm("hops", f"events of {frame.origin} took {frame.hops} links", link)
             return
-        is_mine = frame.origin == self.name
         got = self._number if is_mine else self._got.get(frame.origin, 0)
         if is_mine:
-            self._send(link, Taken(kept={self.name: got}))
+            self._send(link, Taken(kept={self.origin: got}))
         elif frame.after > got:
             self.counts["gaps in events"] += 1
             self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
@@ -490,16 +523,22 @@ class Broker:
             if place + len(block) > given.upto:
                 break
             self.log.durable = place + len(block)
-            if block.origin != self.name:
+            if block.origin == self.origin:
+                self._number = max(self._number, block.upto)
+            else:
                 self._kept[block.origin] = block.upto
+                self._got[block.origin] = max(self._got.get(block.origin, 0), block.upto)
                 taken.setdefault(block.came_over, {})[block.origin] = block.upto
                 for link in self.links.values():
                     if link.owed.get(block.origin, np.inf) <= block.upto:
                         del link.owed[block.origin]
                         taken.setdefault(link.name, {})[block.origin] = block.upto
-            matches = self._clients.matches(block.points_in(self.space))
-            if len(matches):
-                self._out.append(ports.Deliver(place, block, matches))
+            if self._delivers:
+                matches = self._clients.matches(block.points_in(self.space))
+                if len(matches):
+                    self._out.append(ports.Deliver(place, block, matches))
+        else:
+            self.log.durable = max(self.log.durable, given.upto)
         for name, kept in taken.items():
             if name in self.links:
                 self._send(self.links[name], Taken(kept=kept))
@@ -515,7 +554,7 @@ class Broker:
             place = self.log.append(block)
             if place < delivered:
                 self.log.durable = self.log.end
-            if block.origin == self.name:
+            if block.origin == self.origin:
                 self._number = block.upto
                 continue
             if place < delivered:
@@ -569,7 +608,7 @@ class Broker:
     def _tick(self, now: float, given: ports.Tick) -> None:
         self._timer = np.inf
         for link in self.links.values():
-            if link.new or link.leaving:
+            if link.new or link.leaving or link.is_behind:
                 self._touched[link.name] = None
         beat = self.settings.beat
         if beat is None or now < self._beat_at:
@@ -607,15 +646,18 @@ class Broker:
         """Tell a link what is new, and send the events that it waits for."""
         if not link.new or now >= link.tell_at:
             self._tell(now, link)
-        if not link.is_ready:
-            return
-        link.scan(self.log, self.space)
+        if not link.is_ready or not link.is_known:
+            return  # what it wants comes soon
+        settings = self.settings
+        enough = settings.window if settings.most_waiting is None else None
+        link.scan(self.log, self.space, settings.most_scanned, enough)
         if self.settings.most_waiting is not None:
             room = max(0, self.settings.window - link.in_flight)  # these needn't wait
             self._shed(link.shed(self.settings.most_waiting + room))
         if not link.flights:
             link.moved_at = now
-        for events in link.next_events(self.settings.window, self.settings.most_events):
+        bounds = settings.window, settings.window_bytes, settings.most_events
+        for events in link.next_events(*bounds):
             self._send(link, events)
 
     def _tell(self, now: float, link: Link) -> None:
@@ -651,7 +693,7 @@ class Broker:
         """Ask to be called when something lingers no longer, or at the next beat."""
         due = np.inf
         for link in self.links.values():
-            due = min(due, link.due)
+            due = min(due, now if link.is_behind and link.is_ready else link.due)
         if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
             due = min(due, max(self._beat_at, now))
         if due < self._timer:

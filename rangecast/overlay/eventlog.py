@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
@@ -46,6 +47,9 @@ class Block:
     hops: int
     came_over: str
     """The link that they came over; "": published here."""
+    texts: list[bytes] = field(default_factory=list)
+    form: str = ""
+    """The events as they were given, and what that is: see `Events`."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -81,11 +85,13 @@ class Block:
 
     def _sizes(self, rows: Sequence[int]) -> list[int] | None:
         """Return the bytes that events take in a frame, at most; `None`: they have no texts."""
-        if not self.words and not any(isinstance(self.ids[row], str) for row in rows):
+        has_texts = bool(self.words or self.texts)
+        if not has_texts and not any(isinstance(self.ids[row], str) for row in rows):
             return None
         plain = self._plain
         return [
             plain
+            + (5 + len(self.texts[row]) if self.texts else 0)
             + (text_size(one) if isinstance(one := self.ids[row], str) else 0)
             + sum(text_size(texts[row]) for texts in self.words.values())
             for row in rows
@@ -112,6 +118,8 @@ class Block:
             words=words,
             priorities=priorities,
             hops=self.hops + 1,
+            texts=self.texts if whole or not self.texts else [self.texts[row] for row in rows],
+            form=self.form,
         )
 
 
@@ -123,8 +131,11 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
         raise FrameError("a frame of events has none")
     if any(low >= high for low, high in pairwise(rising)):
         raise FrameError("the numbers of events don't rise")
-    if len(frame.ids) != n or len(frame.priorities) not in (0, n):
-        raise FrameError(f"{n} events, {len(frame.ids)} ids, {len(frame.priorities)} priorities")
+    if len(frame.ids) != n or {len(frame.priorities), len(frame.texts)} - {0, n}:
+        raise FrameError(
+            f"{n} events, {len(frame.ids)} ids, {len(frame.priorities)} priorities, "
+            f"{len(frame.texts)} texts"
+        )
     if len(frame.points) != n * d * _POINTS.itemsize:
         raise FrameError(f"{len(frame.points)} bytes are not {n} points of {d} coordinates")
     points = np.frombuffer(frame.points, _POINTS).astype(np.float64).reshape(n, d)
@@ -144,6 +155,8 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
         frame.priorities,
         frame.hops,
         came_over,
+        frame.texts,
+        frame.form,
     )
     large = block.too_large()
     if large is not None:
@@ -169,7 +182,30 @@ def _later(block: Block, after: int) -> Block:
         block.priorities[cut:],
         block.hops,
         block.came_over,
+        block.texts[cut:],
+        block.form,
     )
+
+
+class Journal(Protocol):
+    """The log of a broker: its own in memory (`Log`), or one that its driver keeps and it reads."""
+
+    durable: int
+    """All before this place is on disk."""
+    end: int
+    """The place after all that was added."""
+
+    def append(self, block: Block) -> int:
+        """Add a block; return its place. A driver that keeps the log gives it one later."""
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks, with their places, that begin in this part of the log."""
+
+    def drop(self, before: int) -> None:
+        """Note that nobody needs what lies before a place."""
+
+    def before_last(self, most: int) -> int:
+        """Return a place of a block after which at most this many events on disk lie."""
 
 
 class Log:

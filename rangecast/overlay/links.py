@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rangecast.model.space import Space
-from rangecast.overlay.eventlog import Block, Log
+from rangecast.overlay.eventlog import Block, Journal
 from rangecast.overlay.interest import Change, Heard, ItemSet
 from rangecast.overlay.items import EVERYTHING
 from rangecast.overlay.messages import (
@@ -40,6 +40,8 @@ class Flight(NamedTuple):
     origin: str
     upto: int
     events: int
+    bytes: int
+    """Of their texts."""
 
 
 class Ready(NamedTuple):
@@ -92,6 +94,9 @@ class Link:
         self.flights: deque[Flight] = deque()
         self.in_flight = self.waiting = 0
         """Events that were sent, and that are ready."""
+        self.bytes_in_flight = 0
+        self.is_behind = False
+        """There is more of the log to look at."""
         self.sent: dict[str, int] = {}
         self.taken: dict[str, int] = {}
         """By origin: up to where events were sent, and were confirmed."""
@@ -198,9 +203,18 @@ class Link:
             return self.flights[0].place
         return self.ready[0].place if self.ready else self.scanned
 
-    def scan(self, log: Log, space: Space) -> None:
-        """Look which events on disk the neighbour wants."""
+    def scan(self, log: Journal, space: Space, most: int, enough: int | None) -> None:
+        """Look which events on disk the neighbour wants, until `enough` of them wait, and at `most`
+        events (or a block more) at a time.
+        """
+        self.is_behind = False
         for place, block in log.between(self.scanned, log.durable):
+            if enough is not None and self.waiting >= enough:
+                return
+            if most <= 0:
+                self.is_behind = True
+                return
+            most -= len(block)
             self.scanned = place + len(block)
             if block.came_over == self.name:
                 continue
@@ -208,11 +222,9 @@ class Link:
             if block.numbers[-1] <= sent:
                 continue
             first = bisect_right(block.numbers, sent)
-            rows = list(range(first, len(block)))
-            if self.is_known:
-                words = {name: texts[first:] for name, texts in block.words.items()}
-                held = self.table.holds(block.points_in(space)[first:], words)
-                rows = (first + np.flatnonzero(held)).tolist()
+            words = {name: texts[first:] for name, texts in block.words.items()}
+            held = self.table.holds(block.points_in(space)[first:], words)
+            rows = (first + np.flatnonzero(held)).tolist()
             if rows:
                 self.ready.append(Ready(place, block, rows))
                 self.waiting += len(rows)
@@ -240,7 +252,7 @@ class Link:
         self.waiting = most
         return shed
 
-    def give_up(self, log: Log, before: int) -> list[Shed]:
+    def give_up(self, log: Journal, before: int) -> list[Shed]:
         """Leave out what lies before a place of the log; return what of it may be wanted."""
         self.rewind()
         shed = []
@@ -252,9 +264,9 @@ class Link:
         self.scanned = max(self.scanned, before)
         return shed
 
-    def next_events(self, window: int, most: int) -> Iterable[Events]:
+    def next_events(self, window: int, window_bytes: int, most: int) -> Iterable[Events]:
         """Yield what can be sent: at most so many events without a confirmation."""
-        while self.ready and self.in_flight < window:
+        while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
             place, block, rows = self.ready.popleft()
             room = min(window - self.in_flight, most, len(rows))
             room = block.fitting(rows[:room])
@@ -263,8 +275,10 @@ class Link:
                 rows = rows[:room]
             frame = block.take(rows, self.sent.get(block.origin, 0))
             self.sent[block.origin] = frame.upto
-            self.flights.append(Flight(place, block.origin, frame.upto, len(rows)))
+            size = sum(map(len, frame.texts))
+            self.flights.append(Flight(place, block.origin, frame.upto, len(rows), size))
             self.in_flight += len(rows)
+            self.bytes_in_flight += size
             self.waiting -= len(rows)
             yield frame
 
@@ -279,7 +293,9 @@ class Link:
                 self.taken[origin] = upto
                 moved = True
         while self.flights and self.taken.get(self.flights[0].origin, 0) >= self.flights[0].upto:
-            self.in_flight -= self.flights.popleft().events
+            arrived = self.flights.popleft()
+            self.in_flight -= arrived.events
+            self.bytes_in_flight -= arrived.bytes
             moved = True  # it may have been there before it was sent
         return moved
 
@@ -288,5 +304,5 @@ class Link:
         self.scanned = self.floor
         self.flights.clear()
         self.ready.clear()
-        self.in_flight = self.waiting = 0
+        self.in_flight = self.waiting = self.bytes_in_flight = 0
         self.sent = dict(self.taken)

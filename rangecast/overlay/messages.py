@@ -170,6 +170,10 @@ class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"
     priorities: list[float] = []
     """One per event, or none: all 0."""
     hops: Count = 1
+    texts: list[bytes] = []
+    """One per event, or none: the event as it was given. Brokers don't read it."""
+    form: Annotated[str, Meta(max_length=50)] = ""
+    """What these texts are."""
 
 
 class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):

@@ -23,6 +23,10 @@ class Settings:
     """How long to wait for an answer before asking or sending again."""
     window: int = 10_000
     """Events on a link that aren't confirmed yet."""
+    window_bytes: int = 16 << 20
+    """Bytes of their texts."""
+    most_scanned: int = 100_000
+    """Events of the log that are looked at for a link at a time."""
     most_events: int = 1_000
     """Events of a frame."""
     most_items: int = 10_000
@@ -45,6 +49,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in (
             "window",
+            "window_bytes",
+            "most_scanned",
             "most_events",
             "most_items",
             "most_told",

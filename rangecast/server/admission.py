@@ -29,6 +29,7 @@ from rangecast.server.records import (
     DeleteToken,
     DropLetters,
     PutBoard,
+    PutBroker,
     PutConsumer,
     PutInterest,
     PutSpace,
@@ -123,7 +124,7 @@ class Admission:
                 self._set(self._tokens, edit.name, False)
             case PutToken():
                 self._set(self._tokens, edit.name, True)
-            case PutTenant():
+            case PutTenant() | PutBroker():
                 pass
 
     def _check_subscription(self, edit: PutSubscription, if_match: str | None) -> None:

@@ -51,6 +51,16 @@ class Encoded:
     words: int
     """How many words the space knew when the points were made."""
 
+    def take(self, places: Sequence[int]) -> Encoded:
+        """Return some of the events."""
+        return Encoded(
+            [self.lines[at] for at in places],
+            [self.rows[at] for at in places],
+            self.points[places],
+            self.space,
+            self.words,
+        )
+
     def points_in(self, space: Space) -> F64:
         """Return the points by what a space knows by now: an edit before these events may have
         added words or attributes after they were encoded.

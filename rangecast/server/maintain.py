@@ -57,7 +57,9 @@ def _lines(unit: Unit) -> Iterator[tuple[int, str]]:
     if unit.kind == EVENTS:
         head, texts = events_of(unit)
         for place, text in enumerate(texts):
-            told = {"seq": unit.first + place, "at": unit.at, "space": head.space}
+            told: dict[str, Any] = {"seq": unit.first + place, "at": unit.at, "space": head.space}
+            if head.numbers:
+                told |= {"source": head.source, "number": head.numbers[place]}
             start = _encode(told | {"tenant": head.tenant})[:-1]
             yield unit.first + place, (start + b',"event":' + text + b"}").decode()
     elif unit.kind == EDITS:

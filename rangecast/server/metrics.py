@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from rangecast.server.links.driver import TENANT
+from rangecast.server.links.links import Links
+
 if TYPE_CHECKING:
     from rangecast.server.service import Service
 
@@ -19,6 +22,26 @@ def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Numbers(service, tenant))
     return generate_latest(registry), KIND
+
+
+def _links(links: Links) -> Iterator[Metric]:
+    told = links.status()
+    up = GaugeMetricFamily(
+        "rangecast_link_up", "1 if the link to a neighbour can be used.", labels=["broker"]
+    )
+    flying = GaugeMetricFamily(
+        "rangecast_link_in_flight",
+        "Events that were sent to a neighbour and aren't on its disk yet.",
+        labels=["broker"],
+    )
+    for one in told["links"]:
+        up.add_metric([one["broker"]], int(one["state"] == "up"))
+        flying.add_metric([one["broker"]], one["in_flight"])
+    gaps = CounterMetricFamily(
+        "rangecast_link_gaps", "Times that a neighbour needed what retention had dropped."
+    )
+    gaps.add_metric([], told["gaps"])
+    yield from (up, flying, gaps)
 
 
 class _Numbers:
@@ -86,3 +109,5 @@ class _Numbers:
             letters.add_metric(labels, len(one.letters))
             stopped.add_metric(labels, int(bool(one.stopped)))
         yield from (behind, letters, stopped)
+        if service.links is not None and self._tenant in (None, TENANT):
+            yield from _links(service.links)

@@ -24,7 +24,6 @@ from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import Bool
 from rangecast.server.admission import Admission
 from rangecast.server.boards import ObjectChange, UpdatesHead, updates_draft
-from rangecast.server.encoding import Encoded
 from rangecast.server.fanout import board_messages, carry_out, fan_out, ids_by_event
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
@@ -47,7 +46,7 @@ HandOut = Callable[[int, dict[int, list[Message]], int], None]
 
 
 @dataclass(slots=True)
-class _Written:
+class Written:
     """A request that is in the log, for the matcher."""
 
     unit: Unit
@@ -80,12 +79,14 @@ class Pump:
         self.wanted: Bool = np.zeros(64, bool)
         """The consumers that somebody waits for, by number."""
         self.is_copy, self._refusal = False, ""
+        self.links: Callable[[Sequence[Written]], None] | None = None
+        """Who is told of all that is matched, to tell it to other servers."""
         self._hand_out = hand_out
         self._stopped = stopped
         self._waiting: deque[Request] = deque()
         self.waiting_bytes = 0
         self._acks: dict[str, int] = {}
-        self._written: deque[_Written] = deque()
+        self._written: deque[Written] = deque()
         self._written_bytes = 0
         self._change = threading.Condition()
         self._ending = self._paused = False
@@ -179,14 +180,18 @@ class Pump:
         try:
             run()
         except BaseException as error:
-            with self._change:
-                self._failure = error
-                left = [*self._waiting, *(one.request for one in self._written if one.request)]
-                self._waiting.clear()
-                self._change.notify_all()
-            for request in left:
-                fail(request, error)
-            self._stopped(error)
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop by an error that can't be mended here."""
+        with self._change:
+            self._failure = error
+            left = [*self._waiting, *(one.request for one in self._written if one.request)]
+            self._waiting.clear()
+            self._change.notify_all()
+        for request in left:
+            fail(request, error)
+        self._stopped(error)
 
     def _commit(self) -> None:
         while True:
@@ -261,7 +266,7 @@ class Pump:
         self.groups += 1
         written = []
         for unit, origin in zip(units, requests, strict=True):
-            one = _Written(unit, origin, [])
+            one = Written(unit, origin, [])
             if isinstance(origin, Edits):
                 one.changes = self._carried_out(origin, unit)
             elif isinstance(origin, Updates):
@@ -292,18 +297,14 @@ class Pump:
                     Accepted(before.first, before.length, before.refused, repeated=True)
                 )
                 return None
+        if request.follows is not None:
+            self.repeats.check_source(head, request.follows)
         skipped = 0
         if head.dedup:
             fresh = self.repeats.fresh(head, given.rows)
             skipped = len(given.rows) - len(fresh)
             if skipped:
-                given = request.encoded = Encoded(
-                    [given.lines[at] for at in fresh],
-                    [given.rows[at] for at in fresh],
-                    given.points[fresh],
-                    given.space,
-                    given.words,
-                )
+                given = request.encoded = given.take(fresh)
         count = len(given.lines)
         request.accepted = Accepted(admission.seq, count, head.refused, skipped=skipped)
         if head.key:
@@ -365,7 +366,7 @@ class Pump:
                     self._matching = False
                     self._change.notify_all()
 
-    def _match_batch(self, batch: Sequence[_Written]) -> None:
+    def _match_batch(self, batch: Sequence[Written]) -> None:
         """Carry out and match units, runs of one kind at once, and hand out what was found."""
         self.batches += 1
         number, wanted = self.batches, self.wanted
@@ -387,10 +388,12 @@ class Pump:
                 self._make_edits(batch[place:end], wanted, messages)
             place = end
         self.matched = batch[-1].unit.last
+        if self.links is not None:
+            self.links(batch)
         self._hand_out(number, messages, self.matched)
 
     def _make_edits(
-        self, some: Sequence[_Written], wanted: Bool, messages: dict[int, list[Message]]
+        self, some: Sequence[Written], wanted: Bool, messages: dict[int, list[Message]]
     ) -> None:
         carry_out([change for one in some for change in one.changes], self.indexes)
 
@@ -414,7 +417,7 @@ class Pump:
                 one.request.answer.set_result(one.unit.first)
 
     def _match_events(
-        self, some: Sequence[_Written], wanted: Bool, messages: dict[int, list[Message]]
+        self, some: Sequence[Written], wanted: Bool, messages: dict[int, list[Message]]
     ) -> None:
         requests = [one.request for one in some if isinstance(one.request, Events)]
         index = self.indexes[requests[0].entry.number]

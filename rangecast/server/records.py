@@ -40,6 +40,13 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     """How far that was read, these events included."""
     refused: list[tuple[int, str]] = []
     """The rows that were refused, for an answer to the same key again."""
+    numbers: list[int] = []
+    """Of events that came over a link: their seqs in the log of the server where they were
+    published, which `source` names."""
+    hops: int = 0
+    """Links that they came over."""
+    over: str = ""
+    """The last of these links: the name of the neighbour."""
 
 
 class Edit(msgspec.Struct, tag_field="op", omit_defaults=True, frozen=True):
@@ -157,6 +164,14 @@ class DeleteToken(Edit, tag="delete-token", frozen=True):
     """A token ends."""
 
 
+class PutBroker(Edit, tag="put-broker", frozen=True):
+    """A server begins to talk to its neighbours as the broker of this name."""
+
+    space: str
+    incarnation: int
+    """Higher at every start."""
+
+
 class PutTenant(Edit, tag="put-tenant", frozen=True):
     """A tenant's limits."""
 
@@ -179,6 +194,7 @@ AnyEdit = (
     | PutToken
     | DeleteToken
     | PutTenant
+    | PutBroker
 )
 
 _encoder = msgspec.json.Encoder()

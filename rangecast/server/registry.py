@@ -31,6 +31,7 @@ from rangecast.server.records import (
     DeleteToken,
     DropLetters,
     PutBoard,
+    PutBroker,
     PutConsumer,
     PutInterest,
     PutSpace,
@@ -195,6 +196,8 @@ class Registry:
         self.counts: dict[str, int] = {}
         """Live subscriptions and interests by tenant."""
         self.space_count = 0
+        self.broker: PutBroker | None = None
+        """As what this server last began to talk to its neighbours."""
         self.had_token = False
         """Whether a token was ever made: from then on one is needed."""
 
@@ -279,6 +282,8 @@ class Registry:
                 del self.tokens[edit.name]
             case PutTenant():
                 self.tenants[edit.name] = dict(edit.limits)
+            case PutBroker():
+                self.broker = edit
 
     def _delete_consumer(self, edit: DeleteConsumer, seq: int) -> Iterator[AnyChange]:
         gone = self.consumers.pop((edit.tenant, edit.name))

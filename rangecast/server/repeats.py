@@ -92,6 +92,20 @@ class Repeats:
             self.ids.popitem(last=False)
         return places
 
+    def check_source(self, head: EventsHead, follows: int) -> None:
+        """Refuse events of a source that aren't the next ones: each is written once, in order."""
+        before = self.offsets.get(_key(head, head.source), 0)
+        if before != follows:
+            raise RefusedError(
+                409, f"{head.source} was read up to {before}; given: what follows {follows}"
+            )
+
+    def read_from(self, tenant: str, space: str, prefix: str) -> dict[str, int]:
+        """Return how far the sources of a space were read whose names begin with this."""
+        begin = f"{tenant}/{space}/{prefix}"
+        found = self.offsets.items()
+        return {key.removeprefix(begin): at for key, at in found if key.startswith(begin)}
+
     def note_source(self, head: EventsHead) -> None:
         """Remember how far a source was read."""
         key = _key(head, head.source)

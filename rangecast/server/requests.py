@@ -52,6 +52,8 @@ class Events:
     encoded: Encoded
     head: EventsHead
     wants_matches: bool = False
+    follows: int | None = None
+    """Up to where its source must have been read before, if that is to be checked."""
     answer: Future[Accepted] = field(default_factory=Future)
     accepted: Accepted | None = None
 

@@ -18,9 +18,13 @@ import uvicorn
 
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
+from rangecast.overlay.messages import MOST_BYTES
+from rangecast.server.admission import check_name
 from rangecast.server.follow import Leader
 from rangecast.server.http.access import DEFAULT
 from rangecast.server.http.app import make_app
+from rangecast.server.links.dial import checked_url
+from rangecast.server.links.links import LinkOptions
 from rangecast.server.records import DeleteConsumer, PutSpace
 from rangecast.server.service import Retention, Service
 from rangecast.server.waiting import answered
@@ -51,15 +55,23 @@ class Settings:
     follow: str | None = None
     """Another server, whose log is copied."""
     token: str | None = None
-    """For that one."""
+    """For that one, or for links."""
     allow_private_webhooks: bool = False
     nats: str | None = None
     kafka: str | None = None
+    broker: str | None = None
+    """The name of this server among those that it is linked to."""
+    links: tuple[str, ...] = ()
+    """Servers to connect to."""
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
         if self.follow is not None and (self.data is None or self.spaces):
             raise UsageError("--follow needs --data, and takes its spaces from the other server")
+        if self.links and self.broker is None:
+            raise UsageError("--link needs --broker: the name of this server among linked ones")
+        if self.broker is not None:
+            self._check_broker(self.broker)
         if (self.certificate is None) != (self.key is None):
             raise UsageError("--certificate and --key go together")
         if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
@@ -68,6 +80,31 @@ class Settings:
                 "  to do: give --certificate and --key, or --insecure if something in front of it "
                 "does TLS"
             )
+
+    def _check_broker(self, broker: str) -> None:
+        check_name("broker", broker)
+        if self.follow is not None:
+            raise UsageError("a server that follows another one has no links of its own")
+        if self.data is None:
+            raise UsageError("--broker needs --data: what is promised to others must be kept")
+        if len(self.spaces) != 1:
+            raise UsageError(
+                f"--broker needs exactly one --space, the one that links carry; given: "
+                f"{len(self.spaces)}\n  to do: give one; others can be made over HTTP, and stay "
+                "with this server"
+            )
+        urls = self._urls()
+        if len(set(urls)) < len(urls):
+            raise UsageError("a --link is given twice")
+
+    def _urls(self) -> list[str]:
+        return [checked_url(one, self.token, insecure=self.insecure) for one in self.links]
+
+    def linked(self) -> LinkOptions | None:
+        """Return how it is linked to others, if it is."""
+        if self.broker is None:
+            return None
+        return LinkOptions(self.broker, next(iter(self.spaces)), tuple(self._urls()), self.token)
 
 
 class Server(uvicorn.Server):
@@ -116,17 +153,22 @@ def serve(
         failure.append(error)
         server.should_exit = True
 
-    service = Service(
-        settings.data,
-        durability=settings.durability,
-        retention=settings.retention,
-        is_open=settings.insecure,
-        leader=None if settings.follow is None else Leader(settings.follow, settings.token),
-        allow_private_webhooks=settings.allow_private_webhooks,
-        nats=settings.nats,
-        kafka=settings.kafka,
-        stopped=stopped,
-    )
+    try:
+        service = Service(
+            settings.data,
+            durability=settings.durability,
+            retention=settings.retention,
+            is_open=settings.insecure,
+            leader=None if settings.follow is None else Leader(settings.follow, settings.token),
+            allow_private_webhooks=settings.allow_private_webhooks,
+            nats=settings.nats,
+            kafka=settings.kafka,
+            links=settings.linked(),
+            stopped=stopped,
+        )
+    except BaseException:
+        listener.close()
+        raise
     sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(
         make_app(service),
@@ -134,7 +176,7 @@ def serve(
         access_log=False,
         ws="websockets-sansio",
         ws_per_message_deflate=False,
-        ws_max_size=8 << 20,
+        ws_max_size=MOST_BYTES,
         timeout_graceful_shutdown=DRAIN,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
@@ -171,6 +213,8 @@ async def _prepare(service: Service, settings: Settings) -> None:
         return
     for name, space in settings.spaces.items():
         await answered(service.edit(PutSpace(DEFAULT, name, space.definition())))
+    if service.links is not None:
+        service.links.start()
     gone = [one for one in service.registry.consumers.values() if one.out.get("kind") == "session"]
     for one in gone:
         await answered(service.edit(DeleteConsumer(one.tenant, one.name)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from rangecast.errors import FileError, SnapshotError
+from rangecast.errors import FileError, RangecastError, SnapshotError
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.filter import Filter
 from rangecast.server.board_index import BoardIndex
@@ -29,6 +29,8 @@ from rangecast.server.fanout import board_messages, carry_out
 from rangecast.server.follow import Follower, Leader
 from rangecast.server.hub import Hub
 from rangecast.server.index import SpaceIndex
+from rangecast.server.links.driver import TENANT
+from rangecast.server.links.links import LinkOptions, Links
 from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
 from rangecast.server.pulls import Pulls
 from rangecast.server.pump import Pump
@@ -90,12 +92,14 @@ class Service:
         allow_private_webhooks: bool = False,
         nats: str | None = None,
         kafka: str | None = None,
+        links: LinkOptions | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover what a folder has; `None`: all is in memory, and gone with the process.
 
         `is_open`: callers from elsewhere need no token either, as long as there is none. `leader`:
-        another server, whose log is copied; then nothing is written here.
+        another server, whose log is copied; then nothing is written here. `links`: how it is
+        linked to other servers.
         """
         self.folder = None if folder is None else Path(folder)
         self.durability = durability if folder is not None else "none"
@@ -134,6 +138,11 @@ class Service:
             self.hub.handed_out,
             stopped or self._log_failure,
         )
+        try:
+            self.links = None if links is None else Links(self, links)
+        except RangecastError:
+            self.close()
+            raise
         self.follower = None if leader is None else Follower(self, leader)
         if leader is not None:
             self.pump.refuse(f"this server follows {leader.url}\n  to do: send it there")
@@ -397,6 +406,8 @@ class Service:
     ) -> Future[Accepted]:
         """Publish events, each a JSON text; those that can't be used are refused one by one."""
         taken, refused = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
+        if self.links is not None:
+            taken, refused = self.links.fitting(taken, refused)
         given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
         head = EventsHead(*given, refused)
         asked = Events(entry, taken, head, wants_matches)
@@ -465,4 +476,5 @@ class Service:
             "consumers": sum(owner == tenant for owner, _ in list(registry.consumers)),
             "listeners": sum(map(len, self.hub.feeds.values())),
             **({} if self.follower is None else {"follower": self.follower.status()}),
+            **({} if self.links is None or tenant != TENANT else self.links.status()),
         }

@@ -22,7 +22,7 @@ from rangecast.model.durable import sync_folder, write_bytes
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.server.boards import BoardEntry, Interest, Placed
 from rangecast.server.index import SpaceIndex
-from rangecast.server.records import NEVER, PutBoard
+from rangecast.server.records import NEVER, PutBoard, PutBroker
 from rangecast.server.registry import Consumer, Letter, Registry, SpaceEntry, Token, Version
 from rangecast.server.repeats import Before, Repeats
 
@@ -85,6 +85,7 @@ class State(msgspec.Struct):
     ids: list[str]
     offsets: dict[str, int]
     boards: list[_Board] = []
+    broker: PutBroker | None = None
 
 
 class Picture:
@@ -136,6 +137,7 @@ class Picture:
             list(repeats.ids),
             dict(repeats.offsets),
             [_board(one) for one in registry.boards.values()],
+            registry.broker,
         )
         self._boxes = [
             (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
@@ -249,6 +251,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     registry.tokens = {token.digest: token for token in state.tokens}
     registry.had_token = state.had_token
     registry.tenants = state.tenants
+    registry.broker = state.broker
     repeats.requests.update(state.requests)
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)

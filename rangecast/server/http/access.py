@@ -17,8 +17,9 @@ from starlette.requests import HTTPConnection
 from rangecast.server.registry import RefusedError
 from rangecast.server.service import Service
 
-SCOPES = ("read", "subscribe", "publish", "admin")
-"""Look; change subscriptions and consumers; publish events; everything, of all tenants."""
+SCOPES = ("read", "subscribe", "publish", "link", "admin")
+"""Look; change subscriptions and consumers; publish events; be a neighbour, as another server;
+everything, of all tenants."""
 DEFAULT = "default"
 
 

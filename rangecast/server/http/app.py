@@ -13,6 +13,7 @@ from rangecast.server.http import (
     boards,
     consumers,
     events,
+    link,
     look,
     page,
     problems,
@@ -25,7 +26,7 @@ from rangecast.server.http.direct import Direct
 from rangecast.server.http.edge import Edge
 from rangecast.server.service import Service
 
-PARTS = (admin, look, events, spaces, boards, consumers, ways, stream, replica, page)
+PARTS = (admin, look, events, spaces, boards, consumers, ways, stream, link, replica, page)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -38,6 +39,8 @@ def make_app(service: Service) -> FastAPI:
             yield
         finally:
             await service.ways.stop()
+            if service.links is not None:
+                await service.links.stop()
             service.stop()
 
     app = FastAPI(

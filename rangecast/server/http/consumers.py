@@ -15,6 +15,7 @@ from rangecast.errors import shown
 from rangecast.server.boards import BoardEntry
 from rangecast.server.http.access import allowed
 from rangecast.server.hub import TAKEN
+from rangecast.server.links.driver import KIND
 from rangecast.server.messages import Batch, position, seq_of
 from rangecast.server.records import DeleteConsumer, PutConsumer
 from rangecast.server.registry import Consumer, RefusedError
@@ -77,6 +78,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     start = -1 if given.start == "now" else _seq(service, given.start)
     old = service.registry.consumers.get((caller.tenant, name))
     if old is not None:
+        _no_link(old)
         start = -1  # it stays where it is; `seek` moves it
     if bool(given.space) == bool(given.board) or (given.board and given.best):
         raise RefusedError(
@@ -106,6 +108,8 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
 async def delete_consumer(request: Request, name: str) -> Any:
     """End a consumer, with its subscriptions."""
     caller, service = allowed(request, "subscribe"), _service(request)
+    if service.registry.consumer(caller.tenant, name).out.get("kind") == KIND:
+        caller.need("admin")  # what waits for that server is given up
     seq = await answered(service.edit(DeleteConsumer(caller.tenant, name)))
     return {"name": name, "position": position(service.log.epoch, seq)}
 
@@ -127,7 +131,7 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
 async def acknowledge(request: Request, name: str, given: Position) -> Any:
     """Note that all messages up to a position have arrived: they don't come again."""
     caller, service = allowed(request, "subscribe"), _service(request)
-    consumer = service.registry.consumer(caller.tenant, name)
+    consumer = _no_link(service.registry.consumer(caller.tenant, name))
     service.acknowledge(consumer, _seq(service, given.position))
     return {"position": position(service.log.epoch, consumer.cursor)}
 
@@ -140,7 +144,7 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
     they are now.
     """
     caller, service = allowed(request, "subscribe"), _service(request)
-    consumer = service.registry.consumer(caller.tenant, name)
+    consumer = _no_link(service.registry.consumer(caller.tenant, name))
     start = service.pump.durable if given.position == "now" else _seq(service, given.position)
     is_now = given.set == "now"
     if is_now and isinstance(consumer.source, BoardEntry):
@@ -203,6 +207,13 @@ def _seq(service: Service, text: str) -> int:
 def _service(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
+
+
+def _no_link(consumer: Consumer) -> Consumer:
+    """Return a consumer; refuse one that another server moves."""
+    if consumer.out.get("kind") == KIND:
+        raise RefusedError(409, f"the consumer {consumer.name!r} is a link to another server")
+    return consumer
 
 
 def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:

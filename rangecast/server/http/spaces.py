@@ -27,6 +27,8 @@ from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 PAGE = 1000
+SETTLING = 30.0
+"""Seconds that a request waits for other servers."""
 
 
 class Given(BaseModel):
@@ -102,20 +104,29 @@ async def list_subscriptions(
 
 
 @router.get("/{space}/subscriptions/{name:path}")
-async def get_subscription(request: Request, space: str, name: str) -> Response:
-    """Return a subscription."""
+async def get_subscription(request: Request, space: str, name: str, wait: str = "") -> Response:
+    """Return a subscription; with `wait=settled` when all linked servers know of it, as for PUT."""
     caller = allowed(request, "read")
     found = _registry(request).subscription(caller.tenant, space, name)
-    return JSONResponse(_shown(request, found), headers={"ETag": f'"{found.born}"'})
+    settled = await _settled(request, wait, found.born)
+    return JSONResponse(_shown(request, found) | settled, headers={"ETag": f'"{found.born}"'})
 
 
 @router.put("/{space}/subscriptions/{name:path}")
-async def put_subscription(request: Request, space: str, name: str, given: Given) -> Response:
-    """Make a subscription, or replace it; every event after the answer is matched with it."""
-    return await put(request, space, name, given.model_dump())
+async def put_subscription(
+    request: Request, space: str, name: str, given: Given, wait: str = ""
+) -> Response:
+    """Make a subscription, or replace it; every event after the answer is matched with it.
+
+    `wait=settled`: the answer comes when all linked servers know of it, or after 30 seconds; then
+    `settled` is false, and a GET with the same asks again.
+    """
+    return await put(request, space, name, given.model_dump(), wait)
 
 
-async def put(request: Request, space: str, name: str, given: dict[str, Any]) -> Response:
+async def put(
+    request: Request, space: str, name: str, given: dict[str, Any], wait: str = ""
+) -> Response:
     """Make a subscription of its fields, of which all but the filter have their types."""
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
@@ -125,7 +136,8 @@ async def put(request: Request, space: str, name: str, given: dict[str, Any]) ->
         if_match=condition(request),
     )
     place = position(_service(request).log.epoch, seq)
-    return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
+    settled = await _settled(request, wait, seq)
+    return JSONResponse({"id": name, "position": place} | settled, headers={"ETag": f'"{seq}"'})
 
 
 @router.delete("/{space}/subscriptions/{name:path}")
@@ -217,6 +229,20 @@ def _bulk_edits(
         except (RangecastError, BadRowError) as error:
             refused.append((place, str(error)))
     return edits, filters, refused
+
+
+async def _settled(request: Request, wait: str, seq: int) -> dict[str, bool]:
+    """Return whether all servers know of an edit, if that is asked for."""
+    if wait not in ("", "settled"):
+        raise RefusedError(422, f"'wait' is 'settled', or left out; given: {wait[:80]!r}")
+    links = _service(request).links
+    if not wait or links is None:
+        return {"settled": True} if wait else {}
+    try:
+        async with asyncio.timeout(SETTLING):
+            return {"settled": await answered(links.settled(seq))}
+    except TimeoutError:
+        return {"settled": False}
 
 
 def condition(request: Request) -> str | None:

@@ -2,6 +2,7 @@
 
 import { $, ask, many, onRefused, options, setToken } from "./api.js";
 import * as event from "./event.js";
+import * as links from "./links.js";
 import * as lists from "./lists.js";
 import * as plane from "./plane.js";
 import * as status from "./status.js";
@@ -9,7 +10,7 @@ import * as tail from "./tail.js";
 import * as trial from "./trial.js";
 
 const state = { space: null, spaces: [], status: null, consumers: [] };
-const parts = [trial, plane, event, tail, lists];
+const parts = [trial, plane, event, tail, lists, links];
 
 function health(text, kind) {
   const place = $("health");

@@ -50,7 +50,7 @@ const PROMISE = {
 // Ask for the state, draw it, and return it with the consumers.
 export async function poll() {
   const [now, consumers] = await Promise.all([ask("/v1/status"), ask("/v1/consumers")]);
-  const items = consumers.items.filter((one) => one.out.kind !== "session");
+  const items = consumers.items.filter((one) => !["session", "link"].includes(one.out.kind));
   if (before && before.epoch === now.epoch && now.seconds > before.seconds) {
     const rate = (key) => Math.max(0, (now[key] - before[key]) / (now.seconds - before.seconds));
     for (const key of ["events", "matches"]) show(key, Math.round(rate(key)).toLocaleString("en"), rate(key));

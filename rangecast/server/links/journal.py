@@ -1,0 +1,145 @@
+"""The server's log as its broker reads it: there is no other copy.
+
+A place is a seq: that of the last unit before a block. Events that were published here are numbered
+by their seqs, under the name of the broker and the epoch of its log: where history was lost,
+numbers begin again under another name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rangecast.kernels.arrays import F64
+from rangecast.model.text_attributes import String
+from rangecast.overlay.eventlog import Block
+from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.log import Log, Unit
+from rangecast.server.pump import Written
+from rangecast.server.records import EVENTS, EventsHead, events_of
+from rangecast.server.registry import SpaceEntry
+from rangecast.server.requests import Events
+
+logger = logging.getLogger("rangecast.server")
+SOURCE = "broker:"
+"""Before the origin of events that came over a link, as the source that the log names."""
+_RECENT = 16 << 20
+"""Bytes of the newest blocks that stay in memory, so that links that keep up read no files."""
+_PIECE = 4 << 20
+
+
+def origin_of(broker: str, epoch: str) -> str:
+    """Return the name under which a server numbers its events."""
+    return f"{broker}/{epoch}"
+
+
+class ServerJournal:
+    """A `Journal` over the log; only the broker's thread uses it."""
+
+    def __init__(self, log: Log, entry: SpaceEntry, origin: str):
+        self.durable = self.end = log.last
+        self.last_event = 0
+        """The end of the last block that was noted or read."""
+        self.gaps = 0
+        """Times that a neighbour needed what retention had dropped."""
+        self._log = log
+        self._entry = entry
+        self._space = entry.space
+        self._strings = [one.name for one in entry.space if isinstance(one, String)]
+        self._origin = origin
+        self._recent: deque[tuple[int, int, Block]] = deque()
+        self._recent_bytes = 0
+        self._recent_from = log.last
+        """All blocks from this place on are in memory."""
+
+    def note(self, written: Iterable[Written], upto: int, *, is_whole: bool) -> None:
+        """Keep blocks that are in the log by now, to `upto`; `is_whole`: these are all."""
+        if not is_whole:
+            self._recent.clear()
+            self._recent_bytes, self._recent_from = 0, upto
+            self.last_event = upto
+            return
+        for one in written:
+            if isinstance(one.request, Events) and one.request.entry is self._entry:
+                given = one.request.encoded
+                points = given.points_in(self._space)
+                block = self._block(one.unit, one.request.head, given.lines, given.rows, points)
+                size = len(one.unit.body)
+                self._recent.append((one.unit.first - 1, size, block))
+                self._recent_bytes += size
+                self.last_event = one.unit.last
+        while self._recent_bytes > _RECENT:
+            place, size, block = self._recent.popleft()
+            self._recent_bytes -= size
+            self._recent_from = place + len(block)
+
+    def append(self, block: Block) -> int:
+        """Do nothing: the driver writes it, and `note` comes when it is there."""
+        return -1
+
+    def drop(self, before: int) -> None:
+        """Do nothing: retention drops."""
+
+    def before_last(self, most: int) -> int:
+        """Return the end: nothing is held in memory for links."""
+        return self.durable
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks, with their places, that begin in this part of the log."""
+        at = begin
+        while at < min(end, self._recent_from):
+            units = self._log.read(at, _PIECE)
+            if not units:
+                return
+            if units[0].first > at + 1:
+                self.gaps += 1
+                logger.warning("links: seqs %s to %s are gone", at + 1, units[0].first - 1)
+            for unit in units:
+                place = unit.first - 1
+                if place >= min(end, self._recent_from):
+                    break
+                at = unit.last
+                if place >= begin and unit.kind == EVENTS:
+                    block = self._read(unit)
+                    if block is not None:
+                        self.last_event = max(self.last_event, unit.last)
+                        yield place, block
+            else:
+                continue
+            break
+        for place, _, block in list(self._recent):
+            if max(at, begin) <= place < end:
+                yield place, block
+
+    def _read(self, unit: Unit) -> Block | None:
+        head, lines = events_of(unit)
+        if (head.tenant, head.space) != (self._entry.tenant, self._entry.name):
+            return None
+        rows = rows_of(lines, head.form)
+        return self._block(unit, head, lines, rows, points_of(rows, self._space))
+
+    def _block(
+        self,
+        unit: Unit,
+        head: EventsHead,
+        lines: list[bytes],
+        rows: list[dict[str, Any]],
+        points: F64,
+    ) -> Block:
+        numbers = head.numbers or list(range(unit.first, unit.last + 1))
+        return Block(
+            origin=head.source.removeprefix(SOURCE) if head.numbers else self._origin,
+            after=numbers[0] - 1,
+            upto=head.upto if head.numbers else unit.last,
+            numbers=numbers,
+            ids=list(numbers),  # the texts have them
+            points=points,
+            words={name: [row.get(name) for row in rows] for name in self._strings},
+            priorities=[],
+            hops=head.hops,
+            came_over=head.over,
+            texts=lines,
+            form=head.form,
+        )
