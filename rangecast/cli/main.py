@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from rangecast.cli import (
+    carry,
     cover,
     demo,
     experiment,
@@ -58,6 +59,8 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "report": (report.report, "Make a page of a result of matching."),
     "space": (space.app, "Guess a space from data."),
     "generate": (generate.app, "Make data to try: events, subscriptions, their space."),
+    "import": (carry.import_, "Make subscriptions of the rules of another system."),
+    "export": (carry.export, "Write subscriptions as rules of another system."),
     "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
     "experiment": (experiment.app, "Run the papers' tables and figures again."),
     "warm": (warm.warm, "Compile kernels ahead, for a quick first answer."),

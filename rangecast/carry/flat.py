@@ -1,0 +1,37 @@
+"""An event with fields inside others as rangecast takes it: attributes named by their path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rangecast.errors import UsageError, shown
+
+
+def flat(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event as one dict: `{"detail": {"state": "on"}}` is `{"detail.state": "on"}`.
+
+    Names inside one another are joined by dots. An array is refused: an attribute has one value.
+    """
+    found: dict[str, Any] = {}
+    for name, value in _leaves(event, ""):
+        if name in found:
+            raise UsageError(f"the event has two fields that are named {name!r}, one by its path")
+        found[name] = value
+    return found
+
+
+def _leaves(event: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in event.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            leaves.extend(_leaves(value, f"{name}."))
+        elif isinstance(value, list | tuple):
+            raise UsageError(
+                f"{name!r} is an array, and an attribute has one value\n  given: {shown(value)}\n"
+                "  to do: leave the field out, or make an event of each element"
+            )
+        else:
+            leaves.append((name, value))
+    return leaves
