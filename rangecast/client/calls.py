@@ -52,6 +52,8 @@ class Message(NamedTuple):
     position: str
     event: dict[str, Any]
     subscriptions: list[str]
+    shed: int = 0
+    """How many messages of its second the consumer's budget has shed."""
 
 
 class Ranked(NamedTuple):
@@ -312,7 +314,7 @@ def _message(one: Mapping[str, Any]) -> Message | Lists:
             found["interest"]: [ranked(row) for row in found["best"]] for found in one["lists"]
         }
         return Lists(one["position"], one["board"], lists)
-    return Message(one["position"], one["event"], one["subscriptions"])
+    return Message(one["position"], one["event"], one["subscriptions"], one.get("shed", 0))
 
 
 def _check_refused(answer: Any) -> None:

@@ -11,6 +11,7 @@ Everything here runs on the event loop's thread, except `handed_out`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from rangecast.server.board_reader import BoardReader
 from rangecast.server.boards import BoardEntry
+from rangecast.server.budget_reader import BudgetReader
 from rangecast.server.messages import Batch, Message
 from rangecast.server.reader import Reader
 from rangecast.server.registry import Consumer
@@ -69,7 +71,9 @@ class Hub:
 
     def open(self, consumer: Consumer, after: int | None = None) -> Feed:
         """Listen to a consumer, after a seq or after what it has acknowledged."""
-        self._want(consumer.number, True)  # before the feed looks at the number of batches
+        self._want(
+            consumer.number, not consumer.budget
+        )  # before the feed looks at the number of batches
         feed = Feed(self, consumer, consumer.cursor if after is None else after)
         self.reading.add(feed)
         self.feeds.setdefault(consumer.number, []).append(feed)
@@ -78,10 +82,12 @@ class Hub:
     def reader(self, consumer: Consumer) -> Reader | BoardReader:
         """Return who reads the log for a consumer; the last few are kept, with what they know."""
         found = self._readers.pop(consumer.number, None)
-        if found is None:
+        if found is None or isinstance(found, BudgetReader) != (consumer.budget > 0):
             log, source = self.pump.log, consumer.source
             if isinstance(source, BoardEntry):
                 found = BoardReader(log, consumer, source)
+            elif consumer.budget:
+                found = BudgetReader(log, consumer, self.pump.least_at)
             else:
                 found = Reader(log, consumer)
         self._readers[consumer.number] = found
@@ -144,6 +150,8 @@ class Feed:
 
     def hand_out(self, messages: list[Message] | tuple[()]) -> None:
         """Take messages into the window."""
+        if self.consumer.budget:
+            return  # it reads when a second is over
         self._look_at_batch()
         for message in messages:
             if message.seq > self.sent:
@@ -184,6 +192,9 @@ class Feed:
             left = None if deadline is None else deadline - loop.time()
             if left is not None and left <= 0:
                 return batch
+            if self.consumer.budget:
+                rest = 1 - time.time() % 1
+                left = rest if left is None else min(left, rest)
             try:
                 async with asyncio.timeout(left):  # wait_for of 3.11 may swallow a cancellation
                     await self._news.wait()
@@ -213,7 +224,7 @@ class Feed:
     def _may_go_live(self) -> bool:
         """Turn live if the window goes on where the log was read to."""
         is_whole = self._whole_after is not None and self.sent >= self._whole_after
-        self.is_live = is_whole and not self._hub.pump.is_copy
+        self.is_live = is_whole and not self._hub.pump.is_copy and not self.consumer.budget
         if self.is_live:
             self._hub.reading.discard(self)
         return self.is_live

@@ -168,8 +168,9 @@ class History:
 
     def match(
         self, points: F64, seqs: I64, now_from: int = 0, best: int = 0
-    ) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield the events that matched in their time: the place of each, and the ids as JSON.
+    ) -> Iterator[tuple[int, list[bytes], float]]:
+        """Yield the events that matched in their time: the place of each, the ids as JSON, and the
+        highest score.
 
         For those before `now_from`, what lived at that seq counts.
         """
@@ -182,8 +183,12 @@ class History:
         alive = (self._born[rows] < at) & (at < died[rows])
         rows, events = rows[alive], events[alive]
         order = by_event(events, self._numbers[rows], self._scores[rows], best)
-        names = [self._names[row] for row in rows[order].tolist()]
-        yield from grouped(events[order], names, best)
+        rows, events = rows[order], events[order]
+        names = [self._names[row] for row in rows.tolist()]
+        starts = np.flatnonzero(np.diff(events, prepend=-1))
+        scores = np.maximum.reduceat(self._scores[rows], starts) if len(rows) else self._scores[:0]
+        for (place, ids), score in zip(grouped(events, names, best), scores.tolist(), strict=True):
+            yield place, ids, score
 
 
 def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:

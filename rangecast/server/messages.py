@@ -19,6 +19,8 @@ class Message(NamedTuple):
     """As it was published: JSON."""
     subscriptions: list[bytes]
     """Their ids, each as JSON."""
+    shed: int = 0
+    """How many messages of its second a budget has shed; said by the last that stays."""
 
     @property
     def size(self) -> int:
@@ -27,12 +29,13 @@ class Message(NamedTuple):
 
     def json(self, epoch: str) -> bytes:
         """Return it as a JSON object."""
-        return b'{"position":"%s:%d","seq":%d,"event":%s,"subscriptions":[%s]}' % (
+        return b'{"position":"%s:%d","seq":%d,"event":%s,"subscriptions":[%s]%s}' % (
             epoch.encode(),
             self.seq,
             self.seq,
             self.event,
             b",".join(self.subscriptions),
+            b',"shed":%d' % self.shed if self.shed else b"",
         )
 
 

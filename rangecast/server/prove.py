@@ -15,6 +15,7 @@ import msgspec
 from rangecast.engine import Engine
 from rangecast.errors import FileError, RangecastError, UsageError
 from rangecast.model.space import Space
+from rangecast.server.budget_reader import SECOND
 from rangecast.server.encoding import rows_of
 from rangecast.server.prove_board import BoardProof, in_words
 from rangecast.server.records import (
@@ -138,12 +139,11 @@ def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, l
         elif unit.kind == EVENTS and set_of.engine is not None:
             head, lines = events_of(unit)
             if (head.tenant, head.space) == (tenant, set_of.space):
-                rows = rows_of(lines, head.form)
-                found = set_of.engine.match_many(rows, ignore_unknown=True)
-                for place, names in enumerate(found):
-                    seq = unit.first + place
+                found = set_of.engine.match_many(rows_of(lines, head.form), ignore_unknown=True)
+                for seq, names in enumerate(found, unit.first):
                     if names and seq > set_of.start:
-                        yield seq, [str(name) for name in names]
+                        yield from set_of.due(seq, unit.at // SECOND, [str(one) for one in names])
+    yield from set_of.rest()
     if set_of.space is None and board.board is None:
         raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
 
@@ -155,6 +155,13 @@ class _Set:
         self.space: str | None = None
         self.engine: Engine | None = None
         self.start = 0
+        self._best = self._budget = 0
+        self._scores: dict[str, float] = {}
+        self._came: dict[str, tuple[int, str]] = {}
+        """Of all subscriptions of the space: the seq that first put it, and its consumer."""
+        self._second = -1
+        self._waiting: list[tuple[float, int, list[str]]] = []
+        """What a budget may still shed: score, seq, names."""
         self._tenant = tenant
         self._consumer = consumer
         self._spaces: dict[str, Space] = {}
@@ -164,6 +171,26 @@ class _Set:
         for place, edit in enumerate(edits):
             if edit.tenant == self._tenant:
                 self._apply(edit, first + place)
+
+    def due(self, seq: int, second: int, names: list[str]) -> Iterator[tuple[int, list[str]]]:
+        """Take an event with what it matches; yield what is known to be due by that."""
+        names.sort(key=lambda one: (-self._scores[one], self._came[one]))
+        score = self._scores[names[0]]
+        if self._best:
+            del names[self._best :]
+        if not self._budget:
+            yield seq, names
+            return
+        if second != self._second:
+            yield from self.rest()
+        self._second = second
+        self._waiting.append((-score, seq, names))
+
+    def rest(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield what is due of the last second."""
+        kept = sorted(self._waiting)[: self._budget]
+        self._waiting.clear()
+        yield from sorted((seq, names) for _, seq, names in kept)
 
     def _apply(self, edit: AnyEdit, seq: int) -> None:
         mine = self._consumer
@@ -176,18 +203,27 @@ class _Set:
                 if self.engine is None:
                     self.space, self.engine = edit.space, Engine(self._spaces[edit.space])
                     self.start = seq if edit.start < 0 else edit.start
-                elif edit.start >= 0:
+                    self._best, self._budget = edit.best, edit.budget
+                elif edit.start >= 0 or (edit.best, edit.budget) != (self._best, self._budget):
                     raise RangecastError(
-                        f"the consumer was moved at seq {seq}: what it got can't be proved"
+                        f"the consumer was moved, or got another 'best' or 'budget', at seq {seq}: "
+                        "what it got can't be proved"
                     )
-            case DeleteConsumer() if edit.name == mine:
-                self.engine = None
+            case DeleteConsumer():
+                gone = [one for one, (_, owner) in self._came.items() if owner == edit.name]
+                for name in gone:
+                    del self._came[name]
+                if edit.name == mine:
+                    self.engine = None
             case PutSubscription() if self.engine is not None and edit.space == self.space:
+                self._came[edit.name] = self._came.get(edit.name, (seq, ""))[0], edit.consumer
                 if edit.name in self.engine:
                     self.engine.unsubscribe(edit.name)
                 if edit.consumer == mine:
                     self.engine.subscribe(edit.name, edit.filter)
+                    self._scores[edit.name] = edit.score
             case DeleteSubscription() if self.engine is not None and edit.space == self.space:
+                self._came.pop(edit.name, None)
                 if edit.name in self.engine:
                     self.engine.unsubscribe(edit.name)
 

@@ -89,6 +89,8 @@ class Pump:
         self._written: deque[Written] = deque()
         self._written_bytes = 0
         self._change = threading.Condition()
+        self._now = max((unit.at for unit in log.read(log.last - 1, 1)), default=0)
+        """When the last group was written."""
         self._ending = self._paused = False
         self._committing = self._matching = self._all_is_written = False
         self._failure: BaseException | None = None
@@ -157,6 +159,13 @@ class Pump:
             if self._acks and not self._waiting:
                 self._change.notify_all()
 
+    def least_at(self) -> int:
+        """Return a time before which nothing more is written; of a copy of a log nobody knows."""
+        with self._change:
+            if self.is_copy:
+                return 0
+            return self._now if self._committing else self._tick()
+
     def paused(self, look: Callable[[], Any]) -> Any:
         """Call a function between two groups, when all that is written is matched as well."""
         with self._change:
@@ -211,9 +220,9 @@ class Pump:
                     group.append(request)
                 self.waiting_bytes -= size
                 acks, self._acks = self._acks, {}
-                self._committing = True
+                self._committing, now = True, self._tick()
             try:
-                self._write(group, acks)
+                self._write(group, acks, now)
             except BaseException as error:
                 for request in group:
                     fail(request, error)
@@ -229,8 +238,12 @@ class Pump:
         has_work = bool(self._waiting or self._acks)
         return has_work and not self._paused and self._written_bytes < UNMATCHED
 
-    def _write(self, group: Sequence[Request], acks: dict[str, int]) -> None:
-        now = time.time_ns() // 1000
+    def _tick(self) -> int:
+        """Return the time, which never goes back."""
+        self._now = max(self._now, time.time_ns() // 1000)
+        return self._now
+
+    def _write(self, group: Sequence[Request], acks: dict[str, int], now: int) -> None:
         admission = Admission(self.registry, self.log.last + 1)
         admitted: list[Request] = []
         # Acknowledgements come first: an edit of this group may move a cursor elsewhere.

@@ -12,7 +12,7 @@ import numpy as np
 from rangecast.kernels.arrays import I64
 from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.index import History
-from rangecast.server.log import Log
+from rangecast.server.log import Log, Unit
 from rangecast.server.messages import Batch, Gap, Message
 from rangecast.server.records import EVENTS, events_of
 from rangecast.server.registry import Consumer, SpaceEntry
@@ -24,7 +24,7 @@ TOGETHER = 2_000
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """Units of the log that are matched together: their events, and how far they reach."""
 
     upto: int
@@ -39,6 +39,8 @@ class Reader:
     def __init__(self, log: Log, consumer: Consumer):
         self._log = log
         self._consumer = consumer
+        assert isinstance(consumer.source, SpaceEntry)
+        self._source = consumer.source
         self._history: History | None = None
         self._one = threading.Lock()
 
@@ -55,46 +57,57 @@ class Reader:
         if after < self._log.first - 1:
             gap = Gap(after, self._log.first - 1)
             after = gap.upto
-        mine = self._consumer.source
-        assert isinstance(mine, SpaceEntry)
-        space = mine.space
+        space = self._source.space
         if self._history is None or self._history.engine.space is not space:
             self._history = History(space)
-        versions = self._consumer.versions
-        self._history.learn(versions)
+        self._history.learn(self._consumer.versions)
+        return self._read_after(after, durable, most)._replace(gap=gap)
+
+    def _read_after(self, after: int, durable: int, most: int) -> Batch:
         messages: list[Message] = []
         upto = after
-        for some in self._groups(mine, after, durable):
-            if some.lines:
-                points = points_of(some.rows, space)
-                seqs = np.concatenate(some.seqs)
-                options = self._consumer.now_from, self._consumer.best
-                for place, ids in self._history.match(points, seqs, *options):
-                    messages.append(Message(int(seqs[place]), some.lines[place], ids))
+        for some in self._groups(after, durable):
+            messages += [message for message, _ in self._matched(some)]
             upto = some.upto
             if len(messages) >= most:
                 if len(messages) > most:
                     del messages[most:]
                     upto = messages[-1].seq
                 break
-        return Batch(messages, upto, gap)
+        return Batch(messages, upto)
 
-    def _groups(self, mine: SpaceEntry, after: int, durable: int) -> Iterator[_Group]:
+    def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
+        """Yield what a group has for this consumer, each with the highest score."""
+        if not group.lines:
+            return
+        assert self._history is not None
+        points = points_of(group.rows, self._history.engine.space)
+        seqs = np.concatenate(group.seqs)
+        options = self._consumer.now_from, self._consumer.best
+        for place, ids, score in self._history.match(points, seqs, *options):
+            yield Message(int(seqs[place]), group.lines[place], ids), score
+
+    def _take(self, group: Group, unit: Unit, after: int) -> None:
+        """Add the events of a unit after a seq to a group, if they are of this space."""
+        group.upto = unit.last
+        if unit.kind != EVENTS:
+            return
+        head, lines = events_of(unit)
+        if (head.tenant, head.space) == (self._source.tenant, self._source.name):
+            begin = max(0, after + 1 - unit.first)
+            group.lines += lines[begin:]
+            group.rows += rows_of(lines[begin:], head.form)
+            group.seqs.append(np.arange(unit.first + begin, unit.last + 1))
+
+    def _groups(self, after: int, durable: int) -> Iterator[Group]:
         """Yield the next units, some together: a unit may have a single event."""
-        group = _Group(after)
+        group = Group(after)
         for unit in self._log.read(after, CHUNK):
             if unit.last > durable:
                 break
-            group.upto = unit.last
-            if unit.kind == EVENTS:
-                head, lines = events_of(unit)
-                if (head.tenant, head.space) == (mine.tenant, mine.name):
-                    begin = max(0, after + 1 - unit.first)
-                    group.lines += lines[begin:]
-                    group.rows += rows_of(lines[begin:], head.form)
-                    group.seqs.append(np.arange(unit.first + begin, unit.last + 1))
+            self._take(group, unit, after)
             if len(group.lines) >= TOGETHER:
                 yield group
-                group = _Group(unit.last)
+                group = Group(unit.last)
         if group.upto > after:
             yield group

@@ -95,6 +95,8 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """A message has at most so many subscriptions, those of the highest scores; 0: all."""
     board: str = ""
     """Whose messages it gets, instead of a space's."""
+    budget: int = 0
+    """It gets at most so many messages per second, those of the highest scores; 0: all."""
 
 
 class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):

@@ -134,6 +134,8 @@ class Consumer:
     """The seq of the edit that made it, or moved its cursor elsewhere."""
     interests: list[Interest] = field(default_factory=list)
     """All that it has had on its board, as `versions`."""
+    budget: int = 0
+    """It gets at most so many messages per second, those of the highest scores; 0: all."""
 
     def as_put(self) -> PutConsumer:
         """Return the edit that leaves it as it is."""
@@ -146,6 +148,7 @@ class Consumer:
             self.on_gap,
             best=self.best,
             board=board,
+            budget=self.budget,
         )
 
     @property
@@ -384,7 +387,7 @@ class Registry:
         old = self.consumers.get((edit.tenant, edit.name))
         if old is not None:
             old.out, old.on_gap, old.since, old.stopped = edit.out, edit.on_gap, seq, ""
-            old.best = edit.best
+            old.best, old.budget = edit.best, edit.budget
             if edit.start >= 0:
                 old.cursor, old.now_from = edit.start, seq if edit.as_now else 0
                 old.moved = seq
@@ -401,6 +404,7 @@ class Registry:
             edit.on_gap,
             edit.best,
             moved=seq,
+            budget=edit.budget,
         )
         self.consumers[edit.tenant, edit.name] = made
         self.numbered.append(made)

@@ -66,6 +66,7 @@ class _Consumer(msgspec.Struct, array_like=True):
     letters: list[Letter]
     moved: int
     ended: list[Interest] = []
+    budget: int = 0
 
 
 class State(msgspec.Struct):
@@ -126,6 +127,7 @@ class Picture:
                     list(one.letters.values()),
                     one.moved,
                     [msgspec.structs.replace(v) for v in one.interests if v.died != NEVER],
+                    one.budget,
                 )
                 for one in registry.consumers.values()
             ],
@@ -245,6 +247,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
             {one.seq: one for one in given.letters},
             given.moved,
             sorted(given.ended + interests.get(given.number, []), key=lambda one: one.born),
+            given.budget,
         )
         registry.consumers[given.tenant, given.name] = consumer
         registry.numbered[given.number] = consumer

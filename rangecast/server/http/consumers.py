@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from rangecast.errors import shown
 from rangecast.server.boards import BoardEntry
 from rangecast.server.http.access import allowed
 from rangecast.server.hub import TAKEN
@@ -39,6 +38,7 @@ class Given(BaseModel):
     start: str = Field("now", alias="from", description="'start', 'now', or a position")
     on_gap: str = Field("tell", pattern="^(tell|stop)$")
     best: int = Field(0, ge=0, description="Only so many subscriptions per event, the best.")
+    budget: int = Field(0, ge=0, description="At most so many messages per second, the best.")
     out: dict[str, Any] = {}
 
 
@@ -80,12 +80,10 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     if old is not None:
         _no_link(old)
         start = -1  # it stays where it is; `seek` moves it
-    if bool(given.space) == bool(given.board) or (given.board and given.best):
-        raise RefusedError(
-            422,
-            "a consumer is of a space or of a board, one of them; 'best' is for a space\n"
-            f"  given: space {shown(given.space)}, board {shown(given.board)}, best {given.best}",
-        )
+    if bool(given.space) == bool(given.board):
+        raise RefusedError(422, "a consumer is of a space or of a board: give one of them")
+    if given.board and (given.best or given.budget):
+        raise RefusedError(422, "'best' and 'budget' are for consumers of a space")
     caller.need(service.ways.scope(given.out))
     out, news = service.ways.checked(given.out, old)
     edit = PutConsumer(
@@ -97,8 +95,12 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
         start,
         best=given.best,
         board=given.board,
+        budget=given.budget,
     )
+    before = given.budget if old is None else old.budget
     await answered(service.edit(edit))
+    if old is not None and before != given.budget:
+        service.hub.move(old)  # who reads for it is another one now
     answer = _shown(service, service.registry.consumer(caller.tenant, name))
     answer["out"] = answer["out"] | news
     return answer
@@ -227,5 +229,6 @@ def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
         "listeners": len(service.hub.feeds.get(consumer.number, ())),
         "on_gap": consumer.on_gap,
         "best": consumer.best,
+        "budget": consumer.budget,
         **service.ways.shown(consumer),
     }
