@@ -160,6 +160,20 @@ def check_board(made: PutBoard) -> None:
     empty_board(made, None if given is None else Space.from_definition(given))
 
 
+def warm(made: PutBoard) -> None:
+    """Refuse options that no board has; compile what the board needs before a change waits for it.
+
+    Without this, the first change after an installation would hold up the matcher.
+    """
+    space = None if made.definition is None else Space.from_definition(made.definition)
+    board = empty_board(made, space)
+    board.subscribe("one", *(("true",) if space else (0, 1)))
+    place: Any = {} if space else 0.5
+    board.reached(board.update_many([("a", 1, place), ("b", 2, place), ("a", 3)]))
+    board.reached(board.update_batch([("a", 4), ("b", None)]))
+    board.best(*(("true",) if space else (0, 1)), k=made.k)
+
+
 def check_interest(entry: BoardEntry, edit: PutInterest) -> None:
     """Refuse an interest that the board can't have."""
     if bool(edit.filter) != (entry.space is not None):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.model.arguments import finite, whole
 from rangecast.model.members import as_id
-from rangecast.server.boards import BoardEntry, Interest, check_interest
+from rangecast.server.boards import BoardEntry, Interest, check_interest, warm
 from rangecast.server.http.access import Caller, allowed
 from rangecast.server.http.bodies import lines_of, read_body, rows_of_body
 from rangecast.server.http.events import shown_accepted
@@ -73,6 +73,7 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
     if given.space:
         definition = service.registry.space(caller.tenant, given.space).space.definition()
     made = PutBoard(caller.tenant, board, given.k, definition, given.upper, given.descending)
+    await asyncio.to_thread(warm, made)
     seq = await answered(service.edit(made))
     return {"name": board, "position": position(service.log.epoch, seq)}
 
