@@ -53,6 +53,10 @@ def serving(data: Path, name: str, *to: str, **options: Any) -> Iterator[str]:
     given = {"data": data / name, "spaces": {"s": SPACE}, "broker": name, "links": links} | options
     served = Served(**given)
     try:
+        # FastAPI makes routes when they are first looked at, with warnings switched off in a way
+        # that two threads spoil for each other: so all of this server's are made now.
+        with httpx.Client(verify=False, trust_env=False, timeout=LONGEST) as http:
+            http.get(f"{served.url}/nowhere")
         yield served.url
     finally:
         served.stop()
