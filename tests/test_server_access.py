@@ -117,7 +117,7 @@ class Tenants:
         self.secrets: dict[tuple[str, str], str] = {}
         admin = None
         for tenant in ("default", *TENANTS):
-            for scope in ("admin", *SCOPES[:3]):
+            for scope in ("admin", *SCOPES[:-1]):
                 given = {"label": tenant, "scopes": [scope], "tenant": tenant}
                 found = self.http.post("/v1/tokens", json=given, headers=_bearer(admin))
                 self.secrets[tenant, scope] = found.raise_for_status().json()["token"]
