@@ -264,9 +264,7 @@ class Hunt:
             for number in range(kills):
                 if number:
                     self.start(POINTS[number % len(POINTS)] if number % 2 else "")
-                moment = time.monotonic() + self.dice.uniform(0.02, 0.5)
-                while time.monotonic() < moment and self.is_alive():
-                    time.sleep(0.005)
+                self._let_work(self.dice.randint(0, 40))
                 self.kill()
             self.start()
             time.sleep(0.3)
@@ -276,6 +274,16 @@ class Hunt:
                 thread.join()
         self._drain()
         self.kill(signal.SIGTERM)
+
+    def _let_work(self, answers: int) -> None:
+        """Wait until clients have got so many answers more, and a little longer."""
+        noted, deadline = self.noted, time.monotonic() + 5
+        wanted = len(noted.events) + len(noted.edits) + answers
+        while len(noted.events) + len(noted.edits) < wanted and time.monotonic() < deadline:
+            if not self.is_alive():
+                return  # it was at its point
+            time.sleep(0.002)
+        time.sleep(self.dice.uniform(0, 0.01))
 
     def _end_zygote(self) -> None:
         assert self.zygote.stdin is not None

@@ -29,6 +29,10 @@ POINTS = (
 
 def main() -> None:
     """Fork a server for each line."""
+    # All that a server loads: a fork has it, and is ready to serve that much sooner.
+    import uvloop  # noqa: F401
+
+    import rangecast.server.run  # noqa: F401
     from rangecast import Engine, Number, Space
 
     warm = Engine(Space([Number("x")]))

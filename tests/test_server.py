@@ -486,3 +486,41 @@ def test_answers_come_to_every_loop() -> None:
     assert places == sorted(set(places))
     assert len(places) == 100
     service.stop()
+
+
+@pytest.mark.parametrize("meanwhile", ["moved", "made again"])
+def test_an_acknowledgement_from_before_does_not_win_over_a_move(
+    tmp_path: Path, meanwhile: str
+) -> None:
+    """It comes while the move is written, so it is not part of that group."""
+
+    async def work() -> None:
+        service = Service(tmp_path)
+        await prepared(service)
+        await edit(service, put("all", "one", "price is not null"))
+        first = (await publish(service, EVENTS[:10])).first
+        consumer = service.registry.consumer(T, "one")
+        log: Any = service.log
+        append = log.append
+
+        def slowly(drafts: Any) -> Any:
+            log.append = append
+            service.acknowledge(consumer, first + 8)
+            return append(drafts)
+
+        log.append = slowly
+        back = PutConsumer(T, "one", "market", start=first)
+        if meanwhile == "moved":
+            await edit(service, back)
+        else:
+            await edit(service, DeleteConsumer(T, "one"), back)
+            service.acknowledge(consumer, first + 9)  # by somebody who doesn't know yet
+        await publish(service, EVENTS[:1])  # the next group takes acknowledgements along
+        assert service.registry.consumer(T, "one").cursor == first
+        service.pump.stop()
+        service.close()  # as a crash: no snapshot
+        service = Service(tmp_path)
+        assert service.registry.consumer(T, "one").cursor == first
+        service.close()
+
+    run(work())

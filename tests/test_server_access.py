@@ -13,9 +13,11 @@ from fastapi.routing import APIRoute
 from websockets.sync.client import ClientConnection, connect
 
 from rangecast import Space
-from rangecast.server.http.access import SCOPES
+from rangecast.server.http.access import SCOPES, digest_of
 from rangecast.server.http.app import PARTS
 from rangecast.server.http.stream import _HANDLERS
+from rangecast.server.http.tickets import MOST, SECONDS, Tickets
+from rangecast.server.registry import RefusedError
 from tests.test_server_http import Served
 
 SPACE = Space.from_toml("""
@@ -23,6 +25,8 @@ attribute = [{ name = "price", type = "number" }, { name = "word", type = "strin
 """)
 ANYBODY = ""
 """No token is needed."""
+KNOWN = "any"
+"""Any token will do."""
 SUBSCRIPTIONS = "/v1/spaces/{space}/subscriptions"
 EVENT = {"price": 1}
 
@@ -44,6 +48,7 @@ ROUTES = {
     "HEAD /page/{name}": Asked(ANYBODY),
     "GET /metrics": Asked("read"),
     "GET /v1/status": Asked("read"),
+    "POST /v1/tickets": Asked(KNOWN),
     "GET /v1/tokens": Asked("admin"),
     "POST /v1/tokens": Asked("admin", {"label": "x", "tenant": "other"}),
     "DELETE /v1/tokens/{token}": Asked("admin"),
@@ -233,7 +238,7 @@ def test_every_route_with_every_scope(tenants: Tenants) -> None:
                 assert f"this needs '{needed}'" in answer.json()["detail"]
             else:
                 found.add(scope)
-        if needed and found != {needed, "admin"}:
+        if needed and found != ({*SCOPES} if needed == KNOWN else {needed, "admin"}):
             wrong.append(f"{route}: allowed with {sorted(found)}")
     assert not wrong
 
@@ -265,7 +270,8 @@ def test_no_name_of_another_tenant_is_ever_seen(tenants: Tenants) -> None:
         for route, (needed, *_) in ROUTES.items():
             if needed in (ANYBODY, "admin") or route.startswith("DELETE"):
                 continue
-            answer = tenants.route(tenant, needed, route, names_of(route, tenant))
+            scope = "read" if needed == KNOWN else needed
+            answer = tenants.route(tenant, scope, route, names_of(route, tenant))
             assert answer.status_code in (200, 409), (route, answer.text)
             assert f"{other}-" not in answer.text, (route, answer.text)
             seen += answer.text
@@ -309,3 +315,52 @@ def test_a_body_is_bounded_before_it_is_read(tenants: Tenants) -> None:
             answer = tenants.http.put(path, content=content)
             assert answer.status_code == 413, answer.text
             assert "at most 8,388,608 bytes" in answer.json()["detail"]
+
+
+def test_a_ticket_opens_one_stream_and_no_other_path(tenants: Tenants) -> None:
+    def ticket(scope: str) -> str:
+        found: str = tenants.ask("red", scope, "POST", "/v1/tickets").json()["ticket"]
+        return found
+
+    def hear(address: str) -> dict[str, Any]:
+        with connect(address, proxy=None) as socket:
+            socket.send('{"type": "open", "consumer": "red-consumer"}')
+            heard: dict[str, Any] = json.loads(socket.recv(timeout=90))
+            return heard
+
+    stream = "/v1/consumers/red-consumer/stream"
+    one = ticket("read")
+    assert tenants.ask("red", "", "GET", f"/v1/status?ticket={one}").status_code == 401
+    for scope, status in (("read", 200), ("publish", 403)):
+        one = ticket(scope)
+        assert tenants.ask("red", "", "GET", f"{stream}?ticket={one}").status_code == status
+        assert tenants.ask("red", "", "GET", f"{stream}?ticket={one}").status_code == 401
+    address = tenants.served.url.replace("http", "ws") + "/v1/stream?ticket="
+    one = ticket("read")
+    assert hear(address + one)["type"] == "opened"
+    assert hear(address + one)["status"] == 401
+    assert hear(address + ticket("publish"))["status"] == 403
+    # one whose token has ended meanwhile
+    given = {"label": "brief", "scopes": ["read"], "tenant": "red"}
+    made = tenants.ask("red", "admin", "POST", "/v1/tokens", given).json()
+    brief = {"Authorization": f"Bearer {made['token']}"}
+    one = tenants.http.post("/v1/tickets", headers=brief).json()["ticket"]
+    tenants.ask("red", "admin", "DELETE", f"/v1/tokens/{made['id']}").raise_for_status()
+    assert hear(address + one)["status"] == 401
+
+
+def test_a_ticket_lasts_for_some_seconds() -> None:
+    now = [0.0]
+    tickets = Tickets(lambda: now[0])
+    early, late = tickets.made("rc_token"), tickets.made(None)
+    now[0] += SECONDS - 1
+    assert tickets.used(early) == digest_of("rc_token")
+    now[0] += 2
+    for one in (late, early, "none"):
+        with pytest.raises(RefusedError, match="isn't known, was used, or has expired"):
+            tickets.used(one)
+    first = tickets.made(None)
+    for _ in range(MOST):
+        tickets.made(None)
+    with pytest.raises(RefusedError):  # what waits is bounded
+        tickets.used(first)

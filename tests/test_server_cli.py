@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from rangecast.cli.main import app
 from rangecast.client import Client
+from tests.servers import ROOT
 from tests.test_server_http import EVENTS, MADE, SUBSCRIPTIONS
 
 Cli = Callable[..., Any]
@@ -125,3 +130,24 @@ def test_help_and_imports_stay_light() -> None:
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+@pytest.mark.parametrize("name", ["rangecast.service", "Dockerfile"])
+def test_the_deployment_uses_what_there_is(name: str) -> None:
+    text = (ROOT / "deploy" / name).read_text()
+    started = re.search(r"^(?:ExecStart=|ENTRYPOINT )(.*)$", text, re.MULTILINE)
+    assert started is not None
+    words = json.loads(started[1]) if name == "Dockerfile" else shlex.split(started[1])
+    assert (Path(words[0]).name, words[1]) == ("rangecast", "serve")
+    serve: Any = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    options = {one for parameter in serve.params for one in parameter.opts}
+    mentioned = re.findall(r"(?<![\w-])--[a-z-]+", " ".join([started[1], *_comments(text)]))
+    assert set(mentioned) - {"--scope", "--create-home"} <= options
+    given = serve.make_context("serve", words[2:]).params
+    assert given["data"] in (Path("/data"), Path("/var/lib/rangecast"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(re.findall(r"/src\[(\w+)\]", text)) <= project["optional-dependencies"].keys()
+
+
+def _comments(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("#")]

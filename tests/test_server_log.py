@@ -258,6 +258,45 @@ def test_what_retention_drops_is_told_as_a_gap(tmp_path: Path) -> None:
     run(work())
 
 
+def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(tmp_path: Path) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        log: Any = service.log
+        log._segment_bytes = 1000
+        await prepared(service)
+        await edit(service, put("all", "one", "price is not null or price is null"))
+        first = (await publish(service, EVENTS[:10])).first
+        for at in range(10, 100, 10):
+            await publish(service, EVENTS[at : at + 10])
+        reader = service.hub.reader(service.registry.consumer(T, "one"))
+        assert reader.read(first - 1, log.last, 5).messages[0].seq == first
+        read, ends = log.read, [end for end, _, _ in log.segment_sizes()]
+
+        def dropped_first(after: int, most: int) -> list[Unit]:
+            log.read = read
+            log.drop(ends[2])
+            found: list[Unit] = read(after, most)
+            return found
+
+        log.read = dropped_first
+        batch = reader.read(first + 2, log.last, 500)
+        assert batch.gap == Gap(first + 2, ends[2])
+        assert batch.messages[0].seq == ends[2] + 1
+        service.stop()
+
+    run(work())
+
+
+def test_a_segment_that_is_full_is_a_file_by_itself(tmp_path: Path) -> None:
+    """Also while somebody reads it: a copy of the files of closed segments has everything."""
+    log = SqliteLog(tmp_path, segment=500)
+    log.append([Draft("events", 1, 0, b"x" * 600)])
+    assert log.read(0, 1)  # holds the file open
+    log.append([Draft("events", 1, 0, b"y")])
+    assert [one.stat().st_size for one in tmp_path.glob(f"log-{1:020}.db-wal")] in ([], [0])
+    log.close()
+
+
 def test_a_dump_says_everything(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)

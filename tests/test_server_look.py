@@ -15,6 +15,7 @@ from rangecast.server import look
 from rangecast.server.index import SpaceIndex
 from rangecast.server.registry import Change, SpaceEntry, Version
 from rangecast.workloads import generate
+from tests.serving import Client, T, run, serving
 
 MADE = generate("market", seed=3, subscriptions=300, events=40)
 ROWS = MADE.tables["subscriptions"].to_pylist()
@@ -125,3 +126,24 @@ def test_a_fault_knows_its_place() -> None:
     with pytest.raises(FilterError) as caught:
         Filter.parse("price < 20 and\n sectr = 3", MADE.space)
     assert caught.value.span == (16, 21)
+
+
+def test_a_filter_that_is_not_saved_leaves_no_words() -> None:
+    async def work() -> None:
+        async with serving() as service:
+            client = Client(service)
+            words = {"attribute": [{"name": "who", "type": "string"}]}
+            await client("PUT", "spaces/words", words)
+            await client("PUT", "spaces/words/subscriptions/a", {"filter": "who in ('x', 'y')"})
+            events = [{"who": "x"}, {"who": "new"}, {"who": "y"}, {"who": "new"}]
+            await client("POST", "spaces/words/events", events)
+            for wanted, expected in (("who = 'new'", 2), ("who != 'x'", 3), ("who = 'none'", 0)):
+                path = "spaces/words/subscriptions:check"
+                assert (await client("POST", path, {"filter": wanted}))["matched"] == expected
+            for wanted, by in (("who = 'x'", "a"), ("who in ('x', 'new')", None)):
+                path = "spaces/words/subscriptions:covered"
+                assert (await client("POST", path, {"filter": wanted}))["covered_by"] == by
+            space = service.registry.space(T, "words").space
+            assert space.vocabularies == {"who": ["x", "y"]}
+
+    run(work)

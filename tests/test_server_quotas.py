@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,11 +11,15 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from rangecast.errors import RangecastError
+from rangecast.server import retained
 from rangecast.server.quotas import LIMITS, Quotas
-from rangecast.server.records import DeleteConsumer, PutConsumer
+from rangecast.server.records import EVENTS, DeleteConsumer, PutConsumer
 from rangecast.server.registry import RefusedError, Registry
+from rangecast.server.retained import COARSE, Retained
+from rangecast.server.service import Retention
+from rangecast.server.sqlite_log import checked_units
 from rangecast.server.waiting import answered
-from tests.serving import SPACE, Client, T, run, serving
+from tests.serving import SPACE, Client, T, publish, run, serving
 from tests.test_server_http import Served
 
 
@@ -72,6 +77,7 @@ def test_limits_over_http() -> None:
             await client("PUT", "tenants/default", {"events_per_day": 5}, 422)
             limits = dict.fromkeys(LIMITS, 1) | {"consumers": 2, "filter_length": 30}
             limits |= {"bytes_per_second": 10_000, "events_per_second": 2}
+            limits["retained_bytes"] = 10_000
             await client("PUT", f"tenants/{T}", limits)
             hook = {"kind": "webhook", "url": "https://hook.example/"}
             await client("PUT", "consumers/one", {"space": "s", "out": hook})
@@ -129,3 +135,49 @@ def test_connections_too_many_are_told_so() -> None:
                 other.send('{"type": "beat"}')
                 assert hear(other)["type"] == "done"
     served.stop()
+
+
+def test_retained_bytes_are_forgotten_in_pieces() -> None:
+    some = Retained()
+    half = COARSE // 2
+    for unit in range(10):
+        some.note("a", 10 * unit + 9, half)
+    some.note("b", 5, 100)
+    assert {name: len(parts) for name, parts in some.parts.items()} == {"a": 5, "b": 1}
+    some.forget(20)
+    for one in (some, Retained(some.parts)):
+        assert (one.of("a"), one.of("b"), one.of("c")) == (8 * half, 0, 0)
+
+
+def test_retained_bytes_follow_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the log keeps of a tenant counts, also after a restart, and less after retention."""
+    monkeypatch.setattr(retained, "COARSE", 1)
+
+    def in_log() -> int:
+        return sum(len(one.body) for one in checked_units(tmp_path) if one.kind == EVENTS)
+
+    async def work() -> None:
+        async with serving(tmp_path) as service:
+            log: Any = service.log
+            log._segment_bytes = 10_000
+            for _ in range(9):
+                await publish(service, *range(300))
+            kept = service.registry.retained.of(T)
+            assert kept == in_log()
+            client = Client(service)
+            await client("PUT", f"tenants/{T}", {"retained_bytes": kept + 50})
+            await client("POST", "spaces/s/events", [{"price": 1}])
+            found = await client("POST", "spaces/s/events", [{"price": n} for n in range(9)], 403)
+            assert f"the log may keep {kept + 50:,} bytes of events" in found["detail"]
+            kept = service.registry.retained.of(T)
+        for _ in range(2):  # by the log, then by a snapshot
+            async with serving(tmp_path, retention=Retention(bytes=30_000)) as service:
+                assert service.registry.retained.of(T) == kept == in_log()
+                service.snapshot()
+        async with serving(tmp_path, retention=Retention(bytes=30_000)) as service:
+            service._tidy()
+            items = (await Client(service)("GET", "tenants"))["items"]
+            assert [one["retained_bytes"] for one in items] == [in_log()]
+            assert 0 < in_log() < kept
+
+    run(work)

@@ -17,6 +17,20 @@ class Durability(StrEnum):
     NONE = "none"
 
 
+class LogFormat(StrEnum):
+    """What the lines on stderr are."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """What is said on stderr."""
+
+    WARNING = "warning"
+    INFO = "info"
+
+
 def serve(
     space: Annotated[
         list[Path] | None,
@@ -89,6 +103,13 @@ def serve(
         list[str] | None,
         typer.Option("--from-kafka", help="TOPIC:SPACE: its messages are events of the space."),
     ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Lines on stderr: text, or JSON objects.")
+    ] = LogFormat.TEXT,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option("--log-level", help="What is said there: warnings, or also each request."),
+    ] = LogLevel.WARNING,
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
@@ -100,9 +121,6 @@ def serve(
       rangecast serve --demo
       rangecast serve --space market.toml --data east --broker east --link ws://127.0.0.1:8080/v1/link
     """
-    import logging
-    import sys
-
     from rangecast.errors import UsageError
     from rangecast.model.space import Space
     from rangecast.server import need_server
@@ -110,15 +128,14 @@ def serve(
     need_server()
     from rangecast.server.buses import sources
     from rangecast.server.demo import demo as market
+    from rangecast.server.logs import configure
     from rangecast.server.run import Server, Settings, serve
     from rangecast.server.service import Retention
 
     spaces = {path.stem: Space.load(path) for path in space or []}
     if len(spaces) < len(space or []):
         raise UsageError("two files of spaces have the same name; rename one")
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    configure(log_format.value, log_level.value)
     read = sources(nats, from_nats or [], kafka, from_kafka or [])
     if read and follow is not None:
         raise UsageError("a server that follows another one has no sources of its own")

@@ -28,8 +28,14 @@ from rangecast.server.fanout import board_messages, carry_out, fan_out, ids_by_e
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
 from rangecast.server.messages import Message
-from rangecast.server.records import acks_draft, edits_draft, events_draft
-from rangecast.server.registry import AnyChange, Change, RefusedError, Registry
+from rangecast.server.records import (
+    DeleteConsumer,
+    PutConsumer,
+    acks_draft,
+    edits_draft,
+    events_draft,
+)
+from rangecast.server.registry import AnyChange, Change, Consumer, RefusedError, Registry
 from rangecast.server.repeats import Repeats
 from rangecast.server.requests import Accepted, Edits, Events, Request, Updates, fail
 
@@ -148,10 +154,12 @@ class Pump:
             self.waiting_bytes += size
             self._change.notify_all()
 
-    def note_ack(self, consumer: str, seq: int) -> None:
-        """Write with the next group, or by `flush_acks`, how far a consumer has got."""
+    def note_ack(self, consumer: Consumer, seq: int) -> None:
+        """Note how far a consumer has got, to be written with the next group or `flush_acks`."""
         with self._change:
-            self._acks[consumer] = seq
+            is_there = self.registry.consumers.get((consumer.tenant, consumer.name)) is consumer
+            if is_there and seq > consumer.cursor:
+                consumer.cursor = self._acks[consumer.key] = seq
 
     def flush_acks(self) -> None:
         """Write acknowledgements that no group has taken along."""
@@ -284,6 +292,8 @@ class Pump:
                 one.changes = self._carried_out(origin, unit)
             elif isinstance(origin, Updates):
                 one.updates = origin.entry.take(unit)
+            elif isinstance(origin, Events):
+                self.registry.retained.note(origin.head.tenant, unit.last, len(unit.body))
             written.append(one)
         self.durable = self.log.last
         with self._change:
@@ -346,6 +356,14 @@ class Pump:
     def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
         changes: list[AnyChange] = []
         for place, edit in enumerate(request.edits):
+            if isinstance(edit, PutConsumer | DeleteConsumer):
+                with self._change:
+                    changes += self.registry.apply(edit, unit.first + place)
+                    if isinstance(edit, DeleteConsumer) or edit.start >= 0:
+                        # Its cursor is elsewhere now. Written after this edit, an acknowledgement
+                        # from before would move it back at the next start.
+                        self._acks.pop(f"{edit.tenant}/{edit.name}", None)
+                continue
             for change in self.registry.apply(edit, unit.first + place):
                 if isinstance(change, Change) and change.new is not None and request.filters:
                     change.filter = request.filters[place]

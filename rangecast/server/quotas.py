@@ -20,6 +20,7 @@ LIMITS = {
     "consumers": "consumers",
     "webhooks": "consumers with a webhook",
     "sessions": "WebSockets and streams that are open",
+    "retained_bytes": "bytes of events that the log keeps",
 }
 
 
@@ -44,6 +45,13 @@ class Quotas:
         """
         if not self._registry.tenants.get(tenant):
             return
+        most, kept = self.limit(tenant, "retained_bytes"), self._registry.retained.of(tenant)
+        if most is not None and kept + size > most:
+            raise RefusedError(
+                403,
+                f"the log may keep {most:,} bytes of events of this tenant, and has {kept:,}\n"
+                "  to do: wait until the log drops old ones, or ask for a higher limit",
+            )
         now = self._clock()
         used = {"events_per_second": events, "bytes_per_second": size}
         left: dict[str, float] = {}

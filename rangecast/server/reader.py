@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ CHUNK = 4 << 20
 """Bytes of the log that are read at a time."""
 TOGETHER = 2_000
 """Events that are matched at a time, if the units are smaller."""
+MOST_BYTES = 1 << 20
+"""Bytes of messages that are returned at a time: somebody who doesn't take them holds no more."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class Reader:
     def read(self, after: int, durable: int, most: int) -> Batch:
         """Return the next messages after a seq; what isn't durable yet is not there.
 
-        They are about `most` at most: all those of an event's unit up to there.
+        They are `most` at most, and about `MOST_BYTES`.
         """
         with self._one:
             return self._read(after, durable, most)
@@ -61,20 +63,28 @@ class Reader:
         if self._history is None or self._history.engine.space is not space:
             self._history = History(space)
         self._history.learn(self._consumer.versions)
-        return self._read_after(after, durable, most)._replace(gap=gap)
+        batch = self._read_after(after, durable, most)
+        if gap is None:
+            return batch
+        return batch._replace(gap=gap if batch.gap is None else Gap(gap.after, batch.gap.upto))
 
     def _read_after(self, after: int, durable: int, most: int) -> Batch:
         messages: list[Message] = []
-        upto = after
-        for some in self._groups(after, durable):
-            messages += [message for message, _ in self._matched(some)]
+        units, gap = self._log.read(after, CHUNK), None
+        if units and units[0].first > after + 1:  # retention was quicker, or a part is missing
+            gap = Gap(after, units[0].first - 1)
+            after = gap.upto
+        upto, size = after, 0
+        for some in self._groups(units, after, durable):
+            for message, _ in self._matched(some):
+                if len(messages) == most or size >= MOST_BYTES:
+                    return Batch(messages, messages[-1].seq, gap)
+                messages.append(message)
+                size += message.size
             upto = some.upto
-            if len(messages) >= most:
-                if len(messages) > most:
-                    del messages[most:]
-                    upto = messages[-1].seq
+            if len(messages) == most or size >= MOST_BYTES:
                 break
-        return Batch(messages, upto)
+        return Batch(messages, upto, gap)
 
     def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
         """Yield what a group has for this consumer, each with the highest score."""
@@ -99,10 +109,10 @@ class Reader:
             group.rows += rows_of(lines[begin:], head.form)
             group.seqs.append(np.arange(unit.first + begin, unit.last + 1))
 
-    def _groups(self, after: int, durable: int) -> Iterator[Group]:
+    def _groups(self, units: Sequence[Unit], after: int, durable: int) -> Iterator[Group]:
         """Yield the next units, some together: a unit may have a single event."""
         group = Group(after)
-        for unit in self._log.read(after, CHUNK):
+        for unit in units:
             if unit.last > durable:
                 break
             self._take(group, unit, after)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rangecast.server.log import Draft, Unit
+from rangecast.server.log import Draft, LogError, Unit
 
 EVENTS, EDITS, ACKS, UPDATES = "events", "edits", "acks", "updates"
 NEVER = 1 << 62
@@ -216,14 +216,25 @@ def events_of(unit: Unit) -> tuple[EventsHead, list[bytes]]:
     return _head.decode(head), lines
 
 
+def head_of(unit: Unit) -> EventsHead:
+    """Return what is said of all events of a unit."""
+    return _head.decode(unit.body[: unit.body.find(b"\n")])
+
+
 def edits_draft(edits: list[AnyEdit], at: int) -> Draft:
     """Return edits as a unit."""
     return Draft(EDITS, len(edits), at, _encoder.encode(edits))
 
 
 def edits_of(unit: Unit) -> list[AnyEdit]:
-    """Return the edits of a unit."""
-    return _edits.decode(unit.body)
+    """Return the edits of a unit; refuse those of a rangecast that knows more than this one."""
+    try:
+        return _edits.decode(unit.body)
+    except msgspec.ValidationError as error:
+        raise LogError(
+            f"the log has an edit at seq {unit.first} that this rangecast doesn't know: {error}\n"
+            "  to do: use the version that wrote it, or a newer one"
+        ) from None
 
 
 def acks_draft(acks: dict[str, int], at: int) -> Draft:

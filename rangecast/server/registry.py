@@ -40,6 +40,7 @@ from rangecast.server.records import (
     PutToken,
     StopConsumer,
 )
+from rangecast.server.retained import Retained
 
 NOBODY = -1
 """The consumer of a subscription that has none."""
@@ -198,6 +199,7 @@ class Registry:
         """Consumers by number."""
         self.counts: dict[str, int] = {}
         """Live subscriptions and interests by tenant."""
+        self.retained = Retained()
         self.space_count = 0
         self.broker: PutBroker | None = None
         """As what this server last began to talk to its neighbours."""
@@ -410,7 +412,8 @@ class Registry:
         self.numbered.append(made)
 
     def forget(self, first: int) -> None:
-        """Drop versions that no event of the log from this seq on can match."""
+        """Drop what is about the log before this seq: versions that no event can match any more."""
+        self.retained.forget(first)
         for consumer in list(self.consumers.values()):
             consumer.versions = [one for one in consumer.versions if one.died > first]
             consumer.interests = [one for one in consumer.interests if one.died > first]

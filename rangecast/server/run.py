@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ from rangecast.server.waiting import answered
 logger = logging.getLogger("rangecast.server")
 DRAIN = 10
 """Seconds that requests under way have to end when the server stops."""
+PING = 20.0
+"""Seconds after which a WebSocket is asked whether it is there; as many later it is closed."""
 _SWITCH = 0.0005
 """Seconds that a busy thread may keep the others of the process waiting: the committer comes back
 from the disk to a busy event loop several times for each group.
@@ -74,6 +77,8 @@ class Settings:
             self._check_broker(self.broker)
         if (self.certificate is None) != (self.key is None):
             raise UsageError("--certificate and --key go together")
+        if self.certificate is not None:
+            self.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
             raise UsageError(
                 f"--host {self.host} can be reached from elsewhere, without TLS\n"
@@ -106,11 +111,23 @@ class Settings:
             return None
         return LinkOptions(self.broker, next(iter(self.spaces)), tuple(self._urls()), self.token)
 
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Load the certificate and its key into a context."""
+        assert self.certificate is not None
+        try:  # a key with a password isn't asked for it: nobody may be there
+            context.load_cert_chain(self.certificate, self.key, password=lambda: b"")
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"--certificate {self.certificate} and --key {self.key} can't be used: {error}\n"
+                "  to do: give two PEM files that belong together, the key without a password"
+            ) from None
+
 
 class Server(uvicorn.Server):
     """Closes streams itself before it waits for requests, and leaves signals to the caller."""
 
     service: Service
+    settings: Settings
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.service.hub.close_all()
@@ -124,13 +141,30 @@ class Server(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop)
+        handlers = {signal.SIGINT: self.stop, signal.SIGTERM: self.stop}
+        if self.settings.certificate is not None:
+            handlers[signal.SIGHUP] = self.reload_certificate
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in handlers:
                 loop.remove_signal_handler(number)
+
+    def reload_certificate(self) -> None:
+        """Read the certificate again: connections from now on get it, those that are open stay.
+
+        If the files can't be used, the server goes on with what it has, and says so.
+        """
+        try:
+            self.settings.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        except UsageError as error:
+            logger.error("the certificate is not reloaded: %s", error)
+            return
+        assert self.config.ssl is not None
+        self.settings.load_certificate(self.config.ssl)
+        logger.warning("the certificate is reloaded")
 
     def stop(self) -> None:
         """End what is under way, then the server; asked a second time, end at once."""
@@ -177,13 +211,15 @@ def serve(
         ws="websockets-sansio",
         ws_per_message_deflate=False,
         ws_max_size=MOST_BYTES,
+        ws_ping_interval=PING,
+        ws_ping_timeout=PING,
         timeout_graceful_shutdown=DRAIN,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
         server_header=False,
     )
     server = Server(config)
-    server.service = service
+    server.service, server.settings = service, settings
 
     async def run() -> None:
         running = asyncio.create_task(server.serve([listener]))

@@ -50,6 +50,7 @@ from rangecast.server.records import (
     acks_of,
     edits_of,
     events_of,
+    head_of,
 )
 from rangecast.server.registry import AnyChange, Consumer, RefusedError, Registry, SpaceEntry
 from rangecast.server.repeats import Repeats
@@ -210,12 +211,13 @@ class Service:
 
     def _recover(self) -> None:
         """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
-        after, chain = self._from_snapshot()
+        unread: list[str] = []
+        after, chain = self._from_snapshot(unread)
         if after < self.log.first - 1:
-            raise LogError(
-                f"{self.folder}: the log begins at seq {self.log.first}, and no whole snapshot has "
-                f"what was before\n  to do: restore the folder from a backup"
-            )
+            lines = [f"the log begins at seq {self.log.first}, and no snapshot has what was before"]
+            lines += [f"  {reason}" for reason in unread]
+            lines += ["  to do: restore the folder from a backup, or use the version that wrote it"]
+            raise LogError(f"{self.folder}: " + "\n".join(lines))
         if after > self.log.last:
             raise LogError(
                 f"{self.folder}: the snapshot is of seq {after}, the log ends at {self.log.last}: "
@@ -235,7 +237,8 @@ class Service:
         for board in self.registry.boards.values():
             board.index = BoardIndex(board, board.objects, board.live.values())
 
-    def _from_snapshot(self) -> tuple[int, bytes | None]:
+    def _from_snapshot(self, unread: list[str]) -> tuple[int, bytes | None]:
+        """Return where the newest whole snapshot ends; note why others can't be used."""
         if self.folder is None:
             return 0, START
         for seq in reversed(snapshots(self.folder)):
@@ -243,6 +246,7 @@ class Service:
                 state, self.registry, self.indexes, self.repeats = opened(self.folder, seq)
             except SnapshotError as error:
                 logger.warning("%s; the one before it, or the log, serves instead", error)
+                unread.append(str(error))
                 continue
             if state.epoch != self.log.epoch:
                 logger.warning("snapshot %s is of another history: not used", seq)
@@ -262,14 +266,20 @@ class Service:
             consumers = {one.key: one for one in self.registry.consumers.values()}
             for key, seq in acks_of(unit).items():
                 if key in consumers:
-                    consumers[key].cursor = seq
+                    consumers[key].cursor = max(consumers[key].cursor, seq)
         elif unit.kind == UPDATES:
             told = updates_of(unit)[0]
             self.registry.boards[told.tenant, told.board].take(unit)
         elif unit.kind == EVENTS:
-            head = unit.body[: unit.body.find(b"\n")]
-            if b'"key"' in head or b'"dedup"' in head or b'"source"' in head:
+            head = head_of(unit)
+            self.registry.retained.note(head.tenant, unit.last, len(unit.body))
+            if head.key or head.dedup or head.source:
                 self.repeats.replay(unit.first, *events_of(unit))
+        else:
+            raise LogError(
+                f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"
+                "  to do: use the version that wrote it, or a newer one"
+            )
         return changes
 
     def follow(self, unit: Unit) -> None:
@@ -438,9 +448,7 @@ class Service:
     def acknowledge(self, consumer: Consumer, seq: int) -> None:
         """Note that a consumer has got everything up to a seq."""
         self.pump.check_open()
-        if seq > consumer.cursor:
-            consumer.cursor = seq
-            self.pump.note_ack(consumer.key, seq)
+        self.pump.note_ack(consumer, seq)
 
     def why_not_ready(self) -> str:
         """Return what keeps events from being taken; nothing if all is well."""

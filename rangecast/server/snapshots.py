@@ -25,6 +25,7 @@ from rangecast.server.index import SpaceIndex
 from rangecast.server.records import NEVER, PutBoard, PutBroker
 from rangecast.server.registry import Consumer, Letter, Registry, SpaceEntry, Token, Version
 from rangecast.server.repeats import Before, Repeats
+from rangecast.server.retained import Retained
 
 VERSION = 1
 KEPT = 2
@@ -69,6 +70,10 @@ class _Consumer(msgspec.Struct, array_like=True):
     budget: int = 0
 
 
+class _Version(msgspec.Struct):
+    version: int
+
+
 class State(msgspec.Struct):
     """All that there is at one seq, but for the boxes."""
 
@@ -87,6 +92,7 @@ class State(msgspec.Struct):
     offsets: dict[str, int]
     boards: list[_Board] = []
     broker: PutBroker | None = None
+    retained: dict[str, list[tuple[int, int]]] = {}
 
 
 class Picture:
@@ -140,6 +146,7 @@ class Picture:
             dict(repeats.offsets),
             [_board(one) for one in registry.boards.values()],
             registry.broker,
+            {tenant: list(parts) for tenant, parts in registry.retained.parts.items()},
         )
         self._boxes = [
             (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
@@ -198,13 +205,15 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     """Return what there was at the seq of a snapshot."""
     path = folder / f"snapshot-{seq:020}"
     try:
-        state = msgspec.json.decode((path / "state.json").read_bytes(), type=State)
+        text = (path / "state.json").read_bytes()
+        written = msgspec.json.decode(text, type=_Version).version
+        if written != VERSION:
+            raise SnapshotError(
+                f"{path}: has format version {written}, this rangecast reads version {VERSION}"
+            )
+        state = msgspec.json.decode(text, type=State)
     except (OSError, msgspec.DecodeError) as error:
         raise SnapshotError(f"{path}: can't be read: {error}") from None
-    if state.version != VERSION:
-        raise SnapshotError(
-            f"{path}: has format version {state.version}, this rangecast reads version {VERSION}"
-        )
     registry, repeats = Registry(), Repeats()
     indexes: dict[int, SpaceIndex] = {}
     owned: dict[int, list[Version]] = {}
@@ -255,6 +264,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     registry.had_token = state.had_token
     registry.tenants = state.tenants
     registry.broker = state.broker
+    registry.retained = Retained(state.retained)
     repeats.requests.update(state.requests)
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)

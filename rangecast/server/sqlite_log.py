@@ -163,8 +163,7 @@ class SqliteLog:
         except (sqlite3.OperationalError, OSError) as error:
             partial.unlink(missing_ok=True)
             raise LogFullError(f"{self.folder}: can't begin a segment: {error}") from None
-        if self._writer is not None:
-            self._writer.close()
+        self._close_writer()
         self._writer, self._written = self._connect_writer(path), 0
         self._firsts = [*self._firsts, first]
 
@@ -256,12 +255,16 @@ class SqliteLog:
 
     def close(self) -> None:
         """Close the files."""
+        self._close_writer()
+        for reader in self._pool.__dict__.get("held", {}).values():
+            reader.close()
+
+    def _close_writer(self) -> None:
+        """End a segment: its file has everything then, also while others still read it."""
         if self._writer is not None:
             with contextlib.suppress(sqlite3.Error):  # a full disk: it stays as it is
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._writer.close()
-        for reader in self._pool.__dict__.get("held", {}).values():
-            reader.close()
 
     def _path(self, first: int) -> Path:
         return self.folder / f"log-{first:020}.db"

@@ -9,6 +9,7 @@ import numpy as np
 from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
+from rangecast.model.space import Space
 from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.log import Log
 from rangecast.server.messages import position
@@ -23,7 +24,9 @@ _BYTES = 4 << 20
 
 def tried(log: Log, entry: SpaceEntry, text: str) -> dict[str, Any]:
     """Return what a person wants to know of a filter before it is saved."""
-    wanted = Filter.parse(text, entry.space)
+    # Words of its own: those of a filter that isn't saved don't become words of the server's space.
+    space = Space.from_definition(entry.space.definition())
+    wanted = Filter.parse(text, space)
     lo, hi = wanted.arrays()
     index = Scan(Boxes.of(lo, hi, owner=np.zeros(len(lo), np.int32), ids=[0]))
     looked_at = matched = 0
@@ -40,7 +43,7 @@ def tried(log: Log, entry: SpaceEntry, text: str) -> dict[str, Any]:
             if (head.tenant, head.space) != (entry.tenant, entry.name):
                 continue
             rows = rows_of(lines, head.form)
-            hits = np.unique(index.match(points_of(rows, entry.space)).events)
+            hits = np.unique(index.match(points_of(rows, space)).events)
             looked_at += len(rows)
             matched += len(hits)
             if len(hits):
@@ -55,7 +58,7 @@ def tried(log: Log, entry: SpaceEntry, text: str) -> dict[str, Any]:
             break
     return {
         "filter": str(wanted),
-        "boxes": [str(Filter(entry.space, (box,))) for box in wanted.boxes],
+        "boxes": [str(Filter(space, (box,))) for box in wanted.boxes],
         "looked_at": looked_at,
         "matched": matched,
         "by_minute": [[minute, count] for minute, count in sorted(by_minute.items())],

@@ -97,17 +97,23 @@ class Way:
 
     async def tell_gap(self, gap: Gap) -> None:
         """Tell that events are gone from the log before this consumer got them."""
-        logger.warning("%s: missed seqs %s to %s", self.consumer.key, gap.after + 1, gap.upto)
+        text = "missed seqs %s to %s"
+        logger.warning(text, gap.after + 1, gap.upto, extra=about(self.consumer))
 
     async def end(self) -> None:
         """Close what `begin` opened."""
 
     async def stop(self, reason: str) -> None:
         """Deliver no more, until the consumer is put again; this doesn't return."""
-        logger.warning("%s: stopped: %s", self.consumer.key, reason)
+        logger.warning("stopped: %s", reason, extra=about(self.consumer))
         edit = StopConsumer(self.consumer.tenant, self.consumer.name, reason)
         await answered(self.service.edit(edit))
         await asyncio.Event().wait()  # this task is cancelled, now that the edit is made
+
+
+def about(consumer: Consumer) -> dict[str, str]:
+    """Return whom a line of the log is about."""
+    return {"tenant": consumer.tenant, "consumer": consumer.name}
 
 
 class Ways:
@@ -212,6 +218,6 @@ async def _kept_running(way: Way, before: asyncio.Task[None] | None) -> None:
         except RangecastError as error:
             way.error = str(error)
         except Exception as error:
-            logger.exception("%s: the way out failed; it is tried again", way.consumer.key)
+            logger.exception("the way out failed; it is tried again", extra=about(way.consumer))
             way.error = f"internal error: {type(error).__name__}"
         await asyncio.sleep(AGAIN if way.error else 0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
+from rangecast.server.http.edge import TENANT
 from rangecast.server.registry import RefusedError
 from rangecast.server.service import Service
 
@@ -59,7 +60,12 @@ def caller_of(service: Service, secret: str | None, host: str | None) -> Caller:
         if host not in ("127.0.0.1", "::1", "testclient") and not service.is_open:
             raise RefusedError(401, "without a token only loopback is served")
         return Caller(DEFAULT, SCOPES)
-    token = registry.tokens.get(digest_of(secret))
+    return token_caller(service, digest_of(secret))
+
+
+def token_caller(service: Service, digest: str) -> Caller:
+    """Return who has the token of this digest."""
+    token = service.registry.tokens.get(digest)
     if token is None or 0 < token.expires <= time.time_ns() // 1000:
         raise RefusedError(401, "this token isn't known, or has expired")
     return Caller(token.tenant, token.scopes)
@@ -76,10 +82,17 @@ def bearer(connection: HTTPConnection) -> str | None:
     return secret.strip()
 
 
-def allowed(request: Request, scope: str) -> Caller:
-    """Return who asks, if he may do this."""
+def known(request: Request) -> Caller:
+    """Return who asks; refuse a stranger."""
     service: Service = request.app.state.service
     host = None if request.client is None else request.client.host
     caller = caller_of(service, bearer(request), host)
+    request.scope[TENANT] = caller.tenant
+    return caller
+
+
+def allowed(request: Request, scope: str) -> Caller:
+    """Return who asks, if he may do this."""
+    caller = known(request)
     caller.need(scope)
     return caller

@@ -129,6 +129,8 @@ async def list_tenants(request: Request) -> Any:
             {
                 "name": name,
                 "subscriptions": registry.counts.get(name, 0),
+                "consumers": sum(owner == name for owner, _ in list(registry.consumers)),
+                "retained_bytes": registry.retained.of(name),
                 "limits": registry.tenants.get(name, {}),
             }
             for name in sorted(names)

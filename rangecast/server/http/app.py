@@ -20,13 +20,17 @@ from rangecast.server.http import (
     replica,
     spaces,
     stream,
+    tickets,
     ways,
 )
 from rangecast.server.http.direct import Direct
 from rangecast.server.http.edge import Edge
 from rangecast.server.service import Service
 
-PARTS = (admin, look, events, spaces, boards, consumers, ways, stream, link, replica, page)
+PARTS = (
+    *(admin, look, events, spaces, boards, consumers, ways, stream, tickets, link, replica),
+    page,
+)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -53,8 +57,9 @@ def make_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
+    app.state.tickets = tickets.Tickets()
     app.add_middleware(Direct)
-    app.add_middleware(Edge)  # the last is the outermost
+    app.add_middleware(Edge, service=service)  # the last is the outermost
     problems.install(app)
     for part in PARTS:
         app.include_router(part.router)

@@ -12,7 +12,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rangecast.server.boards import BoardEntry
-from rangecast.server.http.access import allowed
+from rangecast.server.http.access import allowed, known
+from rangecast.server.http.tickets import caller_by_ticket
 from rangecast.server.hub import TAKEN
 from rangecast.server.links.driver import KIND
 from rangecast.server.messages import Batch, position, seq_of
@@ -159,8 +160,12 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
 
 @router.get("/{name}/stream")
 async def stream(request: Request, name: str) -> Response:
-    """Follow a consumer as server-sent events; `Last-Event-ID` is where to go on."""
-    caller, service = allowed(request, "read"), _service(request)
+    """Follow a consumer as server-sent events; `Last-Event-ID` is where to go on.
+
+    A page gives `?ticket=` instead of a token.
+    """
+    caller, service = caller_by_ticket(request) or known(request), _service(request)
+    caller.need("read")
     consumer = service.registry.consumer(caller.tenant, name)
     last = request.headers.get("last-event-id")
     after = None if last is None else _seq(service, last)

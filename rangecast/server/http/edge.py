@@ -1,34 +1,83 @@
-"""Around every request: its body is bounded, whoever sends it and whatever reads it."""
+"""Around every request: its body is bounded, and a line of the server's log says what it was."""
 
 from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rangecast.server.service import Service
+
 MOST_BYTES = 8 << 20
+TENANT = "rangecast.tenant"
+"""Where a request's scope says whose it is, once that is known."""
+logger = logging.getLogger("rangecast.requests")
+_REQUEST = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 
 class Edge:
     """The outermost part of the application that is ours."""
 
-    def __init__(self, app: ASGIApp):
+    def __init__(self, app: ASGIApp, service: Service):
         self._app = app
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; a body that is too large is refused as soon as that is known."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        """Serve a request, or a connection."""
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
+            receive = _bounded(receive)
+        if scope["type"] == "lifespan" or not logger.isEnabledFor(logging.INFO):
             await self._app(scope, receive, send)
-            return
-        left = MOST_BYTES
+        else:
+            await self._logged(scope, receive, send)
 
-        async def bounded() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise HTTPException(
-                    413, f"a body has at most {MOST_BYTES:,} bytes\n  to do: send several requests"
-                )
-            return message
+    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope["headers"]).get(b"x-request-id", b"")
+        request = given if _REQUEST.fullmatch(given) else secrets.token_hex(8).encode()
+        began, status = time.monotonic(), 403 if scope["type"] == "websocket" else 500
 
-        await self._app(scope, bounded, send)
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request)]
+            elif message["type"] == "websocket.accept":
+                status = 101
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            logger.info(
+                "request",
+                extra={
+                    "request": request.decode(),
+                    "method": scope.get("method", "WEBSOCKET"),
+                    "path": scope["path"],
+                    "status": status,
+                    "seconds": round(time.monotonic() - began, 6),
+                    "tenant": scope.get(TENANT),
+                    "seq": self._service.pump.durable,
+                },
+            )
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Refuse a body that is too large as soon as that is known, whoever reads it."""
+    left = MOST_BYTES
+
+    async def bounded() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise HTTPException(
+                413, f"a body has at most {MOST_BYTES:,} bytes\n  to do: send several requests"
+            )
+        return message
+
+    return bounded

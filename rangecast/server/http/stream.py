@@ -32,10 +32,11 @@ from rangecast.errors import RangecastError
 from rangecast.server.boards import BoardEntry
 from rangecast.server.http.access import Caller, bearer, caller_of
 from rangecast.server.http.bodies import MOST_EVENTS
-from rangecast.server.http.edge import MOST_BYTES
+from rangecast.server.http.edge import MOST_BYTES, TENANT
 from rangecast.server.http.events import shown_accepted
 from rangecast.server.http.problems import status_of
 from rangecast.server.http.spaces import edit_of
+from rangecast.server.http.tickets import caller_by_ticket
 from rangecast.server.hub import TAKEN, Feed
 from rangecast.server.messages import position, seq_of
 from rangecast.server.records import DeleteConsumer, DeleteSubscription, PutConsumer
@@ -68,7 +69,9 @@ class Session:
     async def run(self) -> None:
         """Serve it until it ends."""
         try:
-            await self._known(None)
+            host = None if self._socket.client is None else self._socket.client.host
+            by_ticket = caller_by_ticket(self._socket)
+            self._count(by_ticket or caller_of(self._service, bearer(self._socket), host))
         except RefusedError as error:
             if error.status == 429:
                 await self._send({"type": "error", "status": 429, "detail": str(error)})
@@ -125,16 +128,14 @@ class Session:
 
     # ---- what clients ask for
 
-    async def _known(self, secret: str | None) -> Caller:
-        host = None if self._socket.client is None else self._socket.client.host
-        secret = secret or bearer(self._socket)
-        caller = caller_of(self._service, secret, host)
+    def _count(self, caller: Caller) -> None:
+        """From now on the connection is this one's."""
         self._counted.close()
         self._caller = None
         self._service.quotas.check_session(caller.tenant)
         self._counted.enter_context(self._service.quotas.session(caller.tenant))
         self._caller = caller
-        return caller
+        self._socket.scope[TENANT] = caller.tenant
 
     def _may(self, scope: str) -> Caller:
         if self._caller is None:
@@ -143,7 +144,8 @@ class Session:
         return self._caller
 
     async def _auth(self, frame: dict[str, Any]) -> dict[str, Any]:
-        caller = await self._known(_text(frame, "token"))
+        caller = caller_of(self._service, _text(frame, "token"), None)
+        self._count(caller)
         return {"tenant": caller.tenant, "scopes": caller.scopes}
 
     async def _open(self, frame: dict[str, Any]) -> None:

@@ -37,27 +37,36 @@ export const post = (path, body) => ask(path, { method: "POST", body });
 export const inSpace = (space, rest = "") => `/v1/spaces/${encodeURIComponent(space)}${rest}`;
 
 // Follow a filter over a WebSocket. What comes is bounded by credit: `more(n)` lets n more come.
+// A token is never part of an address: a ticket is, which works once.
 export function follow(space, filter, { opened, message, failed }) {
-  const scheme = location.protocol === "https:" ? "wss" : "ws";
-  const socket = new WebSocket(`${scheme}://${location.host}/v1/stream`);
-  const send = (frame) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(frame));
+  let socket = null;
   let closed = false;
-  socket.onopen = () => {
-    if (token) send({ type: "auth", token });
-    send({ type: "credit", messages: 300 });
-    send({ type: "follow", space, filter });
-  };
-  socket.onmessage = (event) => {
+  const send = (frame) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(frame));
+  const connect = (query) => {
     if (closed) return;
-    const frame = JSON.parse(event.data);
-    if (frame.type === "match") message(frame);
-    else if (frame.type === "opened") opened();
-    else if (frame.type === "error") failed(frame.detail, true);
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    socket = new WebSocket(`${scheme}://${location.host}/v1/stream${query}`);
+    socket.onopen = () => {
+      send({ type: "credit", messages: 300 });
+      send({ type: "follow", space, filter });
+    };
+    socket.onmessage = (event) => {
+      if (closed) return;
+      const frame = JSON.parse(event.data);
+      if (frame.type === "match") message(frame);
+      else if (frame.type === "opened") opened();
+      else if (frame.type === "error") failed(frame.detail, true);
+    };
+    socket.onclose = () => { if (!closed) failed("the connection is closed", false); };
   };
-  socket.onclose = () => { if (!closed) failed("the connection is closed", false); };
+  if (token) {
+    ask("/v1/tickets", { method: "POST" })
+      .then(({ ticket }) => connect(`?${new URLSearchParams({ ticket })}`))
+      .catch((error) => { if (!closed) failed(error.message, false); });
+  } else connect("");
   return {
     more: (messages) => messages > 0 && send({ type: "credit", messages }),
-    close: () => { closed = true; socket.close(); },
+    close: () => { closed = true; socket?.close(); },
   };
 }
 

@@ -7,10 +7,11 @@ import * as lists from "./lists.js";
 import * as plane from "./plane.js";
 import * as status from "./status.js";
 import * as tail from "./tail.js";
+import * as tenants from "./tenants.js";
 import * as trial from "./trial.js";
 
 const state = { space: null, spaces: [], status: null, consumers: [] };
-const parts = [trial, plane, event, tail, lists, links];
+const parts = [trial, plane, event, tail, lists, links, tenants];
 
 function health(text, kind) {
   const place = $("health");

@@ -80,7 +80,7 @@ function note(text, bad = false) {
 }
 
 function draw() {
-  if (!session) return;
+  if (!session || !state.space) return;
   if (waiting.length && !paused) {
     const attributes = state.space.attribute;
     const body = $("tail").tBodies[0];

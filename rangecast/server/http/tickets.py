@@ -1,0 +1,77 @@
+"""Tickets: how a page opens a stream without a token in its address.
+
+A browser can't set headers of a WebSocket or an EventSource. It asks for a ticket with its token,
+and gives it as `?ticket=`. It works once, for some seconds, and may do what the token may.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.requests import HTTPConnection
+
+from rangecast.server.http.access import (
+    Caller,
+    bearer,
+    caller_of,
+    digest_of,
+    known,
+    token_caller,
+)
+from rangecast.server.registry import RefusedError
+
+SECONDS = 30
+MOST = 10_000
+"""Tickets that wait to be used; the oldest go first."""
+router = APIRouter()
+
+
+class Tickets:
+    """Tickets that nobody has used."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._waiting: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
+        """By digest: the digest of the token, and until when it works."""
+
+    def made(self, token: str | None) -> str:
+        """Return a ticket for somebody who has this token, or none where none is needed."""
+        ticket = secrets.token_urlsafe(32)
+        until = self._clock() + SECONDS
+        self._waiting[digest_of(ticket)] = None if token is None else digest_of(token), until
+        while len(self._waiting) > MOST:
+            self._waiting.popitem(last=False)
+        return ticket
+
+    def used(self, ticket: str) -> str | None:
+        """Return the digest of a ticket's token; the ticket is gone then."""
+        token, until = self._waiting.pop(digest_of(ticket), (None, 0.0))
+        if until < self._clock():
+            raise RefusedError(
+                401, "this ticket isn't known, was used, or has expired\n  to do: ask for a new one"
+            )
+        return token
+
+
+@router.post("/v1/tickets")
+async def make_ticket(request: Request) -> Any:
+    """Make a ticket: `?ticket=` opens one WebSocket or stream, within 30 seconds."""
+    known(request)
+    return {"ticket": request.app.state.tickets.made(bearer(request)), "seconds": SECONDS}
+
+
+def caller_by_ticket(connection: HTTPConnection) -> Caller | None:
+    """Return who has the ticket of an address, if there is one; it can't be used again."""
+    ticket = connection.query_params.get("ticket")
+    if ticket is None:
+        return None
+    digest = connection.app.state.tickets.used(ticket)
+    service = connection.app.state.service
+    if digest is not None:
+        return token_caller(service, digest)
+    return caller_of(service, None, None if connection.client is None else connection.client.host)

@@ -1,0 +1,59 @@
+"""What a server says to its operator: lines of text, or of JSON for machines.
+
+A line never has the body of a request, a query or a token.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+FIELDS = ("request", "method", "path", "status", "seconds", "tenant", "seq", "consumer")
+"""What a line may have beside its message."""
+_encode = msgspec.json.Encoder().encode
+
+
+def configure(form: str, level: str) -> None:
+    """Write lines to stderr, as `text` or `json`; `info` also says what each request was."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("rangecast").setLevel(level.upper())
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    given = {name: getattr(record, name, None) for name in FIELDS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+class TextLines(logging.Formatter):
+    """Lines for people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s%(fields)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as a line: its message, then its fields."""
+        record.fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        return super().format(record)
+
+
+class JsonLines(logging.Formatter):
+    """Lines for machines: each a JSON object with time, level, logger, message and fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as a line of JSON."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return _encode(line).decode()

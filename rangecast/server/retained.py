@@ -1,0 +1,35 @@
+"""Bytes of events that the log keeps, by tenant."""
+
+from __future__ import annotations
+
+COARSE = 16 << 20
+"""Bytes that are forgotten together: so the list of a tenant stays short."""
+
+
+class Retained:
+    """A function of the log, like the registry: only the committer changes it."""
+
+    def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):
+        self.parts = parts or {}
+        """By tenant: pieces of the log, each as the last seq and the bytes of his events."""
+        self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
+
+    def note(self, tenant: str, last: int, size: int) -> None:
+        """Take a unit into account."""
+        some = self.parts.setdefault(tenant, [])
+        if some and some[-1][1] + size <= COARSE:
+            size_before = some.pop()[1]
+            some.append((last, size_before + size))
+        else:
+            some.append((last, size))
+        self._sums[tenant] = self._sums.get(tenant, 0) + size
+
+    def forget(self, first: int) -> None:
+        """Leave out the pieces that lie before the first seq of the log."""
+        for tenant in list(self.parts):
+            self.parts[tenant] = [one for one in self.parts[tenant] if one[0] >= first]
+            self._sums[tenant] = sum(size for _, size in self.parts[tenant])
+
+    def of(self, tenant: str) -> int:
+        """Return the bytes of a tenant."""
+        return self._sums.get(tenant, 0)
