@@ -118,8 +118,8 @@ class _Attributes:
                 told_by = self._told_by.get(test.name, "another part of this rule")
                 raise NotCarriedError(
                     test.place,
-                    f"compares {test.name!r} with {_NOUNS[test.kind]}; it is a {attribute.type} by "
-                    f"{told_by}, and an attribute has one type",
+                    f"compares {test.name!r} with {_NOUNS[test.kind]}; its type is "
+                    f"{attribute.type} by {told_by}, and an attribute has one type",
                 )
         settled = self._settled(rule, self._known | new)
         self._told_by |= dict.fromkeys(new, f"rule {id_!r}")
@@ -152,11 +152,7 @@ class _Attributes:
             parts = tuple(self._settled(part, known) for part in rule.parts)
             return All(parts) if isinstance(rule, All) else Either(parts)
         attribute = known.get(rule.name)
-        listed: list[str] | tuple[str, ...] | None = None
-        if isinstance(attribute, Category):
-            listed = attribute.values
-        elif isinstance(attribute, Hierarchy):
-            listed = attribute.leaves
+        listed = None if attribute is None else listed_texts(attribute)
         if rule.words is not None:
             if listed is None:
                 raise NotCarriedError(
@@ -186,6 +182,13 @@ class _Attributes:
             for name in self._untyped
             if name not in self._known
         ]
+
+
+def listed_texts(attribute: Attribute) -> tuple[str, ...] | None:
+    """Return all values of an attribute that lists its texts, `None` for any other."""
+    if isinstance(attribute, Category):
+        return attribute.values
+    return tuple(attribute.leaves) if isinstance(attribute, Hierarchy) else None
 
 
 def load_json(given: Any, what: str) -> Any:

@@ -71,6 +71,8 @@ def export(
             rules[str(id_)] = rule_of(alternatives(space, boxes.lo[part], boxes.hi[part]))
         except NotCarriedError as error:
             refused.append(Refusal(str(id_), error.place, error.reason))
+        except OverflowError:
+            refused.append(Refusal(str(id_), "", "it has a moment outside the years 1 to 9999"))
     notes = []
     if np.any(boxes.scores) or (boxes.weights is not None and np.any(boxes.weights != 1)):
         notes.append("scores and weights have no counterpart and are left out")
@@ -117,12 +119,10 @@ def _bounds(attribute: Attribute, lo: float, hi: float) -> Iterator[Bound]:
 
 
 def _end(attribute: Attribute, end: float, closed: str, opened: str, neighbour: float) -> Bound:
-    if attribute.type == "number" and len(attribute.literal(neighbour)) + 1 < len(
-        attribute.literal(end)
-    ):
-        return opened, plain_number(neighbour)
-    value = attribute.value(end)
-    return closed, plain_number(value) if isinstance(value, float) else value
+    shorter = len(attribute.literal(neighbour)) + 1 < len(attribute.literal(end))
+    if shorter and attribute.type != "integer":
+        return opened, attribute.value(neighbour)
+    return closed, attribute.value(end)
 
 
 def plain_number(number: float) -> int | float:

@@ -30,6 +30,10 @@ class System(StrEnum):
 
     EVENTBRIDGE = "eventbridge"
     SNS = "sns"
+    PERCOLATOR = "percolator"
+    POSTGRES = "postgres"
+    VESPA = "vespa"
+    GEOJSON = "geojson"
 
 
 SystemName = Annotated[System, typer.Argument(metavar="KIND", help="|".join(System))]

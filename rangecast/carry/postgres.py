@@ -1,0 +1,176 @@
+"""Tables of PostgreSQL with range columns: `read` and `write`.
+
+The rules that hold an event are the rows that a query of this kind finds, over all columns:
+
+    select id from rules where (price is null or price @> :price) and (at is null or at @> :at)
+
+So an empty cell is no condition, `(,)` is any value, and a missing value is in no range.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rangecast.carry.carried import Carried, carry, unknown_shape
+from rangecast.carry.rules import All, Either, Kind, NotCarriedError, Rule, Test
+from rangecast.carry.spoken import Bound, Exported, Term, export, plain_number
+from rangecast.errors import FileError, ValueRefusedError, shown
+from rangecast.model.attributes import Timestamp
+from rangecast.model.space import Space
+
+_BOUND = r'("(?:[^"\\]|\\.|"")*"|[^",()\[\]{}\\]*)'
+_RANGE = re.compile(rf"\s*([\[(]){_BOUND},{_BOUND}([\])])\s*")
+_ESCAPED = re.compile(r'\\(.)|"(")')
+_EXPECTED = "give a CSV file with a header, a list of rows with an id, or rows by id"
+
+
+def read(given: str | Path | Any, space: Space | None = None) -> Carried:
+    """Carry the rows of a table with range columns over.
+
+    given    a CSV file with a header, a list of rows, or rows by id; each row has `id`, and all
+             its other columns are ranges or multiranges, in the text form of PostgreSQL
+    space    the types of the columns; without it they are numbers, or moments
+
+    An empty cell or null is no condition.
+    """
+    if isinstance(given, str | Path):
+        given = _rows(Path(given))
+    if isinstance(given, Mapping):
+        rows = [(str(id_), row) for id_, row in given.items()]
+    elif isinstance(given, list) and all(isinstance(row, Mapping) and "id" in row for row in given):
+        rows = [(str(row["id"]), {k: v for k, v in row.items() if k != "id"}) for row in given]
+    else:
+        raise unknown_shape(given, _EXPECTED)
+    return carry(rows, _rule, space)
+
+
+def _rows(path: Path) -> list[dict[str | None, Any]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows = list(reader)
+            if "id" not in (reader.fieldnames or ()):
+                raise FileError(f"{path}: has no column 'id'\n  to do: {_EXPECTED}")
+            return rows
+    except OSError as error:
+        raise FileError(f"{path}: can't be read: {error.strerror}") from None
+    except (ValueError, csv.Error) as error:
+        raise FileError(f"{path}: not a CSV file: {error}") from None
+
+
+def _rule(row: Any) -> Rule:
+    if not isinstance(row, Mapping) or None in row:
+        raise NotCarriedError("", f"a row has a cell for each column; given: {shown(row)}")
+    cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
+    return All(tuple(_cell(name, cell) for name, cell in cells))
+
+
+def _cell(name: str, cell: Any) -> Rule:
+    text = str(cell).strip()
+    if text.lower() == "empty":
+        return Either(())
+    inside = text[1:-1] if text[:1] == "{" and text[-1:] == "}" else None
+    parts: list[Rule] = []
+    place = 0
+    ranges = text if inside is None else inside
+    while place < len(ranges):
+        found = _RANGE.match(ranges, place)
+        if not found:
+            break
+        parts.append(_range(name, found))
+        place = found.end()
+        if ranges[place : place + 1] == "," and inside is not None:
+            place += 1
+    if place < len(ranges) or (inside is None and len(parts) != 1):
+        expected = "a range such as [1,5) or {[1,5),[7,9)}"
+        raise NotCarriedError(name, f"takes {expected}; given: {shown(text)}")
+    return Either(tuple(parts))
+
+
+def _range(name: str, found: re.Match[str]) -> Test:
+    bounds: list[Bound] = []
+    kinds: set[Kind] = set()
+    for text, sign, closed, endless in (
+        (found[2], ">", found[1] == "[", "-infinity"),
+        (found[3], "<", found[4] == "]", "infinity"),
+    ):
+        if text.startswith('"'):
+            text = _ESCAPED.sub(lambda one: one[1] or one[2], text[1:-1])
+        if text == "" or text.strip().lower() == endless:
+            continue
+        kind, value = _value(name, text.strip())
+        kinds.add(kind)
+        bounds.append((sign + "=" * closed, value))
+    if len(kinds) > 1:
+        raise NotCarriedError(name, f"the ends are of two types: {found[0]}")
+    return Test(name, name, kinds.pop() if kinds else None, bounds=tuple(bounds))
+
+
+def _value(name: str, text: str) -> tuple[Kind, Any]:
+    try:
+        number = float(text)
+        if math.isfinite(number):
+            return "number", int(text) if re.fullmatch(r"-?\d+", text) else number
+    except ValueError:
+        pass
+    try:
+        Timestamp("at").at_least(text)
+        return "moment", text
+    except ValueRefusedError:
+        reason = f"the end of a range is a number or a moment; given: {text}"
+        raise NotCarriedError(name, reason) from None
+
+
+def write(subscriptions: Any, space: Space) -> Exported:
+    """Say subscriptions as rows of ranges, by id, as CSV.
+
+    subscriptions    what `Engine.subscribe_many` takes: a file, a table, a list of dicts
+    """
+    return export(subscriptions, space, _row, _csv)
+
+
+def _row(alternatives: list[list[Term]]) -> dict[str, str]:
+    if len(alternatives) > 1:
+        raise NotCarriedError("", f"it is {len(alternatives)} alternatives, and a row is one")
+    return {term.attribute.name: _ranges(term) for term in alternatives[0]}
+
+
+def _ranges(term: Term) -> str:
+    attribute = term.attribute
+    if not attribute.ordered:
+        raise NotCarriedError(attribute.name, f"PostgreSQL has no range of a {attribute.type}")
+    if term.missing:
+        raise NotCarriedError(attribute.name, "a missing value is in no range")
+    if term.whole:
+        return "(,)"
+    points: list[tuple[Bound, ...]] = [((">=", value), ("<=", value)) for value in term.values]
+    ranges = [_range_text(bounds) for bounds in (*term.spans, *points)]
+    return ranges[0] if len(ranges) == 1 else "{" + ",".join(ranges) + "}"
+
+
+def _range_text(bounds: Iterable[Bound]) -> str:
+    begin, end, low, high = "(", ")", "", ""
+    for sign, value in bounds:
+        text = f'"{value}"' if isinstance(value, datetime) else repr(plain_number(value))
+        if sign[0] == ">":
+            begin, low = "[" if sign == ">=" else "(", text
+        else:
+            end, high = "]" if sign == "<=" else ")", text
+    return f"{begin}{low},{high}{end}"
+
+
+def _csv(rules: dict[str, dict[str, str]]) -> str:
+    names = list(dict.fromkeys(name for row in rules.values() for name in row))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["id", *names])
+    for id_, row in rules.items():
+        writer.writerow([id_, *(row.get(name, "") for name in names)])
+    return file.getvalue()
