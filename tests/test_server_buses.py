@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from rangecast import Engine
@@ -21,10 +26,13 @@ from rangecast.server.buses import bus, sources
 from rangecast.server.buses.bus import BusError, Source
 from rangecast.server.buses.kafka import KafkaWay, kafka_source
 from rangecast.server.buses.nats import nats_source
+from rangecast.server.kafka_log import KafkaLog
+from rangecast.server.log import Draft, LogError, MemoryLog, Unit
 from rangecast.server.records import EVENTS, events_of
 from rangecast.server.service import Service
 from tests.servers import answers, free_port, kafka_broker, server
 from tests.serving import SPACE, WANTED, Client, run, serving, subscribe, until
+from tests.test_server_log import filled
 
 pytestmark = pytest.mark.xdist_group("servers")
 PRICES = [float(one) for one in range(-10, 90)]
@@ -127,10 +135,43 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         run(work)
 
 
-def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker."""
+    with kafka_broker(tmp_path_factory.mktemp("kafka")) as servers:
+        yield servers
+
+
+def committed(servers: str, topic: str) -> list[bytes]:
+    """Return all that is committed in a topic of two partitions."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    reader = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "t",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    reader.assign([TopicPartition(topic, number, 0) for number in range(2)])
+    bodies: list[bytes] = []
+    ended: set[int] = set()
+    while len(ended) < 2:
+        one = reader.poll(60)
+        assert one is not None
+        if one.error() is None:
+            bodies.append(one.value())
+        elif one.error().code() == KafkaError._PARTITION_EOF:
+            ended.add(one.partition())
+    reader.close()
+    return bodies
+
+
+def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: str) -> None:
     monkeypatch.setattr(bus, "AGAIN", 0.1)
     monkeypatch.setattr(ways, "AGAIN", 0.1)
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     folder = tmp_path / "data"
@@ -177,21 +218,130 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             send([b'{"price": 1000}'])
             await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
             assert sorted(logged(service)) == [*PRICES, 1000]
-        options = {"bootstrap.servers": servers, "group.id": "t", "auto.offset.reset": "earliest"}
-        reader = Consumer(options | {"isolation.level": "read_committed"})
-        reader.subscribe(["matches"])
-        bodies: list[bytes] = []
-        expected = len(judge([*PRICES, 1000]))
-        for _ in range(100):
-            found: list[Any] = await asyncio.to_thread(reader.consume, 500, 0.3)
-            bodies += [one.value() for one in found if one.error() is None]
-            if len(bodies) >= expected and not found:
-                break
-        reader.close()
-        check(bodies, [*PRICES, 1000])
+        check(await asyncio.to_thread(committed, servers, "matches"), [*PRICES, 1000])
 
-    with kafka_broker(tmp_path) as servers:
-        run(lambda: work(servers))
+    run(lambda: work(kafka))
+
+
+def test_a_log_on_kafka(kafka: str) -> None:
+    from confluent_kafka import Producer
+
+    url = f"kafka://{kafka}/one"
+    log, memory = KafkaLog(url), MemoryLog()
+    units = filled(log)
+    assert [one[:5] for one in filled(memory)] == [one[:5] for one in units]
+    for after in range(0, log.last + 1, 3):
+        found: list[Unit] = []
+        at = after
+        while some := log.read(at, 400):
+            found += some
+            at = some[-1].last
+        assert found == [unit for unit in units if unit.last > after]
+    # a second writer takes over: what the first tries comes to nothing
+    other = KafkaLog(url)
+    for _ in range(2):
+        with pytest.raises(LogError, match="another server writes this log now"):
+            log.append([Draft("events", 1, 0, b"x")])
+    log.close()
+    # so does what was begun by one that died
+    other._producer.begin_transaction()
+    other._produce(units[0])
+    other._producer.flush()
+    other.close()
+    again = KafkaLog(url)
+    assert (again.epoch, again.first, again.last, again.chain) == (
+        *(log.epoch, 1, log.last, units[-1].chain),
+    )
+    more = filled(again)
+    assert more[0].first == units[-1].last + 1
+    assert again.read(0, 1 << 30) == units + more
+    again.drop(units[5].last)
+    assert 1 < again.first <= units[6].first  # a batch of Kafka's is dropped whole
+    kept = [unit for unit in units + more if unit.first >= again.first]
+    assert again.read(again.first - 1, 1 << 30) == kept
+    again.close()
+    third = KafkaLog(url)
+    assert (third.first, third.last, third.chain) == (again.first, again.last, more[-1].chain)
+    third.close()
+    stranger = Producer({"bootstrap.servers": kafka})
+    KafkaLog(f"kafka://{kafka}/two").close()
+    stranger.produce("two-log", b"hello", partition=0)
+    stranger.flush()
+    with pytest.raises(LogError, match="isn't a unit of a log"):
+        KafkaLog(f"kafka://{kafka}/two")
+    with pytest.raises(RangecastError, match="kafka://HOST:PORT/PREFIX"):
+        KafkaLog("kafka://nowhere")
+
+
+DIES = """
+import os, signal, sys
+from rangecast.cli.main import main
+from rangecast.server.buses.kafka import KafkaWay
+commit, calls, point = KafkaWay._commit, [], sys.argv.pop(1)
+def dies(way):
+    calls.append(1)
+    if len(calls) == 3 and point == "before":
+        way._producer.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(way)
+    if len(calls) == 3 and point == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+KafkaWay._commit = dies
+main()
+"""
+
+
+def test_killed_around_its_commits_everything_is_once_and_nothing_is_lost(
+    tmp_path: Path, kafka: str
+) -> None:
+    """The log is on Kafka, and so is the way out; the server is killed before and after a commit
+    of what it carries out.
+    """
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for made in admin.create_topics([NewTopic("once", 2)]).values():
+        made.result()
+    SPACE.save(tmp_path / "s.toml")
+    command = ["serve", "--space", "s.toml", "--port", "0", "--kafka", kafka]
+    acked: list[float] = []
+    logged_there: list[float] = []
+    for point in ("before", "after", ""):
+        process = subprocess.Popen(
+            [sys.executable, "-c", DIES, point, *command, "--log", f"kafka://{kafka}/killed"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found
+        with httpx.Client(base_url=found[0], timeout=60, trust_env=False) as http:
+            if point == "before":
+                out = {"kind": "kafka", "topic": "once"}
+                http.put("/v1/consumers/out", json={"space": "s", "out": out}).raise_for_status()
+                for name, wanted in WANTED.items():
+                    path = f"/v1/spaces/s/subscriptions/{name}"
+                    given = {"filter": wanted, "consumer": "out"}
+                    http.put(path, json=given).raise_for_status()
+            with contextlib.suppress(httpx.HTTPError):
+                for price in range(20 if not point else 10_000):
+                    number = len(acked) + price / 1e6
+                    http.post("/v1/spaces/s/events", json={"price": number}).raise_for_status()
+                    acked.append(number)
+            if point:
+                assert process.wait(60) == -signal.SIGKILL
+            else:
+                while http.get("/v1/consumers/out").json()["behind"] > 5:
+                    time.sleep(0.1)
+                lines = http.get("/v1/spaces/s/events", params={"limit": 100_000}).text.split("\n")
+                logged_there = [json.loads(one)["event"]["price"] for one in lines if one]
+                process.kill()
+                process.wait()
+        process.stdout.close()
+    assert len(acked) > 20
+    assert [one for one in logged_there if one in set(acked)] == acked
+    check(committed(kafka, "once"), logged_there)
 
 
 def test_what_is_missing_is_said() -> None:

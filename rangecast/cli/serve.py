@@ -39,6 +39,10 @@ def serve(
     data: Annotated[
         Path | None, typer.Option("--data", help="The folder of the log and its snapshots.")
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option("--log", help="A log on Kafka: kafka://HOST:PORT/PREFIX; not in --data."),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
@@ -113,7 +117,7 @@ def serve(
 ) -> None:
     """Serve subscriptions and events over HTTP and WebSocket, durably.
 
-    Without --data everything is in memory, and gone when the server stops.
+    Without --data or --log everything is in memory, and gone when the server stops.
 
     \b
     Examples:
@@ -127,6 +131,7 @@ def serve(
 
     need_server()
     from rangecast.server.buses import sources
+    from rangecast.server.buses.bus import need
     from rangecast.server.demo import demo as market
     from rangecast.server.logs import configure
     from rangecast.server.run import Server, Settings, serve
@@ -136,6 +141,8 @@ def serve(
     if len(spaces) < len(space or []):
         raise UsageError("two files of spaces have the same name; rename one")
     configure(log_format.value, log_level.value)
+    if log is not None:
+        need("kafka")
     read = sources(nats, from_nats or [], kafka, from_kafka or [])
     if read and follow is not None:
         raise UsageError("a server that follows another one has no sources of its own")
@@ -156,11 +163,13 @@ def serve(
         kafka,
         broker,
         tuple(link or ()),
+        log,
     )
 
     def ready(url: str, server: Server) -> None:
         registry = server.service.registry
         where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
+        where = where if log is None else f"in {log}"
         print(
             f"Serving on {url}, {where}: {len(registry.spaces)} spaces, "
             f"{sum(registry.counts.values()):,} subscriptions. Stop with Ctrl-C.",

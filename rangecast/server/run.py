@@ -66,6 +66,8 @@ class Settings:
     """The name of this server among those that it is linked to."""
     links: tuple[str, ...] = ()
     """Servers to connect to."""
+    log: str | None = None
+    """Where the log is, if not in the data folder."""
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
@@ -75,6 +77,8 @@ class Settings:
             raise UsageError("--link needs --broker: the name of this server among linked ones")
         if self.broker is not None:
             self._check_broker(self.broker)
+        if self.follow is not None and self.log is not None:
+            raise UsageError("--follow keeps its copy in --data: it goes without --log")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("--certificate and --key go together")
         if self.certificate is not None:
@@ -198,6 +202,7 @@ def serve(
             nats=settings.nats,
             kafka=settings.kafka,
             links=settings.linked(),
+            log=settings.log,
             stopped=stopped,
         )
     except BaseException:

@@ -29,6 +29,7 @@ from rangecast.server.fanout import board_messages, carry_out
 from rangecast.server.follow import Follower, Leader
 from rangecast.server.hub import Hub
 from rangecast.server.index import SpaceIndex
+from rangecast.server.kafka_log import KafkaLog
 from rangecast.server.links.driver import TENANT
 from rangecast.server.links.links import LinkOptions, Links
 from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
@@ -94,16 +95,21 @@ class Service:
         nats: str | None = None,
         kafka: str | None = None,
         links: LinkOptions | None = None,
+        log: str | None = None,
         stopped: Callable[[BaseException], None] | None = None,
     ):
         """Recover what a folder has; `None`: all is in memory, and gone with the process.
 
         `is_open`: callers from elsewhere need no token either, as long as there is none. `leader`:
         another server, whose log is copied; then nothing is written here. `links`: how it is
-        linked to other servers.
+        linked to other servers. `log`: where the log is, if not in the folder:
+        kafka://HOST:PORT/PREFIX; the folder then has snapshots alone.
         """
         self.folder = None if folder is None else Path(folder)
         self.durability = durability if folder is not None else "none"
+        if log is not None:
+            self.durability = "kafka"
+        self._where = log or self.folder
         self.retention = retention or Retention()
         self.started_at = time.time()
         self.registry, self.repeats = Registry(), Repeats()
@@ -124,7 +130,7 @@ class Service:
         self._stopping = threading.Event()
         self._one_snapshot = threading.Lock()
         self._housekeeper: threading.Thread | None = None
-        self.log: Log = MemoryLog() if self.folder is None else self._opened_log(self.folder)
+        self.log: Log = self._opened_log(log)
         try:
             self._recover()
         except BaseException:
@@ -189,7 +195,10 @@ class Service:
         if self._lock is not None:
             self._lock.close()
 
-    def _opened_log(self, folder: Path) -> SqliteLog:
+    def _opened_log(self, log: str | None) -> Log:
+        folder = self.folder
+        if folder is None:
+            return MemoryLog() if log is None else KafkaLog(log)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = try_lock(folder / "lock")
@@ -201,6 +210,8 @@ class Service:
                 "  to do: stop it, or choose another folder with --data"
             )
         try:
+            if log is not None:
+                return KafkaLog(log)
             epoch = None if self._leader is None else self._leader.epoch()
             return SqliteLog(folder, durability=self.durability, epoch=epoch)
         except BaseException:
@@ -217,10 +228,10 @@ class Service:
             lines = [f"the log begins at seq {self.log.first}, and no snapshot has what was before"]
             lines += [f"  {reason}" for reason in unread]
             lines += ["  to do: restore the folder from a backup, or use the version that wrote it"]
-            raise LogError(f"{self.folder}: " + "\n".join(lines))
+            raise LogError(f"{self._where}: " + "\n".join(lines))
         if after > self.log.last:
             raise LogError(
-                f"{self.folder}: the snapshot is of seq {after}, the log ends at {self.log.last}: "
+                f"{self._where}: the snapshot is of seq {after}, the log ends at {self.log.last}: "
                 "something acknowledged was lost\n  to do: restore the folder from a backup"
             )
         changes: list[AnyChange] = []
@@ -228,7 +239,7 @@ class Service:
             for unit in self.log.read(after, _REPLAYED):
                 if chain is not None and not is_chained(chain, unit):
                     raise LogError(
-                        f"{self.folder}: the log is damaged at seq {unit.first}\n"
+                        f"{self._where}: the log is damaged at seq {unit.first}\n"
                         "  to do: restore a backup; `rangecast log check` says how far it is whole"
                     )
                 changes += self.replayed(unit)
@@ -327,9 +338,9 @@ class Service:
 
     def _tidy(self) -> None:
         """Write a snapshot when it is due, and drop what retention doesn't keep."""
-        if self.folder is None or not isinstance(self.log, SqliteLog):
+        if self.folder is None:
             return
-        ends = self._droppable()
+        ends = self._droppable() if isinstance(self.log, SqliteLog) else 0
         if self.pump.edits - self._edits_then >= SNAPSHOT_AFTER or ends > self._snapshot_seq:
             self.snapshot()
         if 0 < ends <= max(snapshots(self.folder), default=0):

@@ -1,0 +1,277 @@
+"""A log in a Kafka topic: `rangecast serve --log kafka://HOST:PORT/PREFIX`.
+
+The topic PREFIX-log has one partition, and a record per unit: its body, with everything else in
+headers. A group of units is one transaction; it is durable when the transaction is committed, by as
+many brokers as the topic's `min.insync.replicas` says. Only committed records are read.
+
+One server writes at a time. The one that was started last has the transactional id; another one
+that still runs is fenced off by the brokers, and stops at its next write.
+
+The timestamp of a record is the unit's last seq, in place of a time: so Kafka's own index of times
+finds a seq.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from rangecast.errors import UsageError
+from rangecast.server.log import START, Draft, LogError, Unit, chained, new_epoch
+
+LIMIT = 30.0
+"""Seconds that the brokers have for an answer."""
+LARGEST = 64 << 20
+"""Bytes that a unit may have."""
+_URL = re.compile(r"kafka://([^/]+)/([A-Za-z0-9._-]{1,200})")
+_TOPIC = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "max.message.bytes": str(LARGEST),
+}
+_quiet = logging.getLogger("rangecast.server.kafka")
+
+
+class KafkaPlace(NamedTuple):
+    """Where a log is."""
+
+    servers: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> KafkaPlace:
+        """Read kafka://HOST:PORT,.../PREFIX."""
+        found = _URL.fullmatch(url)
+        if found is None:
+            raise UsageError(f"a log on Kafka is kafka://HOST:PORT/PREFIX; given: {url!r}")
+        return cls(found[1], found[2])
+
+    @property
+    def topic(self) -> str:
+        """The topic of the units."""
+        return f"{self.prefix}-log"
+
+
+class KafkaLog:
+    """A log in a topic. Opening it fences off whoever wrote it before."""
+
+    def __init__(self, url: str):
+        self._place = place = KafkaPlace.parse(url)
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": place.servers,
+            "error_cb": _silent,
+            "message.max.bytes": LARGEST,
+        }
+        self._one = threading.Lock()
+        self._broken: str | None = None
+        with self._said("can't be opened"):
+            self._open()
+
+    def _open(self) -> None:
+        from confluent_kafka import Consumer, Producer, TopicPartition
+
+        self._make_topic()
+        name = f"{self._place.prefix}-writer"
+        # From here on nobody else writes; what another one has begun is undone.
+        self._producer = Producer(
+            {**self._settings, "transactional.id": name, "acks": "all"}, logger=_quiet
+        )
+        self._producer.init_transactions(LIMIT)
+        self._reader = Consumer(
+            {
+                **self._settings,
+                "group.id": name,  # not used: places are given
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.message.max.bytes": LARGEST,
+                "fetch.max.bytes": 2 * LARGEST,
+                "receive.message.max.bytes": 3 * LARGEST,
+            },
+            logger=_quiet,
+        )
+        self._partition = TopicPartition(self._place.topic, 0)
+        low, high = self._reader.get_watermark_offsets(self._partition, LIMIT)
+        first, last = next(self._records(low), None), self._last_record(low, high)
+        self.epoch, self.first, self.last, self.chain = new_epoch(), 1, 0, START
+        if first is not None and last is not None:
+            (self.epoch, unit), (_, end) = first, last
+            self.first, self.last, self.chain = unit.first, end.last, end.chain
+
+    def _make_topic(self) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        admin = AdminClient(self._settings, logger=_quiet)
+        topic = NewTopic(self._place.topic, 1, config=_TOPIC)
+        for made in admin.create_topics([topic], request_timeout=LIMIT).values():
+            try:
+                made.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        found = admin.list_topics(self._place.topic, LIMIT).topics[self._place.topic]
+        if len(found.partitions) != 1:
+            raise LogError(
+                f"the topic {self._place.topic!r} has {len(found.partitions)} partitions; a log "
+                "has one\n  to do: choose another prefix"
+            )
+
+    # ---- writing
+
+    def append(self, drafts: Sequence[Draft]) -> list[Unit]:
+        """Write units in one transaction; it is committed when this returns."""
+        if self._broken is not None:
+            raise LogError(self._broken)
+        added: list[Unit] = []
+        chain, last = self.chain, self.last
+        for draft in drafts:
+            unit = chained(chain, last + 1, draft)
+            chain, last = unit.chain, unit.last
+            added.append(unit)
+        # What became of a transaction that failed isn't known: so nothing more is taken, as after
+        # a failed write to a disk. A server that is started again sees what is there.
+        try:
+            with self._said("writing failed, and nothing more is accepted"):
+                self._producer.begin_transaction()
+                for unit in added:
+                    self._produce(unit)
+                self._producer.commit_transaction(LIMIT)
+        except LogError as error:
+            self._broken = str(error)
+            raise
+        self.chain, self.last = chain, last
+        return added
+
+    def _produce(self, unit: Unit) -> None:
+        headers: dict[str, str | bytes | None] = {
+            "epoch": self.epoch,
+            "first": str(unit.first),
+            "length": str(unit.length),
+            "kind": unit.kind,
+            "at": str(unit.at),
+            "chain": unit.chain,
+        }
+        topic = self._place.topic
+        self._producer.produce(topic, unit.body, partition=0, headers=headers, timestamp=unit.last)
+
+    def drop(self, upto: int) -> None:
+        """Delete the records of units that lie at or before a seq."""
+        from confluent_kafka.admin import AdminClient
+
+        with self._one, self._said("can't be cut"):
+            begin = self._offset_after(upto)
+            if begin is None:
+                return
+            self._partition.offset = begin
+            admin = AdminClient(self._settings, logger=_quiet)
+            for done in admin.delete_records([self._partition]).values():
+                done.result()
+            found = next(self._records(begin), None)
+            if found is not None:
+                self.first = found[1].first
+
+    # ---- reading
+
+    def read(self, after: int, most_bytes: int) -> list[Unit]:
+        """Return the units after a seq."""
+        if after >= self.last:
+            return []
+        last = self.last
+        units: list[Unit] = []
+        size = 0
+        with self._one, self._said("can't be read"):
+            begin = self._offset_after(after)
+            for _, unit in self._records(begin) if begin is not None else ():
+                if unit.last <= after:
+                    continue
+                if units and size + len(unit.body) > most_bytes:
+                    break
+                units.append(unit)
+                size += len(unit.body)
+                if unit.last >= last:
+                    break
+        return units
+
+    def _offset_after(self, seq: int) -> int | None:
+        """Return the offset of the first record with a later seq."""
+        from confluent_kafka import TopicPartition
+
+        asked = TopicPartition(self._place.topic, 0, seq + 1)
+        found: int = self._reader.offsets_for_times([asked], LIMIT)[0].offset
+        return None if found < 0 else found
+
+    def _records(self, begin: int) -> Iterator[tuple[str, Unit]]:
+        """Yield the committed units from an offset on, each with its epoch, to the end."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        self._reader.assign([TopicPartition(self._place.topic, 0, begin)])
+        while True:
+            first = self._reader.poll(LIMIT)
+            if first is None:
+                raise LogError(f"the brokers don't answer within {LIMIT:g} seconds")
+            for one in (first, *self._reader.consume(500, 0)):  # and what has come with it
+                error = one.error()
+                if error is None:
+                    yield _unit(one)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                else:
+                    raise KafkaException(error)
+
+    def _last_record(self, low: int, high: int) -> tuple[str, Unit] | None:
+        """Return the last committed unit: the end of a topic has records that aren't data."""
+        step = 16
+        while True:
+            begin = max(low, high - step)
+            found = [*self._records(begin)]
+            if found or begin == low:
+                return found[-1] if found else None
+            step *= 16
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()
+
+    @contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        """Turn what Kafka says into a `LogError`."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            yield
+        except (KafkaException, BufferError, LogError) as error:
+            text, remedy = str(error), "look at the brokers, then start the server again"
+            if isinstance(error, KafkaException):
+                text = error.args[0].str()
+                if error.args[0].code() in (
+                    KafkaError._FENCED,
+                    KafkaError.PRODUCER_FENCED,
+                    KafkaError.INVALID_PRODUCER_EPOCH,
+                ):
+                    text = "another server writes this log now"
+                    remedy = "run one server per prefix"
+            where = f"kafka://{self._place.servers}/{self._place.prefix}"
+            raise LogError(f"{where}: {what}: {text}\n  to do: {remedy}") from None
+
+
+def _unit(record: Any) -> tuple[str, Unit]:
+    head = dict(record.headers() or [])
+    try:
+        numbers = int(head["first"]), int(head["length"]), head["kind"].decode(), int(head["at"])
+        return head["epoch"].decode(), Unit(*numbers, record.value() or b"", head["chain"])
+    except (KeyError, ValueError) as error:
+        raise LogError(
+            f"the record at offset {record.offset()} isn't a unit of a log: {error!r}\n"
+            "  to do: choose another prefix"
+        ) from None
+
+
+def _silent(_error: Any) -> None:
+    """Errors come by the calls as well."""
