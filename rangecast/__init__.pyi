@@ -30,5 +30,6 @@ from .model.subscriptions import read_subscriptions as read_subscriptions
 from .model.text_attributes import Category as Category
 from .model.text_attributes import Hierarchy as Hierarchy
 from .model.text_attributes import String as String
+from .model.why import Explanation as Explanation
 from .results import Matches as Matches
 from .results import Rankings as Rankings

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from rangecast.errors import RangecastError, UsageError, ValueRefusedError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.liveset import LiveSet, View
+from rangecast.match.choose import choose
 from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows
 from rangecast.model.arguments import whole
@@ -32,6 +33,7 @@ from rangecast.model.members import Id
 from rangecast.model.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
+from rangecast.model.why import Explanation, explain_match, nearest_misses
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.combine import Combine
 from rangecast.rank.live import Query, best_live
@@ -270,6 +272,60 @@ class Engine(LiveSet):
                 raise UsageError(f"{name!r} has a chance, but the event has no value for it")
             sure[:, axis] = chance
         return sure
+
+    # ---- explaining
+
+    def why(
+        self,
+        event: Mapping[str, Any],
+        subscription: Id,
+        *,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
+    ) -> Explanation:
+        """Return why a subscription matches an event, or what is in the way and how far off it is.
+
+        Printed, it is one line; `boxes` has a line per attribute, for each alternative of the
+        filter. The options are those of `match`.
+        """
+        boxes, _ = self.taken([subscription])
+        point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+        return explain_match(self.space, boxes, 0, point, dict(event))
+
+    def why_not(
+        self,
+        event: Mapping[str, Any],
+        k: int = 5,
+        *,
+        ignore_unknown: bool = False,
+        nan: str = "refuse",
+    ) -> list[Explanation]:
+        """Return the k subscriptions that come nearest to matching an event, and what they lack.
+
+        Nearest are those that lack the fewest attributes, and of these the least far off. All
+        subscriptions are looked at, without an index. The options are those of `match`.
+        """
+        boxes = self.boxes()
+        point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
+        rows = nearest_misses(self.space, boxes, point, whole("k", k))
+        return [explain_match(self.space, boxes, row, point, dict(event)) for row in rows]
+
+    def explain(self) -> str:
+        """Return in words what the set is made of: its structures, why these, and their memory."""
+        view = self._view
+        count = len(self)
+        lines = [f"{self!r}, {self.memory:,} bytes"]
+        for place, part in enumerate(view.parts):
+            why = "added to the first since it was built"
+            if not place:
+                chosen, why = choose(self.boxes(), self.index)
+                why = why if chosen.startswith(part.index.name) else f"to become {chosen}: {why}"
+            size = f"{len(part.set_rows):,} rows, {part.index.memory:,} bytes"
+            lines.append(f"part {place + 1}: {part.index.name}, {size}; {why}")
+        recent = view.count - view.indexed
+        lines.append(f"recent: {recent:,} of {count:,} subscriptions are in no part yet")
+        lines.append(f"dead: {view.dead:,} that the next rebuild removes")
+        return "\n".join(lines)
 
     # ---- snapshots
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from rangecast.model.rowstore import RowArrays
 from rangecast.rank.result import Best
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Matches(Results[list[Id]]):
     """The subscriptions that match each event, in order of arrival."""
 
@@ -30,6 +31,13 @@ class Matches(Results[list[Id]]):
 
     def _item(self, place: int) -> list[Id]:
         return by_arrival(self._rows, self.matches.of(place))
+
+    def __repr__(self) -> str:
+        count = len(self.matches.rows)
+        return f"<Matches: {count:,} match{'es'[: 2 * (count != 1)]} of {_events_of(self)}>"
+
+    def _label(self, place: int) -> Any:
+        return place if self.event_ids is None else self.event_ids[place]
 
     @property
     def ids(self) -> AnyArray:
@@ -51,7 +59,7 @@ class Matches(Results[list[Id]]):
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Rankings(Results[list[tuple[Id, float]]]):
     """The best subscriptions of each event and their scores, best first."""
 
@@ -67,6 +75,12 @@ class Rankings(Results[list[tuple[Id, float]]]):
     def _item(self, place: int) -> list[tuple[Id, float]]:
         rows, scores = self.best.of(place)
         return list(zip(self._rows.ids[rows].tolist(), scores.tolist(), strict=True))
+
+    def __repr__(self) -> str:
+        return f"<Rankings: {int(self.best.counts.sum()):,} ranked for {_events_of(self)}>"
+
+    def _label(self, place: int) -> Any:
+        return place if self.event_ids is None else self.event_ids[place]
 
     def table(self) -> pa.Table:
         """Return all of them, with the columns event, rank, subscription and score."""
@@ -86,6 +100,10 @@ def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
     order = np.argsort(rows.arrival[found])
     ids: list[Id] = rows.ids[found[order]].tolist()
     return ids
+
+
+def _events_of(results: Matches | Rankings) -> str:
+    return f"{len(results):,} event{'s'[: len(results) != 1]}"
 
 
 def _events(ids: pa.Array | None, places: I64) -> pa.Array:

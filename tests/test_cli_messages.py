@@ -288,3 +288,55 @@ def test_a_remedy_comes_whole_from_spark():
         with pytest.raises(BadRowError) as error:
             report_errors(table, BadRows())
         assert str(error.value).endswith(f"expected a value\n  given: k = x\n  to do: {remedy}")
+
+
+def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
+    (folder / "there").mkdir()
+    said = cli(*MATCH, "-o", "there", code=2).stderr
+    assert said == "rangecast: there: is a folder; give the name of a file to write\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "to_do"),
+    [
+        (
+            "at > now()",
+            "there are no functions; write a value, such as 5 or '2026-01-31T09:30:00Z'",
+        ),
+        ("price < 1 & price > 0", "write and instead of &"),
+    ],
+)
+def test_a_remedy_can_be_read_beside_another_one(cli, folder, text, to_do):
+    (folder / "subs.csv").write_text(f'id,filter\nbad,"{text}"\n')
+    said = cli(*MATCH, code=2).stderr
+    assert said.endswith(f"\n  to do: {to_do}, or set bad rows aside with --bad-rows FILE\n")
+
+
+def test_every_command_takes_a_snapshot(cli, folder):
+    from rangecast.engine import Engine
+
+    engine = Engine(Space.from_toml(SPACE))
+    engine.subscribe_many(folder / "subs.csv")
+    engine.save(folder / "saved")
+    for verb, *options in (MATCH, RANK):
+        plain = cli(verb, *options).stdout
+        assert "a,low" in plain or "a,1,low" in plain
+        assert cli(verb, "events.csv", "saved", *options[2:]).stdout == plain
+    told = cli("why", '{"price": 1}', "saved", "low", "--space", "space.toml").stdout
+    assert "low matches" in told
+
+
+def test_why_of_an_event_of_a_file(cli, folder):
+    (folder / "events.csv").write_text("id,price,kind\na,1,x\nb,oops,x\nc,20,\n")
+    why = ("subs.csv", "low", "--space", "space.toml", "--events", "events.csv")
+    assert "bad rows aside" in cli("why", "c", *why, code=2).stderr
+    aside = (*why, "--bad-rows", "bad.csv")
+    told = "low does not match: price < 10 fails at 20."
+    assert told in cli("why", "c", *aside).stdout
+    assert told in cli("why", "2", *aside, "--row").stdout  # as the file counts, bad rows too
+    assert "low matches" in cli("why", "a", *aside).stdout
+    assert "events.csv has no event '2'" in cli("why", "2", *aside, code=2).stderr
+    assert "--row takes a number" in cli("why", "a", *aside, "--row", code=2).stderr
+    assert "pass --events FILE" in cli("why", "{}", *why[:4], "--row", code=2).stderr
+    (folder / "events.jsonl").write_text('{"price": 1}\n{"price": 20}\n')
+    assert told in cli("why", "1", *why[:5], "events.jsonl").stdout

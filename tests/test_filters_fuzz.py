@@ -255,7 +255,7 @@ this filter can never hold (line 1, column 1)
 the character '&' has no meaning here (line 1, column 3)
   x & 5
     ^
-to do: use and""",
+to do: write and instead of &""",
     "x = 5kg": """
 5kg is not a number (line 1, column 5)
   x = 5kg

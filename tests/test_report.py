@@ -10,6 +10,7 @@ import pytest
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.report import match_plots
 from rangecast.report.facts import Busy, Group, MatchReport, MicroBatch, Proof, Region, Stage
 from rangecast.report.html import Html, page, table, tag
 from rangecast.report.match import match_page, percent, short
@@ -219,3 +220,20 @@ def test_events_are_grouped_and_mapped():
     assert (region.events.sum(), region.matches.sum()) == (2, 5)  # 9 lacks x
     other = counted("pairs", map_of=("n", "x")).region()
     assert np.array_equal(other.matches, region.matches.T)
+
+
+def test_numbers_of_a_page_are_written_out():
+    edges, counts = (np.array([2310.0, 2320.0]), np.array([5.0, 7.0])), np.ones((1, 1), np.int64)
+    region = Region("x", "y", *edges, counts, counts)
+    page = match_page(whole(region=region))
+    assert "x 2,310 to 2,320, y 5 to 7" in page
+
+
+def test_a_short_logarithmic_axis_has_several_ticks():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    axes.set_xscale("log")
+    axes.set_xlim(3, 20)
+    match_plots._plain_ticks(axes.xaxis, str)
+    assert sum(3 <= tick <= 20 for tick in axes.xaxis.get_majorticklocs()) >= 3

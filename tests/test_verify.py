@@ -262,7 +262,7 @@ def test_the_command_proves_its_own_and_others_results(tmp_path, cli):
     lost = {name: table[name][7].as_py() for name in ("event", "subscription")}
     said = cli("verify", *given_, "--quiet", code=1).stderr
     assert f"event {lost['event']}: missing: {lost['subscription']}" in said
-    assert "1 pairs missing" in said
+    assert "wrong: 1 pair missing; 1 of 500 events" in said
     cli("verify", *given_[:2], "no.parquet", *given_[3:], code=2)
     cli("report", *given_, "--map", "pe,risk", "-o", "page.html")
     assert "500 events of events" in (tmp_path / "page.html").read_text(encoding="utf-8")

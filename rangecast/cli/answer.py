@@ -14,6 +14,7 @@ import pyarrow as pa
 from rangecast.cli.options import Engine
 from rangecast.cli.output import counted
 from rangecast.cli.run import Run
+from rangecast.cli.sets import one_set
 from rangecast.cli.spark import check_master
 from rangecast.model.answers import Answerer
 from rangecast.model.boxes import Boxes
@@ -54,7 +55,9 @@ def answer_events(
     check_master(engine, master)
     where = run.space(files[2])
     source = run.events(files[0], where, columns=columns)
-    boxes = run.subscriptions(files[1], where)
+    boxes, known = one_set(run, files[1], where, None)
+    if known is not where:  # a snapshot has words of its own
+        source, where = run.events(files[0], known, columns=columns), known
     table = None if factors is None else run.factors(factors, source, boxes)
     if table is not None:
         source.columns = columns._replace(factor_events=Places(table.events))

@@ -145,7 +145,8 @@ EventsFile = Annotated[
 SubscriptionsFile = Annotated[
     Path,
     typer.Argument(
-        help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin."
+        help="Subscriptions: id and filter, or id and <attribute>_lo, <attribute>_hi; - is stdin. "
+        "Or a snapshot, or a folder of versions."
     ),
 ]
 OptionalSubscriptionsFile = Annotated[
@@ -173,7 +174,11 @@ Version = Annotated[
 ]
 Output = Annotated[
     str,
-    typer.Option("--output", "-o", help="Result file, format by suffix; - is CSV on stdout."),
+    typer.Option(
+        "--output",
+        "-o",
+        help="Result file, format by suffix, replaced if it exists; - is CSV on stdout.",
+    ),
 ]
 Plot = Annotated[
     Path | None,

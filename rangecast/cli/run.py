@@ -126,6 +126,8 @@ class Run:
         _check_files([*written, *pictures, *texts], reads)
         for table in written:
             if table is not None and not is_pipe(table):
+                if Path(table).is_dir():
+                    raise FileError(f"{table}: is a folder; give the name of a file to write")
                 format_of(table)  # refused before the work, not after it
         if any(pictures):
             need_matplotlib()

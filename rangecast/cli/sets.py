@@ -1,4 +1,4 @@
-"""The subscriptions that a result is judged by: a file, a snapshot, or versions in a folder."""
+"""The subscriptions that a command is given: a file, a snapshot, or versions in a folder."""
 
 from __future__ import annotations
 

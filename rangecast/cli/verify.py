@@ -188,14 +188,25 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
         yield from read_tables(result)
 
 
+def _counted(count: int, many: str) -> str:
+    """Return how many differences of a kind there are: 2 pairs missing, 1 pair missing."""
+    noun, _, rest = many.partition(" ")
+    if count == 1:
+        noun, rest = noun.removesuffix("s"), rest.replace("that don't", "that doesn't")
+    return f"{count:,} {noun} {rest}"
+
+
 def in_words(verdict: Verdict, result: str) -> str:
     """Return what was found, for a person."""
+    from rangecast.cli.output import counted
+
     if verdict.holds:
         return (
-            f"{result}: right: {verdict.events:,} events, {verdict.pairs:,} matches, "
+            f"{result}: right: {counted(verdict.events, 'event')}, "
+            f"{counted(verdict.pairs, 'match', 'matches')}, "
             "none missing, none extra, none twice"
         )
-    counts = ", ".join(f"{n:,} {what}" for what, n in verdict.differences().items() if n)
+    counts = ", ".join(_counted(n, what) for what, n in verdict.differences().items() if n)
     told = (
         f"{result}: wrong: {counts}; {verdict.differing_events:,} of {verdict.events:,} events "
         f"differ in their matches, of which there should be {verdict.pairs:,}"

@@ -13,12 +13,17 @@ from rangecast.cli.options import (
     CombineOption,
     IgnoreUnknown,
     Json,
+    Nan,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
 )
+from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
+    from rangecast.cli.run import Run
+    from rangecast.kernels.arrays import F64
+    from rangecast.model.space import Space
     from rangecast.model.why import Explanation
 
 
@@ -26,12 +31,22 @@ def why(
     event: Annotated[
         str,
         typer.Argument(
-            help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin."
+            help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin. "
+            "With --events, the id of an event there."
         ),
     ],
     subscriptions: SubscriptionsFile,
     subscription: Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")],
     space: SpaceFile,
+    events: Annotated[
+        Path | None,
+        typer.Option("--events", help="A file of events, one of which is asked about; - is stdin."),
+    ] = None,
+    is_row: Annotated[
+        bool,
+        typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id."),
+    ] = False,
+    nan: Nan = NanMeaning.REFUSE,
     ignore_unknown: IgnoreUnknown = False,
     relaxed: Annotated[
         bool,
@@ -50,29 +65,34 @@ def why(
     \b
     Examples:
       rangecast why '{"price": 12.5}' subscriptions.csv cheap --space space.toml
+      rangecast why 17 subscriptions.csv cheap --space space.toml --events events.parquet --row
     """
     from dataclasses import asdict
 
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
-    from rangecast.model.events import encode_events
+    from rangecast.cli.sets import one_set
+    from rangecast.errors import UsageError
     from rangecast.model.why import explain_match
     from rangecast.rank.explain import explain_rank
 
     with Run.started(
-        reads=[event if event == "-" else None, subscriptions, space],
+        reads=[event if event == "-" else None, subscriptions, space, events],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
+        nan=nan,
         as_json=as_json,
         quiet=quiet,
     ) as run:
         where = run.space(space)
-        values = _values(run.file(Path(event)).read_text() if event == "-" else event)
-        boxes = run.subscriptions(subscriptions, where)
+        boxes, where = one_set(run, subscriptions, where, None)
         row = _row_of(boxes.ids, subscription)
-        passed_over = {"id"} | ({*values} - {*where.names} if ignore_unknown else set())
-        values = {name: value for name, value in values.items() if name not in passed_over}
-        point = encode_events([values], where).points[0]
+        if events is not None:
+            values, point = _event_of(run, events, where, event, is_row=is_row)
+        elif is_row:
+            raise UsageError("--row is for an event of a file; to do: pass --events FILE")
+        else:
+            values, point = _event(run, event, where)
         explanation = explain_match(where, boxes, row, point, values)
         place = explain_rank(boxes, row, point, relaxed=relaxed, combine=combine)
         facts = {
@@ -119,6 +139,32 @@ def _show(explanation: Explanation) -> None:
 
 _ALTERNATIVES = 5
 """Other alternatives that are shown, one per line."""
+
+
+def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
+    """Return an event that was given as JSON, its values and its point."""
+    from rangecast.model.events import encode_events
+
+    values = _values(run.file(Path(given)).read_text() if given == "-" else given)
+    passed_over = {"id"} | ({*values} - {*space.names} if run.ignore_unknown else set())
+    values = {name: value for name, value in values.items() if name not in passed_over}
+    return values, encode_events([values], space, nan=run.nan).points[0]
+
+
+def _event_of(
+    run: Run, path: Path, space: Space, wanted: str, *, is_row: bool
+) -> tuple[dict[str, Any], F64]:
+    """Return an event of a file, by its id or its row."""
+    from rangecast.errors import UsageError
+
+    source = run.events(path, space)
+    if is_row and not wanted.isdecimal():
+        raise UsageError(f"--row takes a number, counted from 0; given: {wanted!r}")
+    found = source.find(int(wanted) if is_row else wanted)
+    if found is None:
+        what = f"row {wanted}" if is_row else f"event {wanted!r}"
+        raise UsageError(f"{path} has no {what}, or it is a bad row")
+    return found
 
 
 def _values(text: str) -> dict[str, Any]:

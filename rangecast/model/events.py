@@ -78,6 +78,19 @@ class EventFile:
             table = pa.Table.from_batches([rows.batch.arrow()])
             yield table if rows.good.all() else table.filter(pa.array(rows.good)), points
 
+    def find(self, wanted: str | int) -> tuple[dict[str, Any], F64] | None:
+        """Return one event, its values and its point, by its id as a text or by its row.
+
+        Rows count from 0; those of a file without ids are ids. `None`: there is none.
+        """
+        for rows, points in self._read():
+            names = rows.batch.rows if isinstance(wanted, int) else rows.ids.cast(pa.string())
+            at = np.flatnonzero(np.asarray(names)[rows.good] == wanted)
+            if len(at):
+                place = int(np.flatnonzero(rows.good)[at[0]])
+                return rows.batch.row(place), points[at[0]]
+        return None
+
     def _read(self) -> Iterator[tuple[Rows, F64]]:
         """Yield rows, and the points of the good ones."""
         seen: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
+
+_DAY = 86_400e6
+"""Microseconds, beside which it counts how far off a moment is."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,25 @@ class Line:
     """How far the value is from the bound that it breaks, or from the nearer one it keeps."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """All boxes of a subscription against one event."""
+    """All boxes of a subscription against one event, attribute by attribute; printed, a verdict."""
 
     subscription: Any
     boxes: list[list[Line]]
+
+    def __repr__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        """Return the box that holds the event, or lacks least, as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{escape(line.wanted)}</td><td>{escape(line.value)}</td>"
+            f"<td>{'in' if line.holds else 'OUT'}</td><td>{escape(line.distance)}</td></tr>"
+            for line in self.boxes[self.nearest]
+            if line.mentioned
+        )
+        return f"<p>{escape(self.verdict)}</p><table>{rows}</table>"
 
     @property
     def matches(self) -> bool:
@@ -76,6 +93,34 @@ def explain_match(
         for box in range(first[row], first[row + 1])
     ]
     return Explanation(boxes.ids[row].as_py(), lines)
+
+
+def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
+    """Return the subscriptions, by row, that don't hold a point but lack least, nearest first."""
+    if not boxes.rows:
+        return []
+    lack = np.minimum.reduceat(lack_of(space, boxes.lo, boxes.hi, point), boxes.box_offsets[:-1])
+    missed = np.flatnonzero(lack > 0)
+    order = np.argsort(lack[missed], kind="stable")[:most]
+    return [int(row) for row in missed[order]]
+
+
+def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> F64:
+    """Return what each box lacks to hold a point: whole attributes, then how far they are off."""
+    d = len(space)
+    off = (lo > point) | (point > hi)
+    share = np.ones(off.shape)
+    for axis, attribute in enumerate(space):
+        if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
+            some = np.flatnonzero(off[:, axis])
+            low, high, at = lo[some, axis], hi[some, axis], float(point[axis])
+            bound = np.where(low > at, low, high)
+            with np.errstate(over="ignore", invalid="ignore"):
+                gap = np.abs(bound - at)
+                size = gap + _DAY if isinstance(attribute, Timestamp) else np.abs(bound) + abs(at)
+                share[some, axis] = np.nan_to_num(gap / size, nan=1.0, posinf=1.0)
+    found: F64 = off.sum(axis=1) + (share * off).sum(axis=1) / (d + 1)
+    return found
 
 
 def _line(

@@ -11,6 +11,7 @@ import numpy as np
 from rangecast.report import match_plots as plots
 from rangecast.report.facts import MatchReport
 from rangecast.report.html import Html, card, cards, page, section, share, table, tag, tile, tiles
+from rangecast.report.markdown import cell
 
 
 def match_page(report: MatchReport) -> str:
@@ -129,8 +130,8 @@ def _subscriptions(report: MatchReport) -> Html:
         content.append(table(("subscription", "filter"), waiting))
     return section(
         "Who gets matches",
-        "A few broad filters hold much of what happens, and decide how much is delivered. Most are "
-        "narrow, and an event meets few of them: those are what an index is for.",
+        f"{len(counts) - idle:,} of {len(counts):,} subscriptions had a match, and an event went "
+        f"to {each.mean():,.1f} of them on average.",
         *content,
     )
 
@@ -191,8 +192,8 @@ def _regions(report: MatchReport) -> Html | None:
     ratio = region.matches / np.maximum(region.events, 1)
     row, column = np.unravel_index(int(np.argmax(region.matches)), region.matches.shape)
     hottest = (
-        f"{region.x} {region.x_edges[column]:,.3g} to {region.x_edges[column + 1]:,.3g}, "
-        f"{region.y} {region.y_edges[row]:,.3g} to {region.y_edges[row + 1]:,.3g}"
+        f"{region.x} {cell(region.x_edges[column])} to {cell(region.x_edges[column + 1])}, "
+        f"{region.y} {cell(region.y_edges[row])} to {cell(region.y_edges[row + 1])}"
     )
     return section(
         "Hot regions",

@@ -158,7 +158,12 @@ def _brief(value: float) -> str:
 
 
 def _plain_ticks(axis: Any, form: Callable[[float], str]) -> None:
-    """Write numbers at the decades of a logarithmic axis, and nothing between them."""
+    """Write numbers at the decades of a logarithmic axis, where there are few also between them."""
+    from matplotlib.ticker import LogLocator
+
+    lo, hi = axis.get_view_interval()
+    if hi < 100 * lo:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if hi > 4 * lo else range(1, 10)))
     axis.set_major_formatter(lambda value, _: form(value))
     axis.set_minor_formatter(lambda *_: "")
 

@@ -14,21 +14,20 @@ import numpy as np
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I32
-from rangecast.model.attributes import Attribute, Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import Attribute, Boolean, Timestamp
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
 from rangecast.model.filters.filter import Filter
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import Category, Hierarchy, String
-from rangecast.model.why import explain_match
+from rangecast.model.why import explain_match, lack_of, nearest_misses
 from rangecast.server.index import SpaceIndex
 from rangecast.server.registry import Version
 
 LOOKED_AT = 100_000
 SHOWN = 100
 """Subscriptions that get an event, of those that are named."""
-_DAY = 86_400e6
 
 
 def why(space: Space, version: Version, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,16 +44,12 @@ def who(index: SpaceIndex, event: Mapping[str, Any], nearest: int = 10) -> dict[
     numbers = index.match(point[np.newaxis]).numbers
     boxes = engine.boxes(LOOKED_AT)
     missed: list[dict[str, Any]] = []
-    if boxes.rows:
-        lack = np.minimum.reduceat(_lack(space, boxes.lo, boxes.hi, point), boxes.box_offsets[:-1])
-        lack[lack == 0] = np.inf
-        first = boxes.box_offsets
-        for row in np.argsort(lack, kind="stable")[:nearest].tolist():
-            if lack[row] < np.inf:
-                part = slice(first[row], first[row + 1])
-                name = index.name(boxes.ids[row].as_py())
-                bounds = boxes.lo[part], boxes.hi[part]
-                missed.append(_explained(space, name, bounds, point, event))
+    first = boxes.box_offsets
+    for row in nearest_misses(space, boxes, point, nearest):
+        part = slice(first[row], first[row + 1])
+        name = index.name(boxes.ids[row].as_py())
+        bounds = boxes.lo[part], boxes.hi[part]
+        missed.append(_explained(space, name, bounds, point, event))
     return {
         "count": len(numbers),
         "matches": [index.name(int(number)) for number in numbers[:SHOWN]],
@@ -140,30 +135,12 @@ def plane(index: SpaceIndex, x: str, y: str, most: int = 400) -> dict[str, Any]:
     }
 
 
-def _lack(space: Space, lo: F64, hi: F64, point: F64) -> F64:
-    """Return what each box lacks to hold a point: whole attributes, then how far they are off."""
-    d = len(space)
-    off = (lo > point) | (point > hi)
-    share = np.ones(off.shape)
-    for axis, attribute in enumerate(space):
-        if isinstance(attribute, Number | Integer | Timestamp) and np.isfinite(point[axis]):
-            some = np.flatnonzero(off[:, axis])
-            low, high, at = lo[some, axis], hi[some, axis], float(point[axis])
-            bound = np.where(low > at, low, high)
-            with np.errstate(over="ignore", invalid="ignore"):
-                gap = np.abs(bound - at)
-                size = gap + _DAY if isinstance(attribute, Timestamp) else np.abs(bound) + abs(at)
-                share[some, axis] = np.nan_to_num(gap / size, nan=1.0, posinf=1.0)
-    found: F64 = off.sum(axis=1) + (share * off).sum(axis=1) / (d + 1)
-    return found
-
-
 def _explained(
     space: Space, name: str, bounds: tuple[F64, F64], point: F64, event: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Compare an event with that box of a subscription which lacks least."""
     lo, hi = bounds
-    box = int(np.argmin(_lack(space, lo, hi, point)))
+    box = int(np.argmin(lack_of(space, lo, hi, point)))
     best = Boxes.of(lo[box : box + 1], hi[box : box + 1], ids=[name], space=space)
     found = explain_match(space, best, 0, point, dict(event))
     return {

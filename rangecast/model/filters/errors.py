@@ -83,6 +83,8 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
     if "VALUE" in accepted and "NAME" not in accepted:
         if found in names:
             return "compare an attribute with a value; two attributes can't be compared"
+        if found.type == "NAME" and text[found.end :].lstrip().startswith("("):
+            return "there are no functions; write a value, such as 5 or '2026-01-31T09:30:00Z'"
         if found.type == "NULL":
             return "write `is null` or `is not null`"
         return f"put a text in quotes: {quoted(word)}" if found.type == "NAME" else ""

@@ -44,7 +44,11 @@ _WORDS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _KINDS = ("", *_WORDS.groupindex)
-_INSTEAD = {"&": "use and", "|": "use or", "!": "use not"}
+_INSTEAD = {
+    "&": "write and instead of &",
+    "|": "write or instead of |",
+    "!": "write not instead of !",
+}
 _INSTEAD |= dict.fromkeys("+-*/%^", "there is no arithmetic; a sign touches its number, as in -5")
 _INSTEAD |= dict.fromkeys("\u2018\u2019\u201c\u201d", "use straight quotes, ' or \"")
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*\Z")
