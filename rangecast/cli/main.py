@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from rangecast.cli import (
     carry,
+    check,
     cover,
     demo,
     experiment,
@@ -54,6 +55,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "subscribe": (remote.subscribe, "Subscribe at a server, and follow the matches."),
     "token": (remote.token, "Make a token for a server."),
     "log": (serverlog.app, "Look at a server's log: check, dump, export, verify, repair."),
+    "check": (check.check, "Show what a filter means, covers and would have matched."),
     "why": (why.why, "Explain why a subscription holds an event, or doesn't."),
     "verify": (verify.verify, "Prove that a result of matching is right."),
     "report": (report.report, "Make a page of a result of matching."),
