@@ -206,6 +206,7 @@ def test_operators_on_texts_are_exact_where_all_texts_are_listed():
         ({"a": [{"numeric": ["!=", 5]}]}, "a", "numeric takes a list such as"),
         ({"a": [{"exists": 1}]}, "a", "exists takes true or false"),
         ({"a": [[1]]}, "a", "takes a text, a number"),
+        ({"a": [10**400]}, "a", "takes a text, a number"),
         ({"a": [{"anything-but": {"numeric": 1}}]}, "a", "anything-but takes one operator"),
         ({"a": [{"numeric": [">", 5, "<", 3]}]}, "", "can never hold"),
         ({"id": ["x"]}, "id", "a column that every file may have"),

@@ -85,7 +85,7 @@ def carry(
             said = text if found is None else str(Filter.parse(text, found))
             subscriptions.append({"id": id_, "filter": said})
         except FilterError as error:
-            refused.append(Refusal(id_, "", error.reason.splitlines()[0]))
+            refused.append(Refusal(id_, "", error.reason.partition(" (line ")[0]))
     return Carried(subscriptions, refused, found, attributes.notes())
 
 

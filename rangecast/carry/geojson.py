@@ -6,7 +6,6 @@ shape, the box around it finds candidates, which a geometry library then decides
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -81,7 +80,7 @@ def _positions(coordinates: Any, depth: int) -> Iterator[tuple[float, float]]:
     for number, limit in zip(coordinates[:2] if good else [None], (180, 90), strict=False):
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise NotCarriedError("geometry", f"not a position: {shown(coordinates)}")
-        if not math.isfinite(number) or abs(number) > limit:
+        if not abs(number) <= limit:  # nor is it NaN
             reason = f"not a longitude and a latitude in degrees: {shown(coordinates)}"
             raise NotCarriedError("geometry", reason)
     yield coordinates[0], coordinates[1]

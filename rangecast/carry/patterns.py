@@ -7,7 +7,6 @@ patterns. A matcher is a value or an object with one operator.
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +22,7 @@ from rangecast.carry.rules import (
     present,
 )
 from rangecast.errors import near, shown
+from rangecast.model.numbers import MAX
 
 _ON_TEXTS = ("prefix", "suffix", "equals-ignore-case", "wildcard", "cidr")
 _OPERATORS = ("exists", "numeric", "anything-but", *_ON_TEXTS)
@@ -117,7 +117,7 @@ def kind_of(place: str, value: Any) -> Kind:
         return "boolean"
     if isinstance(value, str):
         return "text"
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and abs(value) <= MAX:
         return "number"
     raise NotCarriedError(place, f"takes a text, a number, true or false; given: {shown(value)}")
 

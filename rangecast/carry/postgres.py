@@ -76,19 +76,17 @@ def _cell(name: str, cell: Any) -> Rule:
     text = str(cell).strip()
     if text.lower() == "empty":
         return Either(())
-    inside = text[1:-1] if text[:1] == "{" and text[-1:] == "}" else None
+    several = text[:1] == "{" and text[-1:] == "}"
+    ranges = text[1:-1].strip() if several else text
     parts: list[Rule] = []
     place = 0
-    ranges = text if inside is None else inside
-    while place < len(ranges):
-        found = _RANGE.match(ranges, place)
-        if not found:
-            break
+    while found := _RANGE.match(ranges, place):
         parts.append(_range(name, found))
         place = found.end()
-        if ranges[place : place + 1] == "," and inside is not None:
-            place += 1
-    if place < len(ranges) or (inside is None and len(parts) != 1):
+        if not several or ranges[place : place + 1] != ",":
+            break
+        place += 1
+    if place < len(ranges) or ranges.endswith(",") or not (parts or several):
         expected = "a range such as [1,5) or {[1,5),[7,9)}"
         raise NotCarriedError(name, f"takes {expected}; given: {shown(text)}")
     return Either(tuple(parts))

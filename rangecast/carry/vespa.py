@@ -97,11 +97,13 @@ class _Reading:
 
     def expect(self, *words: str) -> None:
         if self.word.lower() not in words:
-            kind, found = self.words[self.at]
-            place = f"character {found.start(kind if kind != 'end' else 0) + 1}"
-            wanted = " or ".join(repr(word) for word in words if word) or "the end"
-            raise NotCarriedError(place, f"expected {wanted}, found {self.word or 'the end'!r}")
+            raise self.unexpected(" or ".join(words) or "the end")
         self.take()
+
+    def unexpected(self, wanted: str) -> NotCarriedError:
+        kind, found = self.words[self.at]
+        place = f"character {found.start(kind if kind != 'end' else 0) + 1}"
+        return NotCarriedError(place, f"expected {wanted}, found {self.word or 'the end'}")
 
     def either(self, depth: int) -> Rule:
         if depth > _DEEPEST:
@@ -163,7 +165,7 @@ class _Reading:
         if self.kind == "word":
             return self.take()
         if self.kind != "text":
-            self.expect("a name or a value")
+            raise self.unexpected("a name or a value")
         return _ESCAPE.sub(_unescaped, self.take()[1:-1])
 
 
