@@ -47,8 +47,8 @@ def check(
 
     \b
     Examples:
-      rangecast check "price < 10 and sector = 'tech'" --space space.toml
-      rangecast check "price < 10" --space space.toml --events events.csv --subscriptions subs.csv
+      rangecast check "price < 10 or price > 500" --space space.toml
+      rangecast check "price < 10" --space space.toml --events events.csv
     """
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run

@@ -65,7 +65,7 @@ def why(
     \b
     Examples:
       rangecast why '{"price": 12.5}' subscriptions.csv cheap --space space.toml
-      rangecast why 17 subscriptions.csv cheap --space space.toml --events events.parquet --row
+      rangecast why 1 subscriptions.csv cheap --space space.toml --events events.csv --row
     """
     from dataclasses import asdict
 
