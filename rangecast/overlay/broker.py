@@ -129,7 +129,8 @@ class Broker:
             self._curve = Curve(self.space, cells, words)
         """Of ranges that neighbours may send."""
         self._options = Options(strategy, cells, self._curve, budget, cover_index)
-        self._space_digest = space_digest(self.space.to_toml())
+        bare = Space(self.space.attributes)  # without the comments of a space that was inferred
+        self._space_digest = space_digest(bare.to_toml())
         self._members = Members()
         self._delivers = journal is None
         self._clients = Table(self.space)
