@@ -216,6 +216,14 @@ def test_a_link_with_another_space_is_refused_with_both_digests():
     assert all(digest in closed[0].why for digest in digests)
 
 
+def test_a_guessed_space_is_that_of_somebody_who_wrote_it_down():
+    guessed = Space.infer({"id": ["e"], "x": [1], "y": [2]})
+    assert guessed.guesses
+    spaces = {"a": guessed, "b": Space(guessed.attributes)}
+    net = Net({"a": "b", "b": "a"}, "none", spaces=spaces)
+    assert not [output for _, output in net.others if isinstance(output, ports.Close)]
+
+
 def test_ranges_fall_back_to_boxes_where_cells_differ():
     net = Net({"a": "b", "b": "a"}, "merging")
     net.brokers["c"] = Broker("c", SPACE, strategy="merging", cells=Cells.uniform(SPACE, 3))
