@@ -18,7 +18,9 @@ def signatures():
     return {
         (kernel.py_func.__module__, kernel.py_func.__qualname__, signature)
         for kernel in gc.get_objects()
-        if isinstance(kernel, Dispatcher) and kernel.py_func.__module__.startswith("rangecast.")
+        # By its type: to ask a dead proxy, which a busy process may hold, raises an error.
+        if issubclass(type(kernel), Dispatcher)
+        and kernel.py_func.__module__.startswith("rangecast.")
         for signature in kernel.overloads
     }
 
