@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,16 +199,20 @@ class Pump:
         except BaseException as error:
             self.fail(error)
 
-    def fail(self, error: BaseException) -> None:
-        """Stop by an error that can't be mended here."""
+    def fail(self, error: BaseException, taken: Iterable[Request] = ()) -> None:
+        """Stop by an error that can't be mended here. `taken`: the requests it has met.
+
+        They are told last: whoever is told and tries again is refused.
+        """
         with self._change:
             self._failure = error
-            left = [*self._waiting, *(one.request for one in self._written if one.request)]
+            waiting = [*self._waiting, *(one.request for one in self._written if one.request)]
+            left = [*taken, *waiting]
             self._waiting.clear()
             self._change.notify_all()
+        self._stopped(error)
         for request in left:
             fail(request, error)
-        self._stopped(error)
 
     def _commit(self) -> None:
         while True:
@@ -232,9 +236,8 @@ class Pump:
             try:
                 self._write(group, acks, now)
             except BaseException as error:
-                for request in group:
-                    fail(request, error)
-                raise
+                self.fail(error, group)
+                return
             finally:
                 with self._change:
                     self._committing = False
@@ -388,10 +391,8 @@ class Pump:
             try:
                 self._match_batch(batch)
             except BaseException as error:
-                for one in batch:
-                    if one.request is not None:
-                        fail(one.request, error)
-                raise
+                self.fail(error, [one.request for one in batch if one.request is not None])
+                return
             finally:
                 with self._change:
                     self._matching = False
