@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +13,8 @@ from hypothesis import strategies as st
 from rangecast.errors import FilterError
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.filters.compile import MAX_BOXES, region_of
-from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.filter import Filter, boxes_of
+from rangecast.model.filters.many import boxes_of_texts, read_texts
 from rangecast.model.filters.plain import plain_boxes
 from rangecast.model.filters.regions import sparse
 from rangecast.model.space import Space
@@ -45,6 +49,7 @@ def read(text: str) -> None:
 def check_short_way(text: str) -> bool:
     """Check that `plain` gives what the parser does, or leaves it to the parser; return which."""
     space, other = language.space(), language.space()
+    check_many([text, "x < 5"])
     found = plain_boxes(space, text, MAX_BOXES)
     try:
         expected = sparse(region_of(other, text, MAX_BOXES))
@@ -58,6 +63,24 @@ def check_short_way(text: str) -> bool:
             assert sparse(region_of(space, text, MAX_BOXES)) == expected
     assert space.vocabularies == other.vocabularies
     return found is not None
+
+
+def check_many(texts: list[str]) -> list[bool]:
+    """Check that the filters of many texts are those of each; return which the kernel read."""
+    space, other = language.space(), language.space()
+    lo, hi, good = read_texts(texts, space)
+    for place, text in enumerate(texts):
+        if not good[place]:
+            for where in (other, space):
+                with suppress(FilterError):
+                    Filter.parse(text, where)
+        else:
+            found = Filter.parse(text, other)
+            assert np.array_equal([lo[[place]], hi[[place]]], found.arrays()), text
+            assert not np.signbit(lo[place][lo[place] == 0]).any()
+            assert not np.signbit(hi[place][hi[place] == 0]).any()
+    assert space.vocabularies == other.vocabularies
+    return [bool(one) for one in good]
 
 
 @settings(max_examples=300)
@@ -79,6 +102,54 @@ def test_conditions_that_all_hold(conditions: list[language.Tree], data: st.Data
 )
 def test_the_common_shape_needs_no_parser(text: str) -> None:
     assert check_short_way(text)
+
+
+MANY = [
+    "x >= 0.1 and x <= 0.30000000000000004 and n > -3",
+    "1<=x<2.5e3 AND 7 > n >= -0 and percent between 1 and\t99.5",
+    "ok = TRUE and at>='2026-01-01' and s == 'é' and h = 'EU' and c = \"red\"",
+    "x > -0.0 and n < 000000000000000000012 and small = 2",
+]
+
+
+def test_many_texts_are_read_by_the_kernel() -> None:
+    assert all(check_many(MANY * 3))
+    lines = [
+        "x in (1, 5)",
+        "x is null",
+        "x < 5 or n < 3",
+        "x < 1 and x > 2",
+        "x < 5 -- so",
+        "y = 1",
+    ]
+    assert not any(check_many([*lines, "x = 1.", "x >< 1", "1 < x > 0", "1 < x = 2"])[:6])
+
+
+def test_boxes_of_many_texts_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [MANY[0], "x in (1, 5)", None, MANY[1], "x <", "s = 'new' and c = 'nosuch'", MANY[2]]
+    wrong: dict[int, str] = {}
+    monkeypatch.setattr("rangecast.model.filters.many._FEW", 0)
+    for given_texts in (texts, pa.array(texts), pa.array(["-", *texts, "-"]).slice(1, len(texts))):
+        space, other = language.space(), language.space()
+        found = boxes_of_texts(given_texts, space, lambda at, e: wrong.update({at: e.reason}))
+        assert sorted(wrong) == [2, 4, 5]
+        good = []
+        for one in texts:  # a word of a text that is refused has its number as well
+            with suppress(FilterError):
+                good.append(Filter.parse(str(one), other))
+        lo, hi, owner = boxes_of(other, good)
+        assert np.array_equal(found[0], lo)
+        assert np.array_equal(found[1], hi)
+        assert found[2].tolist() == np.bincount(owner).tolist() == [1, 2, 1, 1]
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_numbers_of_many_texts_are_the_nearest_doubles(numbers: list[float]) -> None:
+    space = Space([Number("x"), Integer("n")])
+    said = [form for one in numbers for form in (repr(one), f"{one:.12g}", f"{one:.3f}")]
+    lo, _, good = read_texts([f"x >= {one}" for one in said], space)
+    assert good.all()
+    assert lo[:, 0].tolist() == [float(one) for one in said]
 
 
 @settings(max_examples=250)

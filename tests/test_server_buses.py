@@ -124,10 +124,9 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             await until(lambda: _out(service).cursor >= service.log.last - 5)
             assert logged(service) == PRICES
         got = await stream.pull_subscribe("matches")
-        bodies = []
-        with contextlib.suppress(nats.errors.TimeoutError):
-            while True:
-                bodies += [one.data for one in await got.fetch(200, timeout=0.3)]
+        bodies: list[bytes] = []
+        while len(bodies) < (await stream.stream_info("out")).state.messages:
+            bodies += [one.data for one in await got.fetch(200, timeout=60)]
         check(bodies, PRICES)
         await there.close()
 

@@ -277,6 +277,10 @@ class Timestamp(_Ordered):
 
     def _read(self, text: str) -> datetime:
         try:
+            if (
+                text.strip().isdecimal()
+            ):  # 20260131 is a number in other formats: of what, who knows
+                raise ValueError
             return datetime.fromisoformat(text.strip())
         except ValueError:
             raise self._refuse(

@@ -19,7 +19,8 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Boolean, Integer, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
-from rangecast.model.filters.filter import Filter, boxes_of
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.many import Parse, boxes_of_texts
 from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
 
@@ -82,7 +83,7 @@ def _read(
     columns = _Columns(source.name, space, ignore_unknown)
     parts = []
     for rows in Records(source, bad, columns.check):
-        parts.append(columns.part(rows, lambda _, text: Filter.parse(text, space)))
+        parts.append(columns.part(rows))
         progress(len(rows))
     return _joined(parts, space)
 
@@ -92,17 +93,13 @@ def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
     _Columns(source, space, ignore_unknown=False).check(names)
 
 
-Parse = Callable[[int, str], Filter]
-"""Returns the filter of a row of a batch, and of its text."""
-
-
 def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
     """Return the subscriptions of one batch of many; rows that can't be used are refused.
 
-    parse   what to do instead of parsing a text
+    parse   what to do instead of parsing a text alone; it gets the place in the batch
     """
     columns = _Columns(rows.source, space, ignore_unknown=False)
-    return columns.part(rows, parse or (lambda _, text: Filter.parse(text, space)))
+    return columns.part(rows, parse)
 
 
 class _Columns:
@@ -132,7 +129,7 @@ class _Columns:
                 f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
             )
 
-    def part(self, rows: Rows, parse: Parse) -> Part:
+    def part(self, rows: Rows, parse: Parse | None = None) -> Part:
         scores = _or_default(rows.coordinates(_SCORE), 0.0)
         seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
         weights = None
@@ -151,19 +148,21 @@ class _Columns:
             None if seq is None else seq[good],
         )
 
-    def _filters(self, rows: Rows, parse: Parse) -> tuple[F64, F64, I64]:
-        filters = []
+    def _filters(self, rows: Rows, parse: Parse | None) -> tuple[F64, F64, I64]:
+        places = np.flatnonzero(rows.good)
         texts = rows.batch.columns["filter"]
-        texts = texts if isinstance(texts, list) else texts.to_pylist()
-        for place in np.flatnonzero(rows.good).tolist():
-            try:
-                if not isinstance(texts[place], str):
-                    raise FilterError("a filter is a text", "write true for one that always holds")
-                filters.append(parse(place, texts[place]))
-            except FilterError as error:
-                rows.refuse(place, "filter", error.reason, error.to_do or REMEDY)
-        lo, hi, owner = boxes_of(self.space, filters)
-        return lo, hi, np.bincount(owner, minlength=len(filters)).astype(np.int64)
+        if isinstance(texts, pa.Array):
+            texts = texts.filter(pa.array(rows.good))
+        else:
+            texts = [texts[place] for place in places.tolist()]
+
+        def refuse(at: int, error: FilterError) -> None:
+            rows.refuse(int(places[at]), "filter", error.reason, error.to_do or REMEDY)
+
+        def parse_row(at: int, text: str) -> Filter:
+            return Filter.parse(text, self.space) if parse is None else parse(int(places[at]), text)
+
+        return boxes_of_texts(texts, self.space, refuse, parse_row)
 
     def _ranges(self, rows: Rows) -> tuple[F64, F64, I64]:
         ends = [rows.bounds(attribute) for attribute in self.space]

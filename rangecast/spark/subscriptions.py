@@ -38,10 +38,11 @@ from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.many import Parse
 from rangecast.model.filters.unnumbered import FirstReading, numbered
 from rangecast.model.records import REMEDY, Rows
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import Parse, Part, check_columns, encode_part
+from rangecast.model.subscriptions import Part, check_columns, encode_part
 from rangecast.model.text_attributes import String
 from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array

@@ -96,31 +96,34 @@ def _conditions(text: Any) -> list[tuple[str, ...]] | None:
 def _ranges(attribute: Attribute, given: tuple[str, ...]) -> Ranges:
     """Return where a condition holds: nowhere, if it isn't of the common shape."""
     before, turned, _, sign, value, first, last, listed, _ = given
-    if listed or sign[:1] == "=":
-        if before:
-            return ()
-        words = _VALUES.findall(listed) if listed else (value,)
+    if listed:
+        words = () if before else _VALUES.findall(listed)
         found = [one for word in words if (one := attribute.equal(_value(word))) is not None]
         return union(attribute, found) if len(found) > 1 else tuple(found)
-    if not attribute.ordered or (before and (first or sign[:1] not in ("", turned[0]))):
+    if before and (first or sign[:1] not in ("", turned[0])):
         return ()
-    if first:
-        lo, hi = _bound(attribute, ">=", first), _bound(attribute, "<=", last)
-        return ((max(lo, attribute.domain[0]), min(hi, attribute.domain[1])),)
-    lo, hi = attribute.domain
+    ends = []
     if before:
-        bound = _bound(attribute, (">" if turned[0] == "<" else "<") + turned[1:], before)
-        if turned[0] == "<":
-            lo = max(lo, bound)
-        else:
-            hi = min(hi, bound)
+        ends.append(range_of(attribute, (">" if turned[0] == "<" else "<") + turned[1:], before))
     if sign:
-        bound = _bound(attribute, sign, value)
-        if sign[0] == ">":
-            lo = max(lo, bound)
-        else:
-            hi = min(hi, bound)
-    return ((lo, hi),) if before or sign else ()
+        ends.append(range_of(attribute, sign, value))
+    if first:
+        ends += range_of(attribute, ">=", first), range_of(attribute, "<=", last)
+    found = [one for one in ends if one is not None]
+    if len(found) != len(ends) or not found:
+        return ()
+    return ((max([lo for lo, _ in found]), min([hi for _, hi in found])),)
+
+
+def range_of(attribute: Attribute, sign: str, literal: str) -> Interval | None:
+    """Return where one comparison with a literal holds, in the domain; `None` if nowhere."""
+    if sign[0] == "=":
+        return attribute.equal(_value(literal))
+    if not attribute.ordered:
+        return None
+    bound = _bound(attribute, sign, literal)
+    lo, hi = attribute.domain
+    return (max(lo, bound), hi) if sign[0] == ">" else (lo, min(hi, bound))
 
 
 def _bound(attribute: Attribute, sign: str, word: str) -> float:
