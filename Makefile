@@ -15,7 +15,7 @@ SERVER_KILLS ?= 500
 LINK_FAULTS ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test bounds check format api kills server-kills link-kills bench-quick bench results lock lower-bounds clean
+.PHONY: help setup run serve test bounds check format api kills server-kills link-kills bench-quick bench results lock lower-bounds dist clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -86,5 +86,8 @@ lower-bounds:  ## a short part of the suite with the oldest dependencies that py
 		$$($(PYTHON) tests/lower_bounds.py) $$(grep -E '^(pytest|hypothesis)==' requirements.lock)
 	PYTHONPATH=. $(OLDEST)/bin/python -m pytest $(SHORT)
 
+dist: setup  ## build the wheel and the sdist, and try them in an empty environment of each of PYTHONS
+	$(BIN)/python tests/wheel_check.py $(PYTHONS)
+
 clean:  ## remove .venv and everything generated
-	rm -rf $(VENV) $(OLDEST) out .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) out dist .hypothesis .mypy_cache .ruff_cache .import_linter_cache

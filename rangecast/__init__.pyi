@@ -33,3 +33,5 @@ from .model.text_attributes import String as String
 from .model.why import Explanation as Explanation
 from .results import Matches as Matches
 from .results import Rankings as Rankings
+
+__version__: str

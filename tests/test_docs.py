@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import rangecast
 import rangecast.spark
 from rangecast.model.space import Space
 from tests.test_server_http import Served
@@ -29,6 +30,9 @@ GENERATED = [
     *DOCS.glob("experiments/*.md"),
 ]
 PAGES = [page for page in ALL if page not in GENERATED]
+EXTRAS = set(
+    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+)
 FENCE = re.compile(r"^```(.*)\n((?s:.*?))^```$", re.MULTILINE)
 
 
@@ -98,6 +102,10 @@ def test_shell_examples_run(page, session, cli, tmp_path):
                 pass
             case ["make", target, *_]:
                 assert target in targets
+            case ["pip", "install", package]:
+                assert package.startswith(f"dist/rangecast-{rangecast.__version__}-")
+                extras = re.search(r"\[(.*)\]", package)
+                assert set(extras[1].split(",") if extras else []) <= EXTRAS
             case ["rangecast", "serve", *_]:
                 pass  # a fixture has started it
             case ["rangecast", *arguments]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import rangecast
 
@@ -42,3 +43,7 @@ def test_the_command_line_loads_only_what_help_needs():
 
 def test_verify_reads_the_results_of_streams_without_spark():
     assert "pyspark" not in loaded_by("import rangecast.cli.verify, rangecast.store.commits")
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert rangecast.__version__ == version("rangecast")

@@ -6,12 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from rangecast import __version__
 from rangecast.cli import (
     carry,
     check,
@@ -96,7 +96,7 @@ for _name, (_command, _text) in _COMMANDS.items():
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(version("rangecast"))
+        print(__version__)
         raise typer.Exit
 
 
