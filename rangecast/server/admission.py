@@ -53,7 +53,8 @@ class Admission:
         self.seq = seq
         """The next edit's."""
         self._registry = registry
-        self._subscriptions: dict[tuple[str, str, str], int | None] = {}
+        self._subscriptions: dict[tuple[str, str, str], tuple[int, str] | None] = {}
+        """Those of this group: the seq of the edit, and the consumer; `None`: gone."""
         self._consumers: dict[Name, str | None] = {}
         self._webhooks: dict[Name, bool] = {}
         self._spaces: dict[Name, Space] = {}
@@ -61,20 +62,18 @@ class Admission:
         self._objects: dict[tuple[BoardEntry, str], Placed | None] = {}
         self._tokens: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
-        self._owners: dict[tuple[str, str, str], str] = {}
-
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def check_all(self, edits: Sequence[AnyEdit], if_match: str | None = None) -> None:
         """Take edits into the group; if one can't be carried out, refuse all of them."""
         self._journal.clear()
-        before = self.seq
+        before, counts = self.seq, dict(self._counts)
         try:
             for edit in edits:
                 self._check(edit, if_match)
                 self.seq += 1
         except RangecastError:
-            self.seq = before
+            self.seq, self._counts = before, counts
             self._undo()
             raise
 
@@ -156,8 +155,7 @@ class Admission:
             self._check_match(old, name, if_match, noun)
         if old is None:
             self._check_count(tenant)
-        self._set(self._subscriptions, key, self.seq)
-        self._set(self._owners, key, consumer)
+        self._set(self._subscriptions, key, (self.seq, consumer))
 
     def _check_count(self, tenant: str) -> None:
         self._count(tenant, 1)
@@ -165,7 +163,7 @@ class Admission:
         _check_limit("subscriptions", self._registry.tenants.get(tenant, {}), count)
 
     def _count(self, tenant: str, change: int) -> None:
-        self._set(self._counts, tenant, self._counts.get(tenant, 0) + change)
+        self._counts[tenant] = self._counts.get(tenant, 0) + change
 
     def _check_match(
         self, old: int | None, name: str, if_match: str | None, noun: str = "subscription"
@@ -187,7 +185,8 @@ class Admission:
 
     def _version_or_none(self, key: tuple[str, str, str]) -> int | None:
         if key in self._subscriptions:
-            return self._subscriptions[key]
+            mine = self._subscriptions[key]
+            return None if mine is None else mine[0]
         found = self._live(*key)
         if found is None:
             return None
@@ -333,10 +332,13 @@ class Admission:
         key = edit.tenant, edit.name
         self._need_consumer(key)
         self._set(self._consumers, key, None)
-        mine = [one for one, owner in self._owners.items() if (one[0], owner) == key]
+        mine = [
+            one
+            for one, put in self._subscriptions.items()
+            if put is not None and (one[0], put[1]) == key
+        ]
         for one in mine:
-            if self._subscriptions.get(one) is not None:
-                self._set(self._subscriptions, one, None)
+            self._set(self._subscriptions, one, None)
 
 
 def _in_words(label: str) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from rangecast.engine import Engine
+from rangecast.errors import FilterError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter, boxes_of
+from rangecast.model.filters.many import filters_of_texts
 from rangecast.model.space import Space
 from rangecast.server.registry import Change, SpaceEntry, Version
 
@@ -37,8 +39,7 @@ class SpaceIndex:
         """By number."""
         self.names: list[bytes] = []
         """The id of each subscription as JSON, by number."""
-        for version in entry.live.values():
-            self._note(version)
+        self._note(entry.live.values())
 
     def match(self, points: F64) -> Found:
         """Return the subscriptions that match each point."""
@@ -62,21 +63,20 @@ class SpaceIndex:
             assert version is not None
             first.setdefault(version.number, change.old)
             last[version.number] = change.new, change.filter
-        new: list[tuple[Version, Filter]] = []
-        replaced: list[tuple[Version, Filter]] = []
+        new: list[tuple[Version, Filter | None]] = []
+        replaced: list[tuple[Version, Filter | None]] = []
         gone: list[int] = []
         for number, (version, given) in last.items():
-            if version is None:
-                if first[number] is not None:
-                    gone.append(number)
-                continue
-            self._note(version)
-            pair = version, self._filter(version, given)
-            (new if first[number] is None else replaced).append(pair)
+            if version is not None:
+                (new if first[number] is None else replaced).append((version, given))
+            elif first[number] is not None:
+                gone.append(number)
+        self._note([version for version, _ in new + replaced])
         if gone:
             self.engine.unsubscribe_many(gone)
         if len(new) == 1:
-            version, wanted = new[0]
+            version = new[0][0]
+            (wanted,) = self._filters(new)
             self.engine.subscribe(
                 version.number, wanted, score=version.score, weights=version.weights
             )
@@ -89,51 +89,66 @@ class SpaceIndex:
         """The space has changed: all filters mean boxes of the new one."""
         self.engine = Engine(self.entry.space)
         live = sorted(self.entry.live.values(), key=lambda one: one.number)
-        for version in live:
-            self._note(version)
+        self._note(live)
         if live:
-            self.engine.subscribe_many(
-                self._boxes([(one, self._filter(one, None)) for one in live])
-            )
+            self.engine.subscribe_many(self._boxes([(one, None) for one in live]))
 
-    def _filter(self, version: Version, given: Filter | None) -> Filter:
+    def _filters(self, pairs: Sequence[tuple[Version, Filter | None]]) -> list[Filter]:
+        """Return the filters of versions: those that are given, where they are of this space."""
         space = self.engine.space
-        if given is not None and given.space is space:
-            return given
-        return Filter.parse(version.filter, space)
+        found = [one if one is not None and one.space is space else None for _, one in pairs]
+        texts = [pair[0].filter for pair, one in zip(pairs, found, strict=True) if one is None]
+        parsed = iter(parsed_again(texts, space))
+        return [next(parsed) if one is None else one for one in found]
 
-    def _boxes(self, pairs: Sequence[tuple[Version, Filter]]) -> Boxes:
-        return version_boxes(
-            self.engine.space, [(one, one.number, wanted) for one, wanted in pairs]
-        )
+    def _boxes(self, pairs: Sequence[tuple[Version, Filter | None]]) -> Boxes:
+        filters, numbers = self._filters(pairs), [one.number for one, _ in pairs]
+        return version_boxes(self.engine.space, [one for one, _ in pairs], numbers, filters)
 
-    def _note(self, version: Version) -> None:
-        number = version.number
-        if number >= len(self.owners):
-            size = max(2 * len(self.owners), number + 1)
-            self.owners = np.append(self.owners, np.full(size - len(self.owners), -1, np.int32))
-            self.scores = np.append(self.scores, np.zeros(size - len(self.scores)))
-        self.owners[number], self.scores[number] = version.consumer, version.score
-        while len(self.names) <= number:
-            self.names.append(b"")
-        self.names[number] = _encode(version.id)
+    def _note(self, versions: Collection[Version]) -> None:
+        """Note to whom subscriptions belong, their scores and their names."""
+        if not versions:
+            return
+        numbers = [one.number for one in versions]
+        size, least = len(self.owners), max(numbers) + 1
+        if least > size:
+            more = max(2 * size, least) - size
+            self.owners = np.append(self.owners, np.full(more, -1, np.int32))
+            self.scores = np.append(self.scores, np.zeros(more))
+        self.owners[numbers] = [one.consumer for one in versions]
+        self.scores[numbers] = [one.score for one in versions]
+        self.names += [b""] * (least - len(self.names))
+        for number, version in zip(numbers, versions, strict=True):
+            self.names[number] = _encode(version.id)
 
 
-def version_boxes(space: Space, given: Sequence[tuple[Version, int, Filter]]) -> Boxes:
+def parsed_again(texts: Sequence[str], space: Space) -> list[Filter]:
+    """Return the filters of texts that were accepted before."""
+    found = []
+    for one in filters_of_texts(texts, space):
+        if isinstance(one, FilterError):
+            raise one
+        found.append(one)
+    return found
+
+
+def version_boxes(
+    space: Space, versions: Sequence[Version], numbers: Sequence[int], filters: Sequence[Filter]
+) -> Boxes:
     """Return subscriptions, each under a number, as boxes."""
-    lo, hi, owner = boxes_of(space, [wanted for _, _, wanted in given])
+    lo, hi, owner = boxes_of(space, filters)
     weights = None
-    if any(version.weights for version, _, _ in given):
-        weights = np.ones((len(given), len(space)))
-        for row, (version, _, _) in enumerate(given):
+    if any(version.weights for version in versions):
+        weights = np.ones((len(versions), len(space)))
+        for row, version in enumerate(versions):
             for name, weight in version.weights.items():
                 weights[row, space.axis(name)] = weight
     return Boxes.of(
         lo,
         hi,
         owner=owner,
-        ids=[number for _, number, _ in given],
-        scores=[version.score for version, _, _ in given],
+        ids=numbers,
+        scores=[version.score for version in versions],
         weights=weights,
         space=space,
     )
@@ -157,8 +172,9 @@ class History:
         if not fresh:
             return
         space, begin = self.engine.space, len(self._versions)
-        given = [(one, begin + at, Filter.parse(one.filter, space)) for at, one in enumerate(fresh)]
-        self.engine.subscribe_many(version_boxes(space, given))
+        filters = parsed_again([one.filter for one in fresh], space)
+        numbers = range(begin, begin + len(fresh))
+        self.engine.subscribe_many(version_boxes(space, fresh, numbers, filters))
         self._versions += fresh
         self._names += [_encode(one.id) for one in fresh]
         self._numbers = np.array([one.number for one in self._versions], np.int64)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rangecast.errors import FilterError, RangecastError
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.many import filters_of_texts
 from rangecast.model.space import Space
 from rangecast.server.registry import RefusedError, Registry
 
@@ -74,18 +76,22 @@ class Quotas:
 
     def parsed(self, tenant: str, text: str, space: Space) -> Filter:
         """Return a filter; refuse one that is longer, or has more boxes, than the tenant may."""
-        longest = self.limit(tenant, "filter_length")
-        if longest is not None and len(text) > longest:
-            raise RefusedError(
-                403,
-                f"a filter of this tenant has at most {longest:,} characters, not {len(text):,}",
-            )
-        found = Filter.parse(text, space)
-        most = self.limit(tenant, "filter_boxes")
-        if most is not None and len(found.boxes) > most:
-            raise RefusedError(
-                403, f"a filter of this tenant has at most {most:,} boxes, not {len(found.boxes):,}"
-            )
+        _check_length(text, self.limit(tenant, "filter_length"))
+        return _not_too_many(Filter.parse(text, space), self.limit(tenant, "filter_boxes"))
+
+    def parsed_many(
+        self, tenant: str, texts: Sequence[str], space: Space
+    ) -> list[Filter | RangecastError]:
+        """Return the filter of each text, or the error that refuses it."""
+        longest, most = self.limit(tenant, "filter_length"), self.limit(tenant, "filter_boxes")
+        found: list[Filter | RangecastError] = []
+        short = [text if longest is None or len(text) <= longest else "" for text in texts]
+        for text, one in zip(texts, filters_of_texts(short, space), strict=True):
+            try:
+                _check_length(text, longest)
+                found.append(one if isinstance(one, FilterError) else _not_too_many(one, most))
+            except RefusedError as error:
+                found.append(error)
         return found
 
     def check_session(self, tenant: str) -> None:
@@ -106,3 +112,20 @@ class Quotas:
             yield
         finally:
             self._sessions[tenant] -= 1
+
+
+def _check_length(text: str, longest: int | None) -> None:
+    if longest is not None and len(text) > longest:
+        raise RefusedError(
+            403,
+            f"a filter of this tenant has at most {longest:,} characters, not {len(text):,}",
+        )
+
+
+def _not_too_many(wanted: Filter, most: int | None) -> Filter:
+    """Return a filter; refuse one of too many boxes."""
+    if most is not None and len(wanted.boxes) > most:
+        raise RefusedError(
+            403, f"a filter of this tenant has at most {most:,} boxes, not {len(wanted.boxes):,}"
+        )
+    return wanted

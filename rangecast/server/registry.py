@@ -56,7 +56,7 @@ class RefusedError(RangecastError):
         self.status = status
 
 
-class Version(msgspec.Struct, eq=False, array_like=True):
+class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
     """A subscription as it was from one edit to another."""
 
     number: int

@@ -205,13 +205,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     """Return what there was at the seq of a snapshot."""
     path = folder / f"snapshot-{seq:020}"
     try:
-        text = (path / "state.json").read_bytes()
-        written = msgspec.json.decode(text, type=_Version).version
-        if written != VERSION:
-            raise SnapshotError(
-                f"{path}: has format version {written}, this rangecast reads version {VERSION}"
-            )
-        state = msgspec.json.decode(text, type=State)
+        state = _state(path, (path / "state.json").read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise SnapshotError(f"{path}: can't be read: {error}") from None
     registry, repeats = Registry(), Repeats()
@@ -269,6 +263,21 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)
     return state, registry, indexes, repeats
+
+
+def _state(path: Path, text: bytes) -> State:
+    try:
+        state = msgspec.json.decode(text, type=State)
+        written = state.version
+    except msgspec.ValidationError:
+        written = msgspec.json.decode(text, type=_Version).version
+        if written == VERSION:
+            raise
+    if written != VERSION:
+        raise SnapshotError(
+            f"{path}: has format version {written}, this rangecast reads version {VERSION}"
+        )
+    return state
 
 
 def _source(registry: Registry, tenant: str, label: str) -> SpaceEntry | BoardEntry:

@@ -98,24 +98,20 @@ class Filter:
 def boxes_of(space: Space, filters: Iterable[Filter]) -> tuple[F64, F64, I32]:
     """Return the boxes of many filters: `lo` and `hi`, (boxes, d), and `owner`, (boxes,)."""
     owner: list[int] = []
-    places: list[int] = []
-    lows: list[float] = []
-    highs: list[float] = []
-    d = len(space)
+    sizes: list[int] = []
+    terms: list[tuple[int, float, float]] = []
     for row, one in enumerate(filters):
         if one.space is not space and one.space != space:
             raise UsageError(f"filter {row} is of another space, {one.space}; expected {space}")
         for box in one.boxes:
-            start = len(owner) * d
             owner.append(row)
-            for axis, low, high in box:
-                places.append(start + axis)
-                lows.append(low)
-                highs.append(high)
-    lo = np.full((len(owner), d), -np.inf)
-    hi = np.full((len(owner), d), np.inf)
-    lo.reshape(-1)[places] = lows
-    hi.reshape(-1)[places] = highs
+            sizes.append(len(box))
+            terms += box
+    lo = np.full((len(owner), len(space)), -np.inf)
+    hi = np.full((len(owner), len(space)), np.inf)
+    axes, lows, highs = np.array(terms).reshape(-1, 3).T
+    places = np.repeat(np.arange(len(owner)), sizes), axes.astype(np.intp)
+    lo[places], hi[places] = lows, highs
     return lo, hi, np.asarray(owner, dtype=np.int32)
 
 

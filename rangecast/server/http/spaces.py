@@ -212,18 +212,26 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
     )
 
 
+_KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
+
+
 def _bulk_edits(
     service: Service, caller: Caller, entry: SpaceEntry, rows: list[Any]
 ) -> tuple[list[PutSubscription], list[Filter], list[tuple[int, str]]]:
     edits, filters, refused = [], [], []
-    known = {"id", "filter", "score", "weights", "consumer", "ttl"}
-    for place, row in enumerate(rows):
+    texts = [one.get("filter") if isinstance(one, dict) else None for one in rows]
+    usable = [one for one in texts if isinstance(one, str)]
+    parsed = iter(service.quotas.parsed_many(caller.tenant, usable, entry.space))
+    for place, (row, text) in enumerate(zip(rows, texts, strict=True)):
         try:
-            if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
+            if not isinstance(text, str):
                 raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
-            if strange := row.keys() - known:
-                raise FilterError(f"unknown field {min(strange)!r}; there is: {', '.join(known)}")
-            wanted = service.quotas.parsed(caller.tenant, row["filter"], entry.space)
+            wanted = next(parsed)
+            if strange := row.keys() - _KNOWN:
+                known = ", ".join(sorted(_KNOWN))
+                raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
+            if isinstance(wanted, RangecastError):
+                raise wanted
             edits.append(edit_of(caller, entry, str(row.get("id", "")), row))
             filters.append(wanted)
         except (RangecastError, BadRowError) as error:
