@@ -38,6 +38,7 @@ from rangecast.cli import (
 from rangecast.cli import (
     filter as filtering,
 )
+from rangecast.cli.number_options import reworded
 from rangecast.cli.signals import ending_on_sigterm
 from rangecast.errors import FULL, RangecastError
 
@@ -76,6 +77,13 @@ class _InOrder(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = reworded(error) or error.message
+            raise
 
 
 app = typer.Typer(

@@ -1,0 +1,51 @@
+"""What is said of an option that takes a number and got something else, in words of our own."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, get_args
+
+import typer
+
+_WORDS = {int: "a whole number", float: "a number"}
+
+
+def reworded(error: typer.BadParameter) -> str | None:
+    """Return what to say of a number that was refused; `None`: the option takes no number."""
+    context, parameter = error.ctx, error.param
+    callback = getattr(getattr(context, "command", None), "callback", None)
+    if callback is None or parameter is None:
+        return None
+    option = inspect.signature(callback, eval_str=True).parameters.get(str(parameter.name))
+    kind, declared = _declared(option.annotation if option else None)
+    if kind is None:
+        return None
+    return f"takes {_WORDS[kind]}{_range(declared)}{_given(error)}"
+
+
+def _declared(hint: Any) -> tuple[type | None, Any]:
+    """Return the type of numbers that an option takes, and how it was declared."""
+    given = get_args(hint)
+    if not hasattr(hint, "__metadata__"):
+        return (hint if hint in _WORDS else None), None
+    kinds = [one for one in _WORDS if one is given[0] or one in get_args(given[0])]
+    return (kinds[0] if kinds else None), given[1]
+
+
+def _range(declared: Any) -> str:
+    least, most = getattr(declared, "min", None), getattr(declared, "max", None)
+    if least is not None and most is not None:
+        return f" from {least} to {most}"
+    if least is not None:
+        return f", at least {least}"
+    return "" if most is None else f", at most {most}"
+
+
+def _given(error: typer.BadParameter) -> str:
+    """Return what was given, where the option parser tells: in one way or the other."""
+    cause: Any = error.__cause__ or error.__context__
+    if hasattr(cause, "errors"):
+        return f"; given: {cause.errors()[0]['input']}"
+    found = re.match(r"'?(.+?)'? is not ", error.message)
+    return f"; given: {found[1]}" if found else ""
