@@ -63,7 +63,7 @@ def _measured(*, quick: bool) -> Table:
             client.put_consumer("few")
             began = time.perf_counter()
             for at in range(0, len(filters), 5_000):
-                client.subscribe_many(
+                client.upsert_many(
                     [
                         {"id": f"s{n}", "filter": filters[n]}
                         for n in range(at, min(at + 5_000, len(filters)))
@@ -164,7 +164,7 @@ async def _load(
         {"id": f"f{n}", "filter": one, "consumer": "few"}
         for n, one in enumerate(_filters(rng, 100 if quick else 1_000))
     ]
-    client.subscribe_many(some)
+    client.upsert_many(some)
     client.seek("few", "start", set="now")
     began, looked_at = time.perf_counter(), client.status()["events"]
     while True:

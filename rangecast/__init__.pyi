@@ -24,6 +24,7 @@ from .model.filters.filter import Filter as Filter
 from .model.forward import Forward as Forward
 from .model.forward import Forwards as Forwards
 from .model.sets import Subscription as Subscription
+from .model.sets import Upserted as Upserted
 from .model.space import Space as Space
 from .model.subscriptions import encode_subscriptions as encode_subscriptions
 from .model.subscriptions import read_subscriptions as read_subscriptions

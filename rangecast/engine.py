@@ -329,9 +329,12 @@ class Engine(LiveSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write the live subscriptions and the space as a snapshot folder, whole or not at all."""
-        save_boxes(path, self.boxes(), self.space)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the live subscriptions and the space as a snapshot folder, whole or not at all.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
+        save_boxes(path, self.boxes(), self.space, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path, *, index: str = "auto", rank_index: str = "auto") -> Engine:

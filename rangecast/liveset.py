@@ -29,6 +29,7 @@ from rangecast.kernels.arrays import I64
 from rangecast.match.choose import Index, build, check_index
 from rangecast.match.starting import begin
 from rangecast.model.arguments import score_of, weights_of
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
@@ -46,7 +47,7 @@ from rangecast.model.rowstore import (
     no_rows,
     terms_of,
 )
-from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.sets import Subscription, SubscriptionSet, Upserted
 from rangecast.model.space import Space
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
@@ -154,19 +155,64 @@ class LiveSet(SubscriptionSet):
             row = new, terms, number, given, view.arrivals
             self._publish([new], append_one(view.rows, view.count, *row), arrivals=1)
 
-    def subscribe_many(self, subscriptions: Any) -> int:
+    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
         """Add all of these as one edit; return how many.
 
         They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
         columns, with the columns of a file (docs/SPACE.md); or `Boxes`.
+
+        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+                   first one is an error, and nothing is added
         """
-        boxes = as_boxes(subscriptions, self.space)
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         with self._edits:
             ids, view = self._members.new_many(boxes.ids), self._view
-            arrival = np.arange(view.arrivals, view.arrivals + boxes.rows)
-            rows = append(view.rows, view.count, boxes, arrival)
-            self._publish(ids, rows, arrivals=len(ids))
+            if ids:
+                arrival = np.arange(view.arrivals, view.arrivals + boxes.rows)
+                rows = append(view.rows, view.count, boxes, arrival)
+                self._publish(ids, rows, arrivals=len(ids))
         return len(ids)
+
+    def upsert(
+        self,
+        subscription: Id,
+        filter: str | Filter,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Add a subscription, or replace all of the one that has its id; return whether it is new.
+
+        One that is replaced keeps its place in ties. A weight not given is 1.
+        """
+        terms = as_filter(filter, self.space).boxes
+        number, given = score_of(score), weights_of(self.space, weights, None)
+        with self._edits:
+            (one, old), view = self._members.either(subscription), self._view
+            arrival = view.arrivals if old is None else int(view.rows.arrival[old])
+            rows = append_one(view.rows, view.count, one, terms, number, given, arrival)
+            is_new = old is None
+            self._publish([one], rows, [] if old is None else [old], arrivals=int(is_new))
+        return is_new
+
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Upserted:
+        """Add those of these that are new and replace those that exist, as one edit; count both.
+
+        They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
+        """
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        with self._edits:
+            ids, before = self._members.either_many(boxes.ids)
+            done = Upserted.of(before)
+            if ids:
+                view = self._view
+                is_new = np.array([row is None for row in before])
+                old = [row for row in before if row is not None]
+                arrival = view.arrivals - 1 + np.cumsum(is_new)
+                arrival[~is_new] = view.rows.arrival[old]
+                rows = append(view.rows, view.count, boxes, arrival)
+                self._publish(ids, rows, old, arrivals=done.new)
+        return done
 
     def unsubscribe(self, subscription: Id) -> None:
         """Remove a subscription."""
@@ -179,7 +225,8 @@ class LiveSet(SubscriptionSet):
         given = list(subscriptions)
         with self._edits:
             rows = list(dict.fromkeys(map(self._members.row, given)))
-            self._publish(self._view.rows.ids[rows].tolist() if rows else [], None, rows)
+            if rows:
+                self._publish(self._view.rows.ids[rows].tolist(), None, rows)
         return len(rows)
 
     def replace(
@@ -196,17 +243,18 @@ class LiveSet(SubscriptionSet):
         """
         self._change(subscription, as_filter(filter, self.space), score, weights)
 
-    def replace_many(self, subscriptions: Any) -> int:
+    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
         """Replace all of these as one edit; return how many. They keep their places in ties.
 
         They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
         """
-        boxes = as_boxes(subscriptions, self.space)
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         with self._edits:
             ids, old = self._members.known_many(boxes.ids)
-            view = self._view
-            rows = append(view.rows, view.count, boxes, view.rows.arrival[old])
-            self._publish(ids, rows, old)
+            if ids:
+                view = self._view
+                rows = append(view.rows, view.count, boxes, view.rows.arrival[old])
+                self._publish(ids, rows, old)
         return len(ids)
 
     def rescore(
@@ -251,7 +299,7 @@ class LiveSet(SubscriptionSet):
         """Make one edit take effect, all of it, or raise and leave the set as it was.
 
         added     the arrays with a new row for each id, behind the last one that counts
-        removed   the old row of each id
+        removed   the old rows of ids
         """
         old, members, kind = self._view, self._members, self._members.kind
         rows = old.rows if added is None else added
@@ -270,12 +318,12 @@ class LiveSet(SubscriptionSet):
                 mark_dead(rows, dead, edit)
             self._view = view
         except BaseException:
-            self._view, members.kind = old, kind
+            self._view = old
+            members.forget(ids)
             if len(dead):
                 rows.died[dead] = NEVER
-                members.bind_many(ids, removed)
-            else:
-                members.forget(ids)
+                members.bind_many(rows.ids[dead].tolist(), removed)
+            members.kind = kind
             raise
         try:
             self._rebuild_if_due()

@@ -70,6 +70,9 @@ def test_a_saved_summary_is_used_without_building_it_again(cli, data):
     again = cli("merge", *FILES, *sample, "--save", "summary", "-o", "other.csv", cwd=data, code=2)
     assert "summary: already exists" in again.stderr
     assert not (data / "other.csv").exists()
+    again = ("--save", "summary", "--overwrite", "--quiet")
+    cli("merge", *FILES, "--max-attributes", 1, "--max-ranges", 3, *again, cwd=data)
+    assert len(Summary.open(data / "summary").cells.axes) == 1
 
 
 def test_the_ranges_of_the_recommended_setting_and_what_is_redundant_are_written(cli, data):

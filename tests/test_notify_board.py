@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from rangecast import Number, Space
 from rangecast.errors import RangecastError
 from rangecast.model.table_writer import write_table
 from rangecast.notify import Board
@@ -81,6 +82,7 @@ def test_a_board_is_opened_with_other_options(tmp_path):
         Board.open(tmp_path / "board", descending=True)
     with pytest.raises(RangecastError, match="already exists"):
         edited().save(tmp_path / "board")
+    edited().save(tmp_path / "board", overwrite=True)
 
 
 def test_an_empty_board_is_saved(tmp_path):
@@ -150,3 +152,26 @@ def test_a_sketch_saves_the_memory_of_the_interests():
     assert sent[None] <= sent[10_000] <= sent[1000] <= sent[10]
     assert sent[None] < sent[10]
     assert all(boards[10][one].best == boards[None][one].best for one in range(0, m, 997))
+
+
+@pytest.mark.parametrize("space", [None, Space([Number("x")])], ids=["line", "space"])
+def test_upserting_interests_adds_what_is_new_and_replaces_what_exists(space):
+    board = Board(2, space=space, objects={"id": ["a", "b"], "x": [1, 5], "y": [1, 2]})
+    for nothing in ([], {}, pa.table({})):
+        assert board.subscribe_many(nothing) == board.replace_many(nothing) == 0
+        assert board.upsert_many(nothing) == (0, 0)
+    rows = [{"id": 1, "x_lo": 0, "x_hi": 2}, {"id": 2, "x_lo": 0, "x_hi": 9, "k": 1}]
+    assert board.upsert_many(rows) == (2, 0)
+    bad = []
+    rows = [{"id": 1, "x_lo": 4, "x_hi": 6}, {"id": 3, "x_lo": 2, "x_hi": 1}, {"id": 4, "x_lo": 9}]
+    assert board.upsert_many(rows, bad_rows=bad) == (1, 1)
+    assert [one.row for one in bad] == [1]
+    assert list(board) == [1, 2, 4]
+    assert [entry.object for entry in board[1].best] == ["b"]
+    where = (0, 9) if space is None else ("x <= 9",)
+    board.upsert(2, *where)
+    assert (board[2].k, [entry.object for entry in board[2].best]) == (2, ["a", "b"])
+    board.upsert(5, *where, k=1)
+    assert (board[5].k, len(board)) == (1, 4)
+    messages = board.remove("a")
+    assert set(board.reached(messages)) == {2, 5}

@@ -299,11 +299,11 @@ def test_boards_over_http_and_with_clients() -> None:
             client.put_consumer("ann", start="start", board=B)
             ann = board.subscribe("near", "km < 10", consumer="ann")
             assert [(one.object, one.y, one.x) for one in ann.best] == [("a", 700.0, place)]
-            assert board.subscribe_many([{"id": "all", "filter": "true", "k": 1}]) == 1
+            assert board.upsert_many([{"id": "all", "filter": "true", "k": 1}]) == 1
             with pytest.raises(ServerError, match="already exists"):
                 board.subscribe("near", "km < 10")
             with pytest.raises(ServerError, match="row 0: an interest of the board"):
-                board.subscribe_many([{"id": "x", "x_lo": 1}])
+                board.upsert_many([{"id": "x", "x_lo": 1}])
             with pytest.raises(ServerError, match="no object 'z'"):
                 board.update("z", 1)
             board.update_many([("b", 600, place), {"id": "c", "y": 1, "km": 50}])
@@ -362,7 +362,7 @@ def test_boards_over_http_and_with_clients() -> None:
                 await line.update("b", 4)
                 await line.move("b", 0.5, 5)
                 assert [one.y for one in await line.best(0, 1)] == [5.0]
-                assert await line.subscribe_many([{"id": "j"}]) == 1
+                assert await line.upsert_many([{"id": "j"}]) == 1
                 await line.remove("b")
                 await line.unsubscribe("i")
                 await client.delete_board("line")

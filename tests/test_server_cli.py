@@ -58,7 +58,7 @@ def test_a_server_from_the_shell(
     said = cli("subscribe", "price > 0", "--id", "any", "--consumer", "alerts", *at).stdout
     assert "any is saved; its matches go to the consumer alerts" in said
     with Client(url, space="market") as client:
-        client.subscribe_many([{**row, "consumer": "alerts"} for row in SUBSCRIPTIONS])
+        client.upsert_many([{**row, "consumer": "alerts"} for row in SUBSCRIPTIONS])
     done = cli("publish", folder / "events.jsonl", *at, code=2)
     assert f"{len(EVENTS)} events published, 1 refused." in done.stdout
     assert f"row {len(EVENTS)} is refused: 'price': 'x' is not a number" in done.stderr

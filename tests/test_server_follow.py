@@ -26,7 +26,7 @@ def test_a_follower_has_everything_and_takes_over(tmp_path: Path) -> None:
     first = Served(data=tmp_path / "first")
     with Client(first.url, space="market") as leader:
         leader.put_consumer("all")
-        leader.subscribe_many([{**row, "consumer": "all"} for row in SUBSCRIPTIONS])
+        leader.upsert_many([{**row, "consumer": "all"} for row in SUBSCRIPTIONS])
         leader.publish(EVENTS[:50])
         options = {"data": tmp_path / "second", "spaces": {}, "follow": first.url}
         second = Served(**options)

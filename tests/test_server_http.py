@@ -72,7 +72,7 @@ def http(server: str) -> Iterator[httpx.Client]:
 def market(server: str) -> Iterator[Client]:
     with Client(server, space="market") as client:
         client.put_consumer("all")
-        client.subscribe_many([{**row, "consumer": "all"} for row in SUBSCRIPTIONS])
+        client.upsert_many([{**row, "consumer": "all"} for row in SUBSCRIPTIONS])
         yield client
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rangecast import Boxes, Engine, Filter, Number, Space, String, encode_subscriptions
 from rangecast.cover import CoverSet
-from rangecast.errors import RangecastError, SnapshotError
+from rangecast.errors import BadRowError, RangecastError, SnapshotError
 from rangecast.merge import ExactSummary, SplitSummary, Summary
 from rangecast.model.table_writer import write_table
 
@@ -162,6 +162,8 @@ def test_pickles_copies_and_snapshots_are_sets_of_their_own(kind, made, tmp_path
         one.subscribe("new", "symbol = 'NEW'")
         assert list(one) == ["wide", "apple", "either", "new"]
         assert (content(made), answers(kind, made)) == before
+    copies[0].save(tmp_path / "saved", overwrite=True)
+    assert list(type(made).open(tmp_path / "saved")) == list(copies[0])
 
 
 WRONG = {
@@ -228,3 +230,111 @@ def test_numpy_and_pandas_values_are_ids(kind):
     assert not any(one in made for one in (True, 4.0, None, "4"))
     made.unsubscribe(np.int8(3))
     assert list(made) == [4, 5]
+
+
+CHANGED = {"id": ["inner", "new", "either"], "filter": ["price > 5", "price = 2", "price < 1"]}
+
+
+def _after(kind):
+    """Return the set as it is after `CHANGED`: what was replaced keeps its place."""
+    filters = dict(zip(ROWS["id"], ROWS["filter"], strict=True))
+    filters |= dict(zip(CHANGED["id"], CHANGED["filter"], strict=True))
+    return fresh(kind, [{"id": one, "filter": text} for one, text in filters.items()])
+
+
+def test_upserting_subscribes_what_is_new_and_replaces_what_exists(kind, made):
+    one_by_one = copy.copy(made)
+    done = made.upsert_many(CHANGED)
+    each = [one_by_one.upsert(*row) for row in zip(*CHANGED.values(), strict=True)]
+    if kind in ("engine", "split"):
+        assert done == (1, 2)
+        assert each == [False, True, False]
+    else:
+        assert [str(one) for one in done] == [str(one) for one in each]
+    for one in (made, one_by_one):
+        assert list(one) == [*ROWS["id"], "new"]
+        assert agrees(kind, one, _after(kind))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"id": ["new", "new"], "filter": ["price = 2", "price = 3"]},
+        {"id": ["new", "wide"], "filter": ["price = 2", "price ="]},
+        {"id": [1], "filter": ["price = 2"]},
+    ],
+)
+def test_an_upsert_of_which_a_part_is_wrong_changes_nothing(kind, made, rows):
+    before = content(made), answers(kind, made)
+    with pytest.raises(RangecastError):
+        made.upsert_many(rows)
+    assert (content(made), answers(kind, made)) == before
+
+
+def test_an_upsert_that_fails_on_its_way_leaves_an_engine_as_it_was(monkeypatch):
+    engine = fresh("engine", ROWS)
+    before = content(engine), answers("engine", engine)
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rangecast.liveset.mark_dead", fail)
+        with pytest.raises(MemoryError):
+            engine.upsert_many(CHANGED)
+    assert (content(engine), answers("engine", engine)) == before
+    assert "new" not in engine
+    assert engine.upsert_many(CHANGED) == (1, 2)
+    assert agrees("engine", engine, _after("engine"))
+
+
+def test_an_upsert_replaces_scores_and_weights_too():
+    engine = Engine(space())
+    assert engine.upsert("a", "price < 9", score=3, weights={"price": 2})
+    assert not engine.upsert("a", "price < 8")
+    assert engine["a"] == ("a", "price < 8", 0.0, {})
+    engine.subscribe("b", "price < 8")
+    engine.upsert("a", "price < 7")
+    assert engine.match({"price": 1}) == ["a", "b"]
+
+
+@pytest.mark.parametrize("nothing", [[], {}, pa.table({}), pd.DataFrame()], ids=str)
+def test_nothing_is_done_for_nothing(kind, made, nothing):
+    before = content(made), answers(kind, made)
+    for change in (made.subscribe_many, made.replace_many, made.upsert_many):
+        done = change(nothing)
+        assert done in (0, (0, 0)) or len(done) == 0
+    done = made.unsubscribe_many([])
+    assert done == 0 or len(done) == 0
+    if hasattr(made, "update_many"):
+        assert len(made.update_many(nothing)) == 0
+    assert (content(made), answers(kind, made)) == before
+
+
+BAD = [
+    {"id": "good", "filter": "price = 1"},
+    {"id": "torn", "filter": "price ="},
+    {"id": "good", "filter": "price = 2"},
+    {"id": None, "filter": "price = 2"},
+    {"id": "apple", "filter": "price > 3"},
+]
+
+
+def test_bad_rows_are_set_aside_in_a_list_or_a_file(kind, made, tmp_path):
+    with pytest.raises(BadRowError):
+        made.upsert_many(BAD)
+    assert "good" not in made
+    bad = []
+    made.upsert_many(BAD, bad_rows=bad)
+    assert sorted((one.row, one.column) for one in bad) == [(1, "filter"), (2, "id"), (3, "id")]
+    assert made["good"].filter == "price = 1"
+    assert made["apple"].filter == "price > 3"
+    made.replace_many([BAD[1], {"id": "apple", "filter": "price > 4"}], bad_rows=bad)
+    assert len(bad) == 4
+    assert made["apple"].filter == "price > 4"
+    file = tmp_path / "bad.csv"
+    made.subscribe_many([BAD[1]], bad_rows=file)
+    assert "torn" in file.read_text()
+    assert "torn" not in made
+    with pytest.raises(RangecastError, match="bad_rows is a list"):
+        made.subscribe_many(BAD, bad_rows=True)

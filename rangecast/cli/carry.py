@@ -15,6 +15,7 @@ from rangecast.cli.options import (
     IgnoreUnknown,
     Json,
     Output,
+    Overwrite,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
@@ -58,6 +59,7 @@ def import_(
         Path | None,
         typer.Option("--space-out", help="Write the space that the rules need: a TOML file."),
     ] = None,
+    overwrite: Overwrite = False,
     refused: RefusedFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -75,8 +77,9 @@ def import_(
     import pyarrow as pa
 
     from rangecast.cli.output import counted
-    from rangecast.cli.run import Run
+    from rangecast.cli.run import Run, check_new
 
+    check_new(space_out, overwrite=overwrite)
     with Run.started(
         output,
         reads=[rules, space],
@@ -103,7 +106,10 @@ def export(
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The file of rules to write; - is stdout.")
+        str,
+        typer.Option(
+            "--output", "-o", help="The file of rules, replaced if it exists; - is stdout."
+        ),
     ] = "-",
     refused: RefusedFile = None,
     bad_rows: BadRowsFile = None,

@@ -94,6 +94,7 @@ def merge_commands(
     *,
     ranges: Path | None,
     save: Path | None,
+    overwrite: bool,
 ) -> None:
     """Do commands; write the ranges to add and to drop, and at the end the summary."""
     with run.task("doing commands"):
@@ -102,7 +103,7 @@ def merge_commands(
     starts, ends = summary.ranges()
     run.write(pa.table({"start": starts, "end": ends}), ranges)
     if save is not None:
-        summary.save(save)
+        summary.save(save, overwrite=overwrite)
     added = int(pc.sum(pc.equal(table["action"], "add")).as_py() or 0)
     silent = len(todo.words) - len(table["command"].unique())
     facts |= {

@@ -18,6 +18,7 @@ from rangecast.cli.options import (
     Nan,
     OptionalSubscriptionsFile,
     Output,
+    Overwrite,
     Plot,
     Quiet,
     SpaceFile,
@@ -71,6 +72,7 @@ def merge(
         Path | None,
         typer.Option("--save", help="Save the summary as a folder, for Summary.open in Python."),
     ] = None,
+    overwrite: Overwrite = False,
     redundant: Annotated[
         Path | None,
         typer.Option(
@@ -143,7 +145,7 @@ def merge(
     refused["--engine spark"] = engine == Engine.SPARK
     check_commands(subscriptions, commands, refused if commands is not None else {})
     if save is not None:
-        check_free(save)
+        check_free(save, overwrite=overwrite)
     if weigh is not None and events is not None and _is_same(weigh, events):
         raise UsageError(
             f"--weigh and --events are both {events}: what passes would look less than it will be\n"
@@ -195,14 +197,14 @@ def merge(
             before = boxes.take([]) if first is None else first
             live = Summary.of(before, where, cells=cells, limit=limit, gap=best.gap)
             facts = {"subscriptions": len(live), "recommended": best.setting._asdict()}
-            merge_commands(run, live, todo, facts, ranges=ranges, save=save)
+            merge_commands(run, live, todo, facts, ranges=ranges, save=save, overwrite=overwrite)
             return
         table = table_of(found)
         run.write(table, output)
         starts, ends = found.summary.ranges()
         run.write(pa.table({"start": starts, "end": ends}), ranges)
         if save is not None:
-            found.summary.save(save)
+            found.summary.save(save, overwrite=overwrite)
         details = [_sentence(best, boxes.rows)]
         hulls = None
         if bounding is not None:

@@ -180,6 +180,11 @@ Output = Annotated[
         help="Result file, format by suffix, replaced if it exists; - is CSV on stdout.",
     ),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace a space or a saved folder that already exists."),
+]
+"""Results are replaced without it; what people keep, correct or go on from isn't."""
 Plot = Annotated[
     Path | None,
     typer.Option("--plot", callback=_picture, help="Draw what was found: a .png or .svg file."),

@@ -105,7 +105,7 @@ def subscribe(
     consumer = consumer or (f"follow-{mark}" if not lasting else f"{name}-follow")
     with Client(to, space=_space(to, space, token), token=token) as client:
         client.put_consumer(consumer)
-        client.subscribe_many([{"id": name, "filter": filter, "consumer": consumer}])
+        client.upsert_many([{"id": name, "filter": filter, "consumer": consumer}])
         if not follow:
             print(f"{name} is saved; its matches go to the consumer {consumer}.")
             return

@@ -37,7 +37,7 @@ def report(
     ],
     space: SpaceFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The page to write; - is stdout.")
+        Path, typer.Option("--output", "-o", help="The page, replaced if it exists; - is stdout.")
     ] = Path("report.html"),
     version: Version = None,
     map_of: Annotated[

@@ -309,6 +309,14 @@ class Run:
             console.print(text, markup=False)
 
 
+def check_new(path: Path | None, *, overwrite: bool) -> None:
+    """Refuse to write over a file that a person may have changed."""
+    if path is not None and path.exists() and not overwrite:
+        raise FileError(
+            f"{path}: already exists\n  to do: write to another file, or pass --overwrite"
+        )
+
+
 def _check_files(written: Sequence[File], given: Sequence[File]) -> None:
     """Refuse to write over what is being read, or two things into one file."""
     named = [Path(path) for path in written if path is not None]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.options import Json, Quiet
+from rangecast.cli.options import Json, Overwrite, Quiet
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -31,9 +31,7 @@ def infer(
             "--bounds", help="Give min and max of the data; events outside will be refused."
         ),
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file if it already exists.")
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,15 +47,11 @@ def infer(
       cat events.csv | rangecast space infer - > space.toml
     """
     from rangecast.cli.output import counted
-    from rangecast.cli.run import Run
+    from rangecast.cli.run import Run, check_new
     from rangecast.cli.stdin import is_pipe
-    from rangecast.errors import FileError
     from rangecast.model.space import Space, commented
 
-    if output.exists() and not overwrite:
-        raise FileError(
-            f"{output}: already exists\n  to do: write to another file, or pass --overwrite"
-        )
+    check_new(output, overwrite=overwrite)
     with Run.started(reads=[events], texts=[output], as_json=as_json, quiet=quiet) as run:
         with run.task("reading events"):
             space = Space.infer(run.file(events), bounds=bounds)

@@ -90,7 +90,21 @@ class AsyncClient(Calls):
         wanted = wanted_of(filter, score, weights, consumer, ttl)
         await self._send(self._put(subscription, wanted, ("If-Match", "*")))
 
-    async def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+    async def upsert(
+        self,
+        subscription: str | int,
+        filter: Any,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+        consumer: str | None = None,
+        ttl: float | None = None,
+    ) -> None:
+        """Add a subscription, or replace all of the one that has its id."""
+        wanted = wanted_of(filter, score, weights, consumer, ttl)
+        await self._send(self._put(subscription, wanted, None))
+
+    async def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
         """Add or replace many, dicts with `id` and `filter`; return how many."""
         rows, count = list(subscriptions), 0
         for at in range(0, len(rows), BULK):

@@ -102,7 +102,21 @@ class Client(Calls):
         wanted = wanted_of(filter, score, weights, consumer, ttl)
         self._send(self._put(subscription, wanted, ("If-Match", "*")))
 
-    def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+    def upsert(
+        self,
+        subscription: str | int,
+        filter: Any,  # noqa: A002
+        *,
+        score: float = 0.0,
+        weights: Mapping[str, float] | None = None,
+        consumer: str | None = None,
+        ttl: float | None = None,
+    ) -> None:
+        """Add a subscription, or replace all of the one that has its id."""
+        wanted = wanted_of(filter, score, weights, consumer, ttl)
+        self._send(self._put(subscription, wanted, None))
+
+    def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
         """Add or replace many, dicts with `id` and `filter`; return how many.
 
         A request takes 5,000 of them, all or none.

@@ -46,13 +46,13 @@ class BoardCalls:
         where: tuple[Any, ...],
         k: int | None,
         consumer: str | None,
-        condition: tuple[str, str],
+        condition: tuple[str, str] | None,
     ) -> Call:
         wanted = _bounds(where) | {"k": k, "consumer": consumer}
         body = encode({key: value for key, value in wanted.items() if value is not None})
-        headers = dict([condition])
-        path = self._interest(name)
-        return Call("PUT", path, lambda _: None, body, headers=headers, repeatable=False)
+        headers = dict([condition] if condition else [])
+        path, repeatable = self._interest(name), condition is None
+        return Call("PUT", path, lambda _: None, body, headers=headers, repeatable=repeatable)
 
     def _bulk(self, rows: Sequence[Mapping[str, Any]]) -> Call:
         path = self._path("/interests:bulk")
@@ -114,7 +114,14 @@ class ClientBoard(BoardCalls):
         self._send(self._put(interest, where, k, consumer, ("If-Match", "*")))
         return self[interest]
 
-    def subscribe_many(self, interests: Iterable[Mapping[str, Any]]) -> int:
+    def upsert(
+        self, interest: str | int, *where: Any, k: int | None = None, consumer: str | None = None
+    ) -> ListedInterest:
+        """Add an interest, or replace all of the one that has its id; return it with its list."""
+        self._send(self._put(interest, where, k, consumer, None))
+        return self[interest]
+
+    def upsert_many(self, interests: Iterable[Mapping[str, Any]]) -> int:
         """Add or replace many, dicts with `id` and bounds or `filter`; return how many.
 
         A request takes 5,000 of them, all or none.
@@ -211,7 +218,14 @@ class AsyncClientBoard(BoardCalls):
         await self._send(self._put(interest, where, k, consumer, ("If-Match", "*")))
         return await self.get(interest)
 
-    async def subscribe_many(self, interests: Iterable[Mapping[str, Any]]) -> int:
+    async def upsert(
+        self, interest: str | int, *where: Any, k: int | None = None, consumer: str | None = None
+    ) -> ListedInterest:
+        """Add an interest, or replace all of the one that has its id; return it with its list."""
+        await self._send(self._put(interest, where, k, consumer, None))
+        return await self.get(interest)
+
+    async def upsert_many(self, interests: Iterable[Mapping[str, Any]]) -> int:
         """Add or replace many, dicts with `id` and bounds or `filter`; return how many."""
         rows, count = list(interests), 0
         for at in range(0, len(rows), BULK):

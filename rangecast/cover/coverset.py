@@ -25,6 +25,7 @@ from rangecast.cover.relations import EVERY, POSET, covers_row
 from rangecast.cover.store import KINDS, NEXT_IN, NONE, SOURCE, boxes_of
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I32, I64, AnyArray, Bool, grown
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.commands import as_commands
 from rangecast.model.filters.text import text_of_bounds
@@ -111,9 +112,18 @@ class CoverSet(SubscriptionSet):
         row = self._live.new_row(as_filter(filter, self.space).boxes)
         return self._run(["replace"], [known], [row])._item(0)
 
-    def subscribe_many(self, subscriptions: Any) -> Forwards:
-        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`."""
-        boxes = as_boxes(subscriptions, self.space)
+    def upsert(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
+        """Add a subscription, or replace the one that has its id."""
+        change = self.replace if subscription in self else self.subscribe
+        return change(subscription, filter)
+
+    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
+
+        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+                   first one is an error, and nothing is added
+        """
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         ids = self._members.new_many(boxes.ids)
         rows = self._new_rows(boxes)
         self._name(rows, ids)
@@ -127,11 +137,18 @@ class CoverSet(SubscriptionSet):
         sent = self._live.do(rows, np.zeros(len(rows), np.uint8))
         return Forwards(len(rows), sent.command, self._ids[sent.row].tolist(), sent.withdraws)
 
-    def replace_many(self, subscriptions: Any) -> Forwards:
+    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space)
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         ids, _ = self._members.known_many(boxes.ids.to_pylist())
         return self._run(["replace"] * len(ids), ids, self._new_rows(boxes).tolist())
+
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+        """Add or replace subscriptions, one after the other; see `upsert`."""
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        ids, rows = self._members.either_many(boxes.ids)
+        words = ["subscribe" if row is None else "replace" for row in rows]
+        return self._run(words, ids, self._new_rows(boxes).tolist())
 
     def update_many(self, commands: Any) -> Forwards:
         """Do a table of commands in its order, all of them or none.
@@ -203,12 +220,16 @@ class CoverSet(SubscriptionSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
         ids = id_buffers(id_array(list(self)))
         arrays = {**self._live.arrays(), "members": self._rows(), **ids}
         options = {"index": self.index, "k": self.k}
-        save_arrays(path, _KIND, arrays, space_meta(self.space) | options)
+        meta = space_meta(self.space) | options
+        save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path, *, index: str | None = None) -> Self:

@@ -22,6 +22,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.merge.cells import Cells
 from rangecast.merge.entries import Entries
 from rangecast.model.attributes import Number
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
@@ -96,9 +97,18 @@ class ExactSummary(SubscriptionSet):
         row = self._members.row(subscription)
         return self._replaced(row, *as_filter(filter, self.space).arrays())
 
-    def subscribe_many(self, subscriptions: Any) -> Forwards:
-        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`."""
-        boxes = as_boxes(subscriptions, self.space)
+    def upsert(self, subscription: Id, filter: Any) -> Forward:  # noqa: A002
+        """Add a subscription, or replace the one that has its id."""
+        change = self.replace if subscription in self else self.subscribe
+        return change(subscription, filter)
+
+    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
+
+        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+                   first one is an error, and nothing is added
+        """
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         ids = self._members.new_many(boxes.ids.to_pylist())
         some = zip(ids, _bounds(boxes), strict=True)
         return Forwards.of([self._subscribed(one, lo, hi) for one, (lo, hi) in some])
@@ -107,12 +117,24 @@ class ExactSummary(SubscriptionSet):
         """Remove all of these, each once, one after the other."""
         return Forwards.of([self._left(row) for row in self._members.release_many(subscriptions)])
 
-    def replace_many(self, subscriptions: Any) -> Forwards:
+    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space)
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         some = zip(rows, _bounds(boxes), strict=True)
         return Forwards.of([self._replaced(row, lo, hi) for row, (lo, hi) in some])
+
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Forwards:
+        """Add or replace subscriptions, one after the other; see `upsert`."""
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        ids, rows = self._members.either_many(boxes.ids)
+        some = zip(ids, rows, _bounds(boxes), strict=True)
+        return Forwards.of(
+            [
+                self._subscribed(one, lo, hi) if row is None else self._replaced(row, lo, hi)
+                for one, row, (lo, hi) in some
+            ]
+        )
 
     # ---- questions
 
@@ -171,15 +193,19 @@ class ExactSummary(SubscriptionSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
         arrays = {
             **self.cells.arrays(),
             **id_buffers(id_array(list(self))),
             **self._entries.arrays([*self._members.rows()]),
         }
         options = {"limit": self.limit, "merging": self.merging}
-        save_arrays(path, _KIND, arrays, space_meta(self.space) | options)
+        meta = space_meta(self.space) | options
+        save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

@@ -27,6 +27,7 @@ from rangecast.merge.cells import Cells
 from rangecast.merge.forward import RangeForward
 from rangecast.merge.ranges import Ranges, difference, joined
 from rangecast.merge.summary import Summary
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import id_array
 from rangecast.model.events import encode_event
 from rangecast.model.inputs import as_points
@@ -93,17 +94,31 @@ class Links(SubscriptionSet):
         """Give a subscription that came in over a link another filter."""
         return self._forwards(link, self[link].replace(subscription, filter))
 
-    def subscribe_many(self, link: Link, subscriptions: Any) -> dict[Link, RangeForward]:
+    def upsert(self, link: Link, subscription: Id, filter: Any) -> dict[Link, RangeForward]:  # noqa: A002
+        """Add a subscription that came in over a link, or replace the one that has its id."""
+        return self._forwards(link, self[link].upsert(subscription, filter))
+
+    def subscribe_many(
+        self, link: Link, subscriptions: Any, *, bad_rows: SetAside = None
+    ) -> dict[Link, RangeForward]:
         """Add subscriptions that came in over a link; what they come to is sent at once."""
-        return self._changed(link, lambda summary: summary.subscribe_many(subscriptions))
+        return self._changed(link, lambda to: to.subscribe_many(subscriptions, bad_rows=bad_rows))
 
     def unsubscribe_many(self, link: Link, subscriptions: Iterable[Id]) -> dict[Link, RangeForward]:
         """Remove subscriptions that came in over a link; what is lost is sent at once."""
         return self._changed(link, lambda summary: summary.unsubscribe_many(subscriptions))
 
-    def replace_many(self, link: Link, subscriptions: Any) -> dict[Link, RangeForward]:
+    def replace_many(
+        self, link: Link, subscriptions: Any, *, bad_rows: SetAside = None
+    ) -> dict[Link, RangeForward]:
         """Give subscriptions of a link other filters; what that comes to is sent at once."""
-        return self._changed(link, lambda summary: summary.replace_many(subscriptions))
+        return self._changed(link, lambda to: to.replace_many(subscriptions, bad_rows=bad_rows))
+
+    def upsert_many(
+        self, link: Link, subscriptions: Any, *, bad_rows: SetAside = None
+    ) -> dict[Link, RangeForward]:
+        """Add or replace subscriptions of a link; what that comes to is sent at once."""
+        return self._changed(link, lambda to: to.upsert_many(subscriptions, bad_rows=bad_rows))
 
     def receive(self, link: Link, forward: RangeForward) -> dict[Link, RangeForward]:
         """Do what the neighbour behind a link says."""
@@ -137,12 +152,16 @@ class Links(SubscriptionSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
         arrays = {**self.cells.arrays(), **id_buffers(id_array(list(self)))}
         for number, summary in enumerate(self._summaries.values()):
             arrays |= with_prefix(f"{number}.", summary.arrays())
-        save_arrays(path, _KIND, arrays, space_meta(self.space) | self._options)
+        meta = space_meta(self.space) | self._options
+        save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

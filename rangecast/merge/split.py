@@ -21,12 +21,13 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import I64, Bool
 from rangecast.merge.summary import Summary
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.inputs import as_boxes, as_filter, as_points
 from rangecast.model.members import Id, as_id
-from rangecast.model.sets import Subscription, SubscriptionSet
+from rangecast.model.sets import Subscription, SubscriptionSet, Upserted
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -81,9 +82,18 @@ class SplitSummary(SubscriptionSet):
         self._members.row(subscription)
         self.replace_many(self._boxes(as_id(subscription), filter))
 
-    def subscribe_many(self, subscriptions: Any) -> int:
-        """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return how many."""
-        boxes = as_boxes(subscriptions, self.space)
+    def upsert(self, subscription: Id, filter: Any) -> bool:  # noqa: A002
+        """Add a subscription, or replace the one that has its id; return whether it is new."""
+        one, _ = self._members.either(subscription)
+        return bool(self.upsert_many(self._boxes(one, filter)).new)
+
+    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
+        """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return how many.
+
+        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+                   first one is an error, and nothing is added
+        """
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         ids = self._members.new_many(boxes.ids.to_pylist())
         homes = self._homes(_mentioned_by_all(boxes))
         for home in np.unique(homes).tolist():
@@ -105,9 +115,9 @@ class SplitSummary(SubscriptionSet):
         self._unbounded -= homes.count(_NONE)
         return len(ids)
 
-    def replace_many(self, subscriptions: Any) -> int:
+    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
         """Give subscriptions other filters; return how many."""
-        boxes = as_boxes(subscriptions, self.space)
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         ids, old = self._members.known_many(boxes.ids.to_pylist())
         new = self._homes(_mentioned_by_all(boxes)).tolist()
         for row, one in enumerate(ids):
@@ -121,6 +131,15 @@ class SplitSummary(SubscriptionSet):
         self._members.bind_many(ids, new)
         self._unbounded += new.count(_NONE) - old.count(_NONE)
         return len(ids)
+
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Upserted:
+        """Add those of these that are new, replace those that exist; count both."""
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        _, homes = self._members.either_many(boxes.ids)
+        is_new = np.array([home is None for home in homes], np.bool_)
+        self.replace_many(boxes.take(np.flatnonzero(~is_new)))
+        self.subscribe_many(boxes.take(np.flatnonzero(is_new)))
+        return Upserted.of(homes)
 
     # ---- questions
 
@@ -151,14 +170,18 @@ class SplitSummary(SubscriptionSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
         arrays = {"homes": np.fromiter(self._members.rows(), np.int64, len(self))}
         arrays |= id_buffers(id_array(list(self)))
         for number, summary in enumerate(self.summaries):
             arrays |= with_prefix(f"{number}.", summary.arrays())
         meta = {"combine": self.combine, "summaries": [s.options() for s in self.summaries]}
-        save_arrays(path, _KIND, arrays, space_meta(self.space) | meta)
+        meta |= space_meta(self.space)
+        save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

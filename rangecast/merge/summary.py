@@ -36,8 +36,9 @@ from rangecast.merge.kept import Kept, converted
 from rangecast.merge.levels.live import Levels, Work
 from rangecast.merge.measure import share_of
 from rangecast.merge.ranges import LIMIT, Ranges, RangeSets, difference
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
-from rangecast.model.commands import as_commands
+from rangecast.model.commands import Commands, as_commands
 from rangecast.model.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.inputs import as_boxes, as_filter, as_points
@@ -151,9 +152,18 @@ class Summary(SubscriptionSet):
         """Give a subscription another filter; it keeps its place in the order of arrival."""
         return self._replaced([self._members.row(subscription)], self._boxes(filter))._item(0)
 
-    def subscribe_many(self, subscriptions: Any) -> RangeForwards:
-        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`."""
-        boxes = as_boxes(subscriptions, self.space)
+    def upsert(self, subscription: Id, filter: Any) -> RangeForward:  # noqa: A002
+        """Add a subscription, or replace the one that has its id."""
+        change = self.replace if subscription in self else self.subscribe
+        return change(subscription, filter)
+
+    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> RangeForwards:
+        """Add subscriptions one after the other: a file, a table, a DataFrame, dicts or `Boxes`.
+
+        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+                   first one is an error, and nothing is added
+        """
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         ids = self._members.new_many(boxes.ids.to_pylist())
         gained = self._edit(converted(boxes, self.cells, self.limit), 1)
         self._members.bind_many(ids, self._keep(boxes))
@@ -168,11 +178,18 @@ class Summary(SubscriptionSet):
         self._kept.free(rows)
         return RangeForwards(_nothing(len(rows)), lost)
 
-    def replace_many(self, subscriptions: Any) -> RangeForwards:
+    def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> RangeForwards:
         """Give subscriptions other filters, one after the other; see `replace`."""
-        boxes = as_boxes(subscriptions, self.space)
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
         _, rows = self._members.known_many(boxes.ids.to_pylist())
         return self._replaced(rows, boxes)
+
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> RangeForwards:
+        """Add or replace subscriptions, one after the other; see `upsert`."""
+        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        _, rows = self._members.either_many(boxes.ids)
+        words = ["subscribe" if row is None else "replace" for row in rows]
+        return self._done(Commands(words, boxes.ids, boxes, None))
 
     def update_many(self, commands: Any) -> RangeForwards:
         """Do a table or file of commands in its order, all of them or none.
@@ -184,6 +201,10 @@ class Summary(SubscriptionSet):
         if todo.words:
             self._members.check_kind(todo.ids[0].as_py())
         todo.check(self._members)
+        return self._done(todo)
+
+    def _done(self, todo: Commands) -> RangeForwards:
+        """Do checked commands in order."""
         act = {"subscribe": self.subscribe_many, "replace": self.replace_many}
         done, brought = [], 0
         for word, first, count in todo.runs():
@@ -324,9 +345,13 @@ class Summary(SubscriptionSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write everything as a snapshot folder; `open` goes on from there."""
-        save_arrays(path, _KIND, self.arrays(), space_meta(self.space) | self.options())
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything as a snapshot folder; `open` goes on from there.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
+        meta = space_meta(self.space) | self.options()
+        save_arrays(path, _KIND, self.arrays(), meta, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rangecast.errors import BadRow, BadRowError
+from rangecast.errors import BadRow, BadRowError, UsageError, shown
 from rangecast.model.line_numbers import line_of
 from rangecast.model.table_writer import TableWriter
 
@@ -85,6 +87,29 @@ class KeptRows(BadRows):
     def add(self, bad: BadRow, data: dict[str, Any] | str) -> None:
         self.count += 1
         self.kept.append((bad, _text(data)))
+
+
+SetAside = list[BadRow] | str | Path | BadRows | None
+"""What `bad_rows` takes: a list, the path of a file, or nothing, so that the first one stops."""
+
+
+@contextmanager
+def setting_aside(given: SetAside) -> Iterator[BadRows]:
+    """Give what collects bad rows, for as long as rows are read."""
+    if isinstance(given, BadRows):  # whoever made it closes it
+        yield given
+    elif isinstance(given, list):
+        kept = KeptRows()
+        yield kept
+        given.extend(bad for bad, _ in kept.kept)
+    elif given is None or isinstance(given, str | Path):
+        with BadRows(given) as bad:
+            yield bad
+    else:
+        raise UsageError(
+            "bad_rows is a list, which gets the bad rows, or the path of a file for them\n"
+            f"  given: {type(given).__name__} {shown(given)}"
+        )
 
 
 def _text(data: dict[str, Any] | str) -> str:

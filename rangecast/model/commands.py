@@ -84,6 +84,8 @@ def as_commands(given: Any, space: Space, kind: type | None = None) -> Commands:
     if isinstance(given, Commands):
         return given
     table, texts_too, source = _table(given, space)
+    if not table.column_names and not len(table):  # nothing at all lacks nothing
+        return Commands([], pa.array([], pa.int64()), _no_boxes(space), None)
     if not {"command", "id"} <= set(table.column_names):
         names = ", ".join(table.column_names)
         raise UsageError(f"{source}: commands need the columns 'command' and 'id'; given: {names}")
@@ -127,9 +129,13 @@ def _boxes(table: pa.Table, comes: Bool, space: Space, source: str) -> Boxes:
             values, rest = values.cast(pa.large_string()), "true"
         columns[name] = pc.if_else(mask, values, pa.scalar(rest, values.type))
     if not comes.any():
-        return Boxes.of(np.zeros((0, len(space))), np.zeros((0, len(space))))
+        return _no_boxes(space)
     try:
         found = encode_subscriptions(columns, space, noun=source)
     except BadRowError as error:  # not set aside: the commands after it may need it
         raise UsageError(f"{error}; nothing was done") from None
     return found if comes.all() else found.take(np.flatnonzero(comes))
+
+
+def _no_boxes(space: Space) -> Boxes:
+    return Boxes.of(np.zeros((0, len(space))), np.zeros((0, len(space))))

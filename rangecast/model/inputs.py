@@ -14,6 +14,7 @@ import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64
+from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.filters.compile import MAX_BOXES
@@ -59,16 +60,16 @@ def as_filter(given: Any, space: Space) -> Filter:
     )
 
 
-def as_boxes(given: Any, space: Space) -> Boxes:
+def as_boxes(given: Any, space: Space, bad_rows: SetAside = None) -> Boxes:
     """Return a set of subscriptions of this space.
 
     It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
-    dict of columns, with the columns of a file; or `Boxes`.
+    dict of columns, with the columns of a file; or `Boxes`, which have no bad rows.
     """
     if isinstance(given, str | Path):
-        return read_subscriptions(given, space)
+        return read_subscriptions(given, space, bad_rows=bad_rows)
     if not isinstance(given, Boxes):
-        return encode_subscriptions(given, space)
+        return encode_subscriptions(given, space, bad_rows=bad_rows)
     if given.space is None:  # plain coordinates: the caller's own business
         if given.dimensions != len(space):
             raise UsageError(

@@ -147,6 +147,20 @@ class Members:
         _check_distinct(ids, "replaced")
         return ids, rows
 
+    def either(self, given: Any) -> tuple[Id, int | None]:
+        """Return an id and its row, `None` if it isn't a member; refuse one of the other kind."""
+        one = as_id(given, self.noun)
+        self.check_kind(one)
+        return one, self._rows.get(one)
+
+    def either_many(self, given: pa.Array) -> tuple[list[Id], list[int | None]]:
+        """Return ids, each once, and their rows, as `either` does; all or none."""
+        ids: list[Id] = given.to_pylist()
+        if ids:
+            self.check_kind(ids[0])
+        _check_distinct(ids, "changed")
+        return ids, [self._rows.get(one) for one in ids]
+
     def row(self, given: Any) -> int:
         """Return the row of a member."""
         if given in self:

@@ -173,7 +173,8 @@ class Records:
             for name in seen:  # a block of JSON has only the keys of its own lines
                 batch.columns.setdefault(name, pa.nulls(len(batch.rows)))
             seen.update(dict.fromkeys(batch.columns))
-            self._check(list(batch.columns))
+            if batch.columns or len(batch.rows):  # nothing at all lacks nothing
+                self._check(list(batch.columns))
             rows = Rows(self.source.name, batch, self._bad)
             if self.id_type is not None:
                 column = batch.columns.get("id", pa.nulls(len(rows)))

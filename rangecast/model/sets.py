@@ -1,18 +1,20 @@
 """The one shape of every set of subscriptions that a user holds.
 
     made by (space, *, options)
-    subscribe(id, filter)   unsubscribe(id)   replace(id, filter)   and _many of each
+    subscribe(id, filter)   unsubscribe(id)   replace(id, filter)   upsert(id, filter)
+    and _many of each
     len(set)   id in set   iteration in order of arrival   set[id]   repr
     save(path)   Set.open(path)   pickle   copy
 
 What a command returns is the set's own business: what neighbours must hear, or nothing. Of
-several subscriptions all are taken or none.
+several subscriptions all are taken or none. `upsert` subscribes what is new and replaces what
+exists; afterwards nobody can tell which it was.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -38,6 +40,21 @@ class Subscription(NamedTuple):
 
     def __reduce__(self) -> tuple[type[Subscription], tuple[Id, str, float, dict[str, float]]]:
         return Subscription, (*self[:3], dict(self.weights))  # a mapping proxy can't be pickled
+
+
+class Upserted(NamedTuple):
+    """What `upsert_many` did."""
+
+    new: int
+    """How many subscriptions were added."""
+    replaced: int
+    """How many existed, and were replaced."""
+
+    @classmethod
+    def of(cls, rows: Sequence[int | None]) -> Upserted:
+        """Count the rows that ids had before; `None`: they are new."""
+        new = rows.count(None)
+        return cls(new, len(rows) - new)
 
 
 class MemberSet:

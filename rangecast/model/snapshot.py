@@ -39,11 +39,16 @@ Arrays = dict[str, AnyArray]
 
 
 def save_arrays(
-    path: str | Path, kind: str, arrays: Mapping[str, AnyArray], meta: Mapping[str, Any]
+    path: str | Path,
+    kind: str,
+    arrays: Mapping[str, AnyArray],
+    meta: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
 ) -> None:
-    """Write a snapshot. A folder that is there already is refused."""
+    """Write a snapshot. One that already exists is refused, or replaced with `overwrite`."""
     target = Path(path)
-    check_free(target)
+    check_free(target, overwrite=overwrite)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         partial.mkdir(parents=True)
@@ -52,7 +57,7 @@ def save_arrays(
         manifest = body | {"sha256": _digest_of(body)}
         write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
         sync_folder(partial)
-        partial.rename(target)
+        _put_in_place(partial, target)
         sync_folder(target.parent)
     except OSError as error:
         raise SnapshotError(f"{path}: can't be written: {error}") from None
@@ -60,10 +65,41 @@ def save_arrays(
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_free(path: str | Path) -> None:
-    """Refuse a name for a snapshot that something has."""
-    if Path(path).exists():
-        raise SnapshotError(f"{path}: already exists; remove it or save under another name")
+def check_free(path: str | Path, *, overwrite: bool = False) -> None:
+    """Refuse a name for a snapshot that something has, unless that may be overwritten."""
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise SnapshotError(
+            f"{path}: already exists\n"
+            "  to do: save under another name, or replace it with overwrite=True "
+            "(in the shell, --overwrite)"
+        )
+    try:
+        _manifest(Path(path))
+    except SnapshotError as error:
+        raise SnapshotError(
+            f"{path}: can't be overwritten, as it isn't a snapshot that could be read: {error}\n"
+            "  to do: remove it yourself, or save under another name"
+        ) from None
+
+
+def _put_in_place(partial: Path, target: Path) -> None:
+    """Rename a whole snapshot to its name; one that has it makes way first.
+
+    Whoever has mapped the old one keeps it. If the process dies in between, the old one is beside
+    its place, under the name `.<name>.<process>.old`.
+    """
+    old = partial.with_suffix(".old")
+    if target.exists():
+        target.rename(old)
+    try:
+        partial.rename(target)
+    except OSError:
+        if old.exists():
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def load_arrays(
@@ -81,10 +117,11 @@ def load_arrays(
     return arrays, meta
 
 
-def save_boxes(path: str | Path, boxes: Boxes, space: Space) -> None:
+def save_boxes(path: str | Path, boxes: Boxes, space: Space, *, overwrite: bool = False) -> None:
     """Write a set of subscriptions with its space and the strings that it mentions."""
     counts = {"subscriptions": boxes.rows, "boxes": len(boxes.lo)}
-    save_arrays(path, "boxes", box_arrays(boxes), space_meta(space) | counts)
+    meta = space_meta(space) | counts
+    save_arrays(path, "boxes", box_arrays(boxes), meta, overwrite=overwrite)
 
 
 def load_boxes(path: str | Path, *, verify: bool = True) -> tuple[Boxes, Space]:

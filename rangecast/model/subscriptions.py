@@ -17,7 +17,7 @@ import pyarrow as pa
 from rangecast.errors import FileError, FilterError, near
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Boolean, Integer, Number
-from rangecast.model.badrows import BadRows
+from rangecast.model.badrows import BadRows, SetAside, setting_aside
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse, boxes_of_texts
@@ -44,13 +44,20 @@ def read_subscriptions(
     path: str | Path,
     space: Space,
     *,
-    bad_rows: BadRows | None = None,
+    bad_rows: SetAside = None,
     ignore_unknown: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Boxes:
-    """Read a file of subscriptions; `progress` is called with the rows of each batch."""
+    """Read a file of subscriptions.
+
+    bad_rows         a list that gets the bad rows, or the path of a file for them; without, the
+                     first one raises a `BadRowError`
+    ignore_unknown   the file may have columns that mean nothing
+    progress         is called with the rows of each batch
+    """
     source = file_source(path, exact_columns(space))
-    return _read(source, space, bad_rows or BadRows(), ignore_unknown, progress or _silent)
+    with setting_aside(bad_rows) as bad:
+        return _read(source, space, bad, ignore_unknown, progress or _silent)
 
 
 def exact_columns(space: Space) -> list[str]:
@@ -59,14 +66,19 @@ def exact_columns(space: Space) -> list[str]:
     return ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
 
 
-def encode_subscriptions(given: Any, space: Space, *, noun: str = "subscriptions") -> Boxes:
+def encode_subscriptions(
+    given: Any, space: Space, *, noun: str = "subscriptions", bad_rows: SetAside = None
+) -> Boxes:
     """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
 
-    Their columns are those that a file would have. NaN of a pandas DataFrame is null. `noun` is
-    what errors call them.
+    Their columns are those that a file would have. NaN of a pandas DataFrame is null.
+
+    noun       what errors call them
+    bad_rows   as for `read_subscriptions`
     """
     source = table_source(given, noun, nan_is_null=True)
-    return _read(source, space, BadRows(), False, _silent)
+    with setting_aside(bad_rows) as bad:
+        return _read(source, space, bad, False, _silent)
 
 
 def _silent(rows: int) -> None:

@@ -271,8 +271,11 @@ class Board(InterestSet):
 
     # ---- snapshots
 
-    def save(self, path: str | Path) -> None:
-        """Write objects, interests and options as a snapshot folder; `open` goes on from there."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write objects, interests and options as a snapshot folder; `open` goes on from there.
+
+        One that already exists is refused, or replaced with `overwrite`.
+        """
         slots = np.fromiter(self._objects.rows(), np.int64, len(self._objects))
         arrays = with_prefix("object.", self._object_arrays(slots))
         arrays |= with_prefix("object.", id_buffers(id_array(list(self._objects))))
@@ -282,7 +285,7 @@ class Board(InterestSet):
         arrays |= with_prefix("interest.", interests)
         meta = self._meta() | {"k": self.k, "seq": self.seq, "descending": self.descending}
         meta["algorithm"] = self.algorithm
-        save_arrays(path, _KIND, arrays, meta)
+        save_arrays(path, _KIND, arrays, meta, overwrite=overwrite)
 
     @classmethod
     def open(cls, path: str | Path, **options: Any) -> Self:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import whole
+from rangecast.model.badrows import SetAside
 from rangecast.model.members import Id, Members, as_id
-from rangecast.model.sets import MemberSet
+from rangecast.model.sets import MemberSet, Upserted
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,27 @@ class InterestSet(MemberSet):
         self._drop(old)
         return self[interest]
 
-    def subscribe_many(self, interests: Any) -> int:
+    def upsert(self, interest: Id, *where: Any, k: int | None = None) -> Any:
+        """Add an interest, or replace all of the one that has its id; return it with its list."""
+        one, old = self._members.either(interest)
+        region = self._region(one, where)
+        self._add(one, region, None if k is None else self._checked_k(k))
+        if old is not None:
+            self._drop(old)
+        return self[one]
+
+    def subscribe_many(self, interests: Any, *, bad_rows: SetAside = None) -> int:
         """Add interests, all of them or none; return how many.
 
         They are a path, a table, a DataFrame, a list of dicts or a dict of columns: id, x_lo, x_hi
         and perhaps k; over a space, <attribute>_lo and <attribute>_hi or filter instead.
+
+        bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
+                   first one is an error, and nothing is added
         """
-        given = interests if isinstance(interests, NewInterests) else self._given(interests)
+        given = (
+            interests if isinstance(interests, NewInterests) else self._given(interests, bad_rows)
+        )
         if len(self):
             new = self._members.new_many(given.ids)
             rows = self._add_regions(given.regions)
@@ -127,14 +142,24 @@ class InterestSet(MemberSet):
             self._drop(row)
         return len(rows)
 
-    def replace_many(self, interests: Any) -> int:
+    def replace_many(self, interests: Any, *, bad_rows: SetAside = None) -> int:
         """Give interests other ranges or filters, all of them or none; return how many."""
-        given = self._given(interests)
+        given = self._given(interests, bad_rows)
         ids, rows = self._members.known_many(given.ids)
         for at, (one, old) in enumerate(zip(ids, rows, strict=True)):
             self._add(one, given.regions[at], given.wanted.get(at, self._wanted.get(old)))
             self._drop(old)
         return len(ids)
+
+    def upsert_many(self, interests: Any, *, bad_rows: SetAside = None) -> Upserted:
+        """Add those of these that are new, replace those that exist, all or none; count both."""
+        given = self._given(interests, bad_rows)
+        ids, rows = self._members.either_many(given.ids)
+        for at, (one, old) in enumerate(zip(ids, rows, strict=True)):
+            self._add(one, given.regions[at], given.wanted.get(at))
+            if old is not None:
+                self._drop(old)
+        return Upserted.of(rows)
 
     def reached(self, messages: Any) -> list[Id]:
         """Return the interests that messages of this board go to, each once."""
@@ -169,7 +194,7 @@ class InterestSet(MemberSet):
         """Return the checked region of an interest."""
         raise NotImplementedError
 
-    def _given(self, interests: Any) -> NewInterests:
+    def _given(self, interests: Any, bad_rows: SetAside) -> NewInterests:
         """Return what a caller gives as interests."""
         raise NotImplementedError
 

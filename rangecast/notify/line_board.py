@@ -12,6 +12,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.arguments import finite, whole
+from rangecast.model.badrows import SetAside, setting_aside
 from rangecast.model.members import Id
 from rangecast.model.numbers import MAX
 from rangecast.model.snapshot import Arrays
@@ -81,8 +82,9 @@ class LineBoard(Board):
             raise UsageError(f"interest {interest!r} is empty: {given}")
         return np.array([[lo, hi]])
 
-    def _given(self, interests: Any) -> NewInterests:
-        return as_interests(interests, self.k)
+    def _given(self, interests: Any, bad_rows: SetAside) -> NewInterests:
+        with setting_aside(bad_rows) as bad:
+            return as_interests(interests, self.k, bad)
 
     def _add_region(self, region: F64) -> int:
         lo, hi = region[0].tolist()

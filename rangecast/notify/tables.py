@@ -64,9 +64,9 @@ def as_objects(given: Any) -> ObjectColumns:
     return given if isinstance(given, ObjectColumns) else read_objects(_rows(given, "objects"))
 
 
-def as_interests(given: Any, most: int) -> NewInterests:
+def as_interests(given: Any, most: int, bad: BadRows | None = None) -> NewInterests:
     """Return what a Python program gives as interests, in at most this many objects each."""
-    return read_interests(_rows(given, "interests"), most=most)
+    return read_interests(_rows(given, "interests"), bad, most=most)
 
 
 def as_changes(given: Any) -> list[Change]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from rangecast.errors import UsageError, shown
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.arguments import whole
+from rangecast.model.badrows import SetAside, setting_aside
 from rangecast.model.encode import decode
 from rangecast.model.events import encode_event
 from rangecast.model.filters.filter import Filter
@@ -102,9 +103,10 @@ class BoxBoard(Board):
         given = where[0] if len(where) == 1 else where
         return np.concatenate(as_filter(given, self.space).arrays(), axis=1)
 
-    def _given(self, interests: Any) -> NewInterests:
+    def _given(self, interests: Any, bad_rows: SetAside) -> NewInterests:
         source = self._tables.rows(interests, "interests")
-        return self._tables.read_interests(source, most=self.k)
+        with setting_aside(bad_rows) as bad:
+            return self._tables.read_interests(source, bad, most=self.k)
 
     def _add_region(self, region: F64) -> int:
         first, *others = [self.tree.add(point) for point in region]
