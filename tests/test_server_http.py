@@ -362,6 +362,29 @@ def test_one_socket_for_everything(server: str, market: Client) -> None:
             time.sleep(0.02)
 
 
+def test_messages_in_batches(server: str, market: Client) -> None:
+    market.put_consumer("batches")
+    market.subscribe("batches", "symbol = 'B'", consumer="batches")
+    events = [{"symbol": "B", "price": n, "more": "x" * 1_000} for n in range(600)]
+    assert market.publish(events, ignore_unknown=True).accepted == 600
+    frames = []
+    with connect(server.replace("http", "ws") + "/v1/stream", proxy=None) as socket:
+        socket.send('{"type": "credit", "messages": 10}')
+        socket.send('{"type": "open", "consumer": "batches", "batch": true}')
+        prices: list[float] = []
+        while len(prices) < 600:
+            frame = json.loads(socket.recv(timeout=90))
+            if frame["type"] == "batch":
+                assert (frame["of"], frame["consumer"]) == ("match", "batches")
+                prices += [one["event"]["price"] for one in frame["messages"]]
+                frames.append(len(frame["messages"]))
+                if len(prices) == 10:
+                    socket.send('{"type": "credit", "messages": 1000}')
+    assert prices == list(range(600))
+    assert sum(frames[: frames.index(max(frames))]) == 10  # no more than was allowed
+    assert 2 < len(frames) < 20  # a frame has some 256 KiB
+
+
 def test_a_filter_is_tried_on_history(http: httpx.Client, market: Client) -> None:
     market.publish([{"symbol": "TRY", "price": n} for n in range(10)])
     answer = http.post(

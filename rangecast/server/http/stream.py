@@ -3,8 +3,8 @@
 Frames are JSON objects with a `type`. From a client:
 
     auth         token                            first, where tokens are needed
-    open         consumer, [position]             its messages come as `match`
-    follow       space, filter                    the same without a consumer, for this connection
+    open         consumer, [position, batch]      its messages come as `match`
+    follow       space, filter, [batch]           the same without a consumer, for this connection
     publish      space, events, [wait: matches]
     subscribe    space, id, filter, [score, weights, consumer, ttl]
     unsubscribe  space, id
@@ -12,7 +12,8 @@ Frames are JSON objects with a `type`. From a client:
     credit       messages                         from then on only so many more come
     beat
 
-To a client: `opened`, `match`, `lists` (of a board), `gap`, `beat` (how far there is nothing),
+To a client: `opened`, `match`, `lists` (of a board), `batch` (several of these, if that was asked
+for), `gap`, `beat` (how far there is nothing),
 `done` (the answer to what had this `ref`), `error`. Requests of one connection are carried out one
 after another, in order.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -38,7 +40,7 @@ from rangecast.server.http.problems import status_of
 from rangecast.server.http.spaces import edit_of
 from rangecast.server.http.tickets import caller_by_ticket
 from rangecast.server.hub import TAKEN, Feed
-from rangecast.server.messages import position, seq_of
+from rangecast.server.messages import Message, position, seq_of
 from rangecast.server.records import DeleteConsumer, DeleteSubscription, PutConsumer
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.service import Service
@@ -46,6 +48,8 @@ from rangecast.server.waiting import answered
 
 router = APIRouter()
 BEAT = 15.0
+FRAME = 256 << 10
+"""Bytes of a frame with several messages, about."""
 SESSION = {"kind": "session"}
 """The way out of a consumer that ends with its connection."""
 _encode = msgspec.json.Encoder().encode
@@ -155,7 +159,7 @@ class Session:
         after = None
         if "position" in frame:
             after = seq_of(_text(frame, "position"), service.log.epoch, service.pump.durable)
-        await self._begin(name, consumer, after)
+        await self._begin(name, consumer, after, is_batched=frame.get("batch") is True)
 
     async def _follow(self, frame: dict[str, Any]) -> None:
         caller, service = self._may("subscribe"), self._service
@@ -167,39 +171,50 @@ class Session:
         await answered(service.edit(made, wanted))
         consumer = service.registry.consumer(caller.tenant, name)
         self._own.append(consumer)
-        await self._begin(name, consumer, None)
+        await self._begin(name, consumer, None, is_batched=frame.get("batch") is True)
 
-    async def _begin(self, name: str, consumer: Consumer, after: int | None) -> None:
+    async def _begin(
+        self, name: str, consumer: Consumer, after: int | None, *, is_batched: bool
+    ) -> None:
         if name in self._sending:
             raise RefusedError(409, f"{name!r} is open already on this connection")
         feed = self._service.hub.open(consumer, after)
         place = position(self._service.log.epoch, feed.sent)
         await self._send({"type": "opened", "consumer": name, "position": place})
-        task = asyncio.create_task(self._messages(name, feed))
+        task = asyncio.create_task(self._messages(name, feed, is_batched=is_batched))
         self._sending[name] = feed, task
 
-    async def _messages(self, name: str, feed: Feed) -> None:
+    async def _messages(self, name: str, feed: Feed, *, is_batched: bool) -> None:
         epoch = self._service.log.epoch
         kind = b"lists" if isinstance(feed.consumer.source, BoardEntry) else b"match"
-        prefix = b'{"type":"%s","consumer":%s,' % (kind, _encode(name))
+        mine = b'"consumer":%s,' % _encode(name)
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while not feed.is_closed:
                 await self._has_credit.wait()
                 most = TAKEN if self._credit is None else min(TAKEN, self._credit)
                 batch = await feed.take(max(1, most), wait=BEAT)
                 if batch.gap is not None:
-                    gap = b'{"type":"gap","consumer":%s,' % _encode(name)
+                    gap = b'{"type":"gap",' + mine
                     await self._send_bytes(gap + batch.gap.json(epoch)[1:])
-                for message in batch.messages:
+                place = 0
+                while place < len(batch.messages):
                     await self._has_credit.wait()  # given or used up since they were taken
-                    await self._send_bytes(prefix + message.json(epoch)[1:])
+                    most = (self._credit or TAKEN) if is_batched else 1
+                    some = _sized(batch.messages[place : place + most])
+                    said = b",".join([one.json(epoch) for one in some])
+                    if is_batched:
+                        said = b'{"type":"batch","of":"%s",%s"messages":[%s]}' % (kind, mine, said)
+                    else:
+                        said = b'{"type":"%s",%s%s' % (kind, mine, said[1:])
+                    await self._send_bytes(said)
+                    place += len(some)
                     if self._credit is not None:
-                        self._credit -= 1
+                        self._credit -= len(some)
                         if self._credit <= 0:
                             self._has_credit.clear()
                 if not batch.messages and batch.gap is None:
-                    place = position(epoch, batch.upto)
-                    await self._send({"type": "beat", "consumer": name, "position": place})
+                    place_said = position(epoch, batch.upto)
+                    await self._send({"type": "beat", "consumer": name, "position": place_said})
 
     async def _publish(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, service = self._may("publish"), self._service
@@ -274,6 +289,16 @@ _HANDLERS: dict[str, Any] = {
     "credit": Session._give_credit,
     "beat": Session._beat,
 }
+
+
+def _sized(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the first messages, as many as make a frame of moderate size; at least one."""
+    size = 0
+    for place, one in enumerate(messages):
+        size += one.size
+        if size > FRAME and place:
+            return messages[:place]
+    return messages
 
 
 def _text(frame: dict[str, Any], name: str) -> str:
