@@ -14,7 +14,7 @@ ABOUT = {
     "merge": "insertion, removal, matching by summary, the Hilbert curve",
     "notify": "range top-k messages beside unicast over the same indexes",
     "route": "one broker at size, control traffic by strategy, large networks",
-    "server": "durable events and edits over HTTP, replay, restart",
+    "server": "durable events and edits over HTTP, delivery, replay, restart",
     "choice": "whether the choice of a structure is right, on shapes not seen before",
 }
 

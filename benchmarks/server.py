@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ import numpy as np
 
 from benchmarks.frame import Report
 from benchmarks.harness import expected
+from benchmarks.server_delivery import delivery_rows
+from benchmarks.server_load import Connection, race
 from benchmarks.server_peers import jetstream_rows
 from rangecast.client import Client
 from rangecast.engine import Engine
@@ -62,22 +64,27 @@ def _measured(*, quick: bool) -> Table:
         with Client(served.url, space="points") as client:
             client.put_consumer("few")
             began = time.perf_counter()
-            for at in range(0, len(filters), 5_000):
-                client.upsert_many(
-                    [
-                        {"id": f"s{n}", "filter": filters[n]}
-                        for n in range(at, min(at + 5_000, len(filters)))
-                    ]
-                )
+            _subscribe(client, filters, "s")
             rate = len(filters) / (time.perf_counter() - began)
             rows.append(_row("edits in bulk, durable", rate, 60_000))
             _check(client, filters, rng)
             rows += asyncio.run(_load(served.url, client, rng, quick=quick))
-        rows.append(_restarted(served, subscriptions))
+            rows += asyncio.run(
+                delivery_rows(served.url, client, _bodies(rng, 20, 99), quick=quick)
+            )
+            many = subscriptions if quick else 1_000_000
+            _subscribe(client, _filters(rng, many - subscriptions), "m")
+        rows.append(_restarted(served, many))
         events = [json.dumps(one).encode() for one in _events(rng, 320 if quick else 6_400)]
         rows += jetstream_rows(Path(folder), events, 64)
     title = f"The server, {subscriptions:,} subscriptions"
     return Table(title, ["", "measured", "expected"], rows)
+
+
+def _subscribe(client: Client, filters: list[str], prefix: str) -> None:
+    for at in range(0, len(filters), 5_000):
+        some = enumerate(filters[at : at + 5_000], at)
+        client.upsert_many([{"id": f"{prefix}{n}", "filter": one} for n, one in some])
 
 
 def _row(name: str, rate: float, least: float, unit: str = "/s") -> list[Any]:
@@ -101,6 +108,10 @@ def _events(rng: np.random.Generator, count: int) -> list[dict[str, float]]:
     return [{f"a{axis}": row[axis] for axis in range(AXES)} for row in values.tolist()]
 
 
+def _bodies(rng: np.random.Generator, count: int, events: int) -> list[bytes]:
+    return ["\n".join(map(json.dumps, _events(rng, events))).encode() for _ in range(count)]
+
+
 def _check(client: Client, filters: list[str], rng: np.random.Generator) -> None:
     """Compare the ids of some events with those of an engine."""
     engine = Engine(SPACE)
@@ -119,37 +130,35 @@ async def _load(
 ) -> list[list[Any]]:
     host, port = re.findall(r"//([^:]+):(\d+)", url)[0]
     rows = []
-    bodies = [
-        "\n".join(map(json.dumps, _events(rng, 1_000))).encode() for _ in range(4 if quick else 20)
-    ]
+    bodies = _bodies(rng, 4 if quick else 20, 1_000)
     kind = "application/x-ndjson"
     path = "/v1/spaces/points/events"
 
-    async def batches(connection: _Connection, turns: int) -> None:
+    async def batches(connection: Connection, turns: int) -> None:
         for turn in range(turns):
             await connection.ask("POST", path, bodies[turn % len(bodies)], kind)
 
     count = 2 if quick else 40
-    seconds, _ = await _race(host, int(port), 4, count, batches)
+    seconds, _ = await race(host, int(port), 4, count, batches)
     rows.append(_row("events in bodies of 1,000, durable", 4 * count * 1_000 / seconds, 150_000))
 
     one = json.dumps(_events(rng, 1)[0]).encode()
 
-    async def singles(connection: _Connection, turns: int) -> None:
+    async def singles(connection: Connection, turns: int) -> None:
         for _ in range(turns):
             began = time.perf_counter()
             await connection.ask("POST", path, one, "application/json")
             connection.times.append(time.perf_counter() - began)
 
     count = 5 if quick else 200
-    seconds, times = await _race(host, int(port), 64, count, singles)
+    seconds, times = await race(host, int(port), 64, count, singles)
     rows.append(_row("one event per request, 64 connections", 64 * count / seconds, 8_000))
     p99 = float(np.quantile(times, 0.99)) * 1000
     rows.append(["the same, p99 of an answer", f"{p99:,.1f} ms", expected(p99, most=15)])
 
     text = _filters(rng, 1)[0]
 
-    async def edits(connection: _Connection, turns: int) -> None:
+    async def edits(connection: Connection, turns: int) -> None:
         for turn in range(turns):
             body = json.dumps({"filter": text}).encode()
             name = f"e{id(connection)}-{turn}"
@@ -157,7 +166,7 @@ async def _load(
             await connection.ask("PUT", target, body, "application/json")
 
     count = 5 if quick else 100
-    seconds, _ = await _race(host, int(port), 64, count, edits)
+    seconds, _ = await race(host, int(port), 64, count, edits)
     rows.append(_row("edits one by one, durable, 64 connections", 64 * count / seconds, 6_000))
 
     some = [
@@ -175,52 +184,6 @@ async def _load(
     rate = looked_at / (time.perf_counter() - began)
     rows.append(_row("events read again for 1,000 subscriptions", rate, 300_000))
     return rows
-
-
-async def _race(
-    host: str,
-    port: int,
-    connections: int,
-    turns: int,
-    work: Callable[[_Connection, int], Awaitable[None]],
-) -> tuple[float, list[float]]:
-    """Return the seconds that all connections took for their turns, and each answer's."""
-    made = [await _Connection.opened(host, port) for _ in range(connections)]
-    await asyncio.gather(*(work(one, 1) for one in made))
-    for one in made:
-        one.times.clear()
-    began = time.perf_counter()
-    await asyncio.gather(*(work(one, turns) for one in made))
-    seconds = time.perf_counter() - began
-    for one in made:
-        one.close()
-    return seconds, [one for connection in made for one in connection.times]
-
-
-class _Connection:
-    """One kept connection: no more of HTTP than a load needs."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self._reader = reader
-        self._writer = writer
-        self.times: list[float] = []
-
-    @classmethod
-    async def opened(cls, host: str, port: int) -> _Connection:
-        return cls(*await asyncio.open_connection(host, port))
-
-    async def ask(self, method: str, path: str, body: bytes, kind: str) -> bytes:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
-        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        answer = await self._reader.readuntil(b"\r\n\r\n")
-        length = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-        found = await self._reader.readexactly(length)
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise DisagreementError(f"{method} {path}: {answer[:15]!r} {found[:200]!r}")
-        return found
-
-    def close(self) -> None:
-        self._writer.close()
 
 
 # ---- the server
@@ -272,7 +235,7 @@ def _restarted(served: _Served, subscriptions: int) -> list[Any]:
         if len(client) < subscriptions:
             raise DisagreementError("subscriptions are missing after a restart")
     return [
-        "restart after kill -9, until it serves",
+        f"restart with {subscriptions:,} subscriptions after kill -9, until it serves",
         f"{seconds:,.1f} s",
         expected(seconds, most=5),
     ]
