@@ -10,8 +10,7 @@ threads may ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -33,6 +32,7 @@ from rangecast.model.members import Id
 from rangecast.model.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
 from rangecast.model.space import Space
+from rangecast.model.threads import Threads, number_of_threads, pieces_of, side_by_side
 from rangecast.model.why import Explanation, explain_match, nearest_misses
 from rangecast.rank.adjusted import best_adjusted, best_uncertain, check_adjusted
 from rangecast.rank.combine import Combine
@@ -73,17 +73,18 @@ class Engine(LiveSet):
         *,
         ignore_unknown: bool = False,
         nan: str = "refuse",
-        threads: int = 1,
+        threads: Threads = 1,
     ) -> Matches:
         """Return the subscriptions that match each event of a table, DataFrame or list of dicts.
 
         ignore_unknown   events may have values that are no attribute of the space
         nan              "refuse" NaN in an event, or read it as "missing"
-        threads          how many threads match
+        threads          how many threads match; "auto": one per core that this process may use,
+                         fewer if there are less than 1,024 events for each
         """
         view = self._view
         encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        found = _match(view, encoded.points, whole("threads", threads))
+        found = _match(view, encoded.points, threads)
         return Matches(found, encoded.ids, view.rows)
 
     def match_each(
@@ -107,13 +108,16 @@ class Engine(LiveSet):
                 errors[place] = error
         if not points:
             return [*errors.values()]
-        found = _match(view, np.array(points), 1)
+        (found,) = _match(view, np.array(points), 1)
         lists = (by_arrival(view.rows, found.of(number)) for number in range(len(points)))
         total = len(points) + len(errors)
         return [errors[place] if place in errors else next(lists) for place in range(total)]
 
-    def match_points(self, points: F64, *, threads: int = 1) -> Matches:
-        """Return the subscriptions that match each point, (events, d): events already encoded."""
+    def match_points(self, points: F64, *, threads: Threads = 1) -> Matches:
+        """Return the subscriptions that match each point, (events, d): events already encoded.
+
+        threads   how many threads match, as of `match_many`
+        """
         view = self._view
         given = np.ascontiguousarray(points, dtype=np.float64)
         if given.ndim != 2 or given.shape[1] != len(self.space) or _has_nan(given):
@@ -121,7 +125,7 @@ class Engine(LiveSet):
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {given.shape}"
             )
-        return Matches(_match(view, given, whole("threads", threads)), None, view.rows)
+        return Matches(_match(view, given, threads), None, view.rows)
 
     # ---- ranking
 
@@ -322,6 +326,10 @@ class Engine(LiveSet):
                 why = why if chosen.startswith(part.index.name) else f"to become {chosen}: {why}"
             size = f"{len(part.set_rows):,} rows, {part.index.memory:,} bytes"
             lines.append(f"part {place + 1}: {part.index.name}, {size}; {why}")
+            for combine, ranked in list(part.rankings.items()):
+                by = "score" if combine is None else f"the {combine} of weights"
+                index = ranked.structure
+                lines.append(f"  ranked by {by}: {index.name}, {index.memory:,} bytes")
         recent = view.count - view.indexed
         lines.append(f"recent: {recent:,} of {count:,} subscriptions are in no part yet")
         lines.append(f"dead: {view.dead:,} that the next rebuild removes")
@@ -390,21 +398,12 @@ def _has_nan(points: F64) -> bool:
     return any(map(isnan, points.ravel().tolist()))
 
 
-def _match(view: View, points: F64, threads: int) -> MatchRows:
+def _match(view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:
+    number = number_of_threads(threads, len(points))
     if len(points) == 1:
         rows = match_one_live(view, points[0])
-        return MatchRows(np.array((0, len(rows))), rows)
-    if threads == 1 or len(points) < 2 * threads:
-        return match_live(view, points)
-    with ThreadPoolExecutor(threads) as pool:
-        pieces = np.array_split(points, threads)
-        return _concatenated(list(pool.map(lambda piece: match_live(view, piece), pieces)))
-
-
-def _concatenated(found: Sequence[MatchRows]) -> MatchRows:
-    counts = np.concatenate([np.diff(one.offsets) for one in found])
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    work = found[0].work
-    for one in found[1:]:
-        work = work.plus(one.work)
-    return MatchRows(offsets, np.concatenate([one.rows for one in found]), work)
+        return (MatchRows(np.array((0, len(rows))), rows),)
+    if number == 1:
+        return (match_live(view, points),)
+    pieces = pieces_of(len(points), number)
+    return tuple(side_by_side(lambda piece: match_live(view, points[piece]), pieces, number))

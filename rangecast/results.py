@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import I32, I64, AnyArray
-from rangecast.match.result import MatchRows
+from rangecast.match.result import MatchRows, joined
 from rangecast.model.members import Id
 from rangecast.model.results import Results
 from rangecast.model.rowstore import RowArrays
@@ -20,20 +20,33 @@ from rangecast.rank.result import Best
 class Matches(Results[list[Id]]):
     """The subscriptions that match each event, in order of arrival."""
 
-    matches: MatchRows
-    """The same as rows of the set."""
+    pieces: tuple[MatchRows, ...]
+    """The same as rows of the set: of some events, then of the next ones. A thread that has matched
+    leaves its pieces here."""
     event_ids: pa.Array | None
     """Of the batch; `None`: its events are numbered from 0."""
     _rows: RowArrays
 
+    @property
+    def matches(self) -> MatchRows:
+        """The same as rows of the set. Pieces are copied into one when it is first asked for."""
+        if len(self.pieces) > 1:
+            self.pieces = (joined(self.pieces),)
+        return self.pieces[0]
+
     def __len__(self) -> int:
-        return len(self.matches.offsets) - 1
+        return sum(len(piece.offsets) - 1 for piece in self.pieces)
 
     def _item(self, place: int) -> list[Id]:
-        return by_arrival(self._rows, self.matches.of(place))
+        for piece in self.pieces:
+            events = len(piece.offsets) - 1
+            if place < events:
+                break
+            place -= events
+        return by_arrival(self._rows, piece.of(place))
 
     def __repr__(self) -> str:
-        count = len(self.matches.rows)
+        count = sum(len(piece.rows) for piece in self.pieces)
         return f"<Matches: {count:,} match{'es'[: 2 * (count != 1)]} of {_events_of(self)}>"
 
     def _label(self, place: int) -> Any:
@@ -42,8 +55,8 @@ class Matches(Results[list[Id]]):
     @property
     def ids(self) -> AnyArray:
         """The ids of all matches, event by event as in `matches`, in any order within one."""
-        found: AnyArray = self._rows.ids[self.matches.rows]
-        return found
+        found = [self._rows.ids[piece.rows] for piece in self.pieces]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def table(self) -> pa.Table:
         """Return all pairs, with the columns event and subscription.
@@ -51,12 +64,15 @@ class Matches(Results[list[Id]]):
         Events are in order; the subscriptions of one event are in any order, which saves sorting
         them.
         """
-        return pa.table(
-            {
-                "event": _events(self.event_ids, self.matches.events),
-                "subscription": _subscriptions(self._rows, self.matches.rows),
+        tables, first = [], 0
+        for piece in self.pieces:
+            columns = {
+                "event": _events(self.event_ids, piece.events + first),
+                "subscription": _subscriptions(self._rows, piece.rows),
             }
-        )
+            tables.append(pa.table(columns))
+            first += len(piece.offsets) - 1
+        return pa.concat_tables(tables)
 
 
 @dataclass(slots=True, eq=False, repr=False)

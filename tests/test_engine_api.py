@@ -232,7 +232,7 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         (lambda e: e.best_many([EVENT], limit=0), "limit is a whole number, at least 1"),
         (lambda e: e.best_many([EVENT], clock="at"), "limit=None\n  to do: give both"),
         (lambda e: e.best_many([EVENT], limit=1, clock="price"), "'price', a number"),
-        (lambda e: e.match_many([EVENT], threads="2"), "threads is a whole number"),
+        (lambda e: e.match_many([EVENT], threads="2"), "at least 1, or .auto.\n  given: .2.\n"),
         (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  to do.*match_many"),
         (lambda e: e.match("price"), "an event is a dict.*\n  given: str 'price'"),
         (lambda e: e.best([EVENT]), "an event is a dict"),

@@ -76,8 +76,9 @@ def cover(
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
-    from rangecast.cover.batch import covered_by
     from rangecast.cover.coverset import CoverSet
+    from rangecast.cover.starting import begin
+    from rangecast.model.answers import Choice
     from rangecast.model.files import BATCH_ROWS
     from rangecast.model.subset import rows_of
     from rangecast.report.cover import draw, redundancy
@@ -106,14 +107,17 @@ def cover(
         assert subscriptions is not None
         boxes = run.subscriptions(subscriptions, where)
         if engine == Engine.LOCAL:
+            compare, choice = begin(boxes)
             with run.task("comparing"):
-                above = covered_by(boxes)
+                above = compare(boxes)
         else:
+            from rangecast.cover.blocks.index import Blocks
             from rangecast.spark.steps.cover import covered_rows
 
             session = run.spark(master)
             with run.task("comparing on Spark"):
                 above = covered_rows(session, boxes)
+            choice = Choice(Blocks.name, "on Spark")
         coverers = pa.array(above, mask=above < 0)
         schema = pa.schema([("subscription", boxes.ids.type), ("covered_by", boxes.ids.type)])
         with run.writer(schema) as writer:
@@ -138,6 +142,8 @@ def cover(
             "by_attributes": [one._asdict() for one in found.by_attributes],
             "kept_file": kept,
             "plot": plot,
+            "index": choice.name,
+            "plan": choice.why,
         }
         text = counted(found.subscriptions, "subscription")
         run.done(text, found.subscriptions, facts, [_sentence(found)])

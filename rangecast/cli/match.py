@@ -32,9 +32,12 @@ def match(
     output: Output = "-",
     index: MatchIndexOption = "auto",
     threads: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            "--threads", min=0, help="Number of matching threads (default 1; 0 = one per core)."
+            "--threads",
+            metavar="[NUMBER|auto]",
+            help="Number of matching threads (default 1); auto: one per usable core, fewer for "
+            "small batches.",
         ),
     ] = None,
     engine: EngineOption = Engine.LOCAL,
@@ -51,18 +54,18 @@ def match(
     \b
     Examples:
       rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
-      cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads 0
+      cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
     """
-    import os
-
     from rangecast.cli.answer import answer_events
     from rangecast.cli.run import Run
     from rangecast.errors import UsageError
     from rangecast.match.answerer import MatchAnswerer
+    from rangecast.model.threads import number_of_threads
 
     if threads is not None and engine == Engine.SPARK:
         raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
-    workers = 1 if threads is None else threads or os.cpu_count() or 1
+    workers = int(threads) if threads and threads.isdecimal() else threads or 1
+    number_of_threads(workers, 1)  # refuses what is no number of threads
     with Run.started(
         output,
         reads=[events, subscriptions, space],

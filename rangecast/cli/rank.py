@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -131,7 +131,8 @@ def rank(
     def make(boxes: Boxes, where: Space, table: FactorTable | None) -> RankAnswerer:
         axis = clock_of(where, clock) if by_second else None
         wanted = replace(asked, clock=axis, factors=table)
-        return RankAnswerer.of(boxes, index, relaxed=relaxed, combine=combine, asked=wanted)
+        how: dict[str, Any] = {"relaxed": relaxed, "combine": combine, "asked": wanted}
+        return RankAnswerer.of(boxes, index, **how, at_once=engine == Engine.LOCAL)
 
     def shed(pieces: Pieces, where: Space) -> Pieces:
         if most is None or not by_second:

@@ -1,5 +1,9 @@
 """Kernels compiled ahead by another process, while this one answers in a plainer way.
 
+Compiling takes longer than plain comparison in NumPy does, for a small set and some thousand
+events. So until another process has compiled the kernels, a structure without any answers; then the
+structure that suits the set is built and takes over. The answers are the same.
+
 The process is `rangecast warm VERB`. It is started once per verb, and goes on if this process ends:
 the next one finds its kernels. Not where kernels can't be kept on disk, and not if the environment
 variable RANGECAST_COMPILE is `first`: then whoever needs a kernel compiles it.
@@ -12,11 +16,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rangecast.kernels.jit import cache_folder, is_compiled
 
 _VARIABLE, _FIRST = "RANGECAST_COMPILE", "first"
+WHY = "plain comparison, until the kernels of other structures are compiled"
+"""Why such a structure was chosen."""
+_LARGEST = 1_000_000
+"""Bounds of a set, on all attributes, beyond which it waits for its kernels."""
+_MOST = 1_500_000_000
+"""Comparisons after which waiting is cheaper: some seconds."""
+Structure = TypeVar("Structure")
 _lock = threading.Lock()
 _started: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -50,3 +61,40 @@ def wait(verb: str) -> None:
         process = _started.get(verb)
     if process is not None:
         process.wait()
+
+
+def starts_plainly(bounds: int, verb: str, kernel: Callable[..., Any]) -> bool:
+    """Whether a set with this many bounds is small enough not to wait for its kernel."""
+    return bounds <= _LARGEST and must_wait(verb, kernel)
+
+
+class Interim(Generic[Structure]):
+    """A plain structure, until the kernels are compiled or it has compared enough."""
+
+    def __init__(
+        self,
+        verb: str,
+        kernel: Callable[..., Any],
+        plain: Structure,
+        build: Callable[[], Structure],
+    ):
+        self.plain = plain
+        self.built: Structure | None = None
+        """The structure that took over."""
+        self._verb, self._kernel, self._build = verb, kernel, build
+        self._left = _MOST
+
+    def answering(self, comparisons: int) -> Structure:
+        """Return the structure that is to make this many comparisons, if it compares plainly."""
+        if self.built is None:
+            self._left -= comparisons
+            if self._left > 0 and must_wait(self._verb, self._kernel):
+                return self.plain
+        return self.settled()
+
+    def settled(self) -> Structure:
+        """Return the structure that needs kernels, as soon as they are there."""
+        if self.built is None:
+            wait(self._verb)
+            self.built = self._build()
+        return self.built

@@ -14,6 +14,7 @@ from rangecast.match.starting import begin
 from rangecast.model.answers import Answers, Choice
 from rangecast.model.boxes import Boxes
 from rangecast.model.merged import ARRIVAL, arrivals_of, dead_rows
+from rangecast.model.threads import Threads, number_of_threads
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class MatchAnswerer:
     index: Index
     ids: pa.Array
     choice: Choice
-    threads: int = 1
+    threads: Threads = 1
     arrival: I64 | None = None
     """When each subscription of a part of a set arrived, ascending; `None`: as they are counted."""
     is_part: bool = False
@@ -33,7 +34,7 @@ class MatchAnswerer:
 
     @classmethod
     def of(
-        cls, boxes: Boxes, index: str = "auto", threads: int = 1, *, at_once: bool = False
+        cls, boxes: Boxes, index: str = "auto", threads: Threads = 1, *, at_once: bool = False
     ) -> MatchAnswerer:
         """Build the structure of this name over some subscriptions.
 
@@ -72,7 +73,8 @@ class MatchAnswerer:
 
     def answers(self, points: F64) -> Iterator[Answers]:
         """Yield the answers to events (n, d), in pieces of whole events."""
-        for first, found in stream_ordered(self.index, points, self.threads):
+        threads = number_of_threads(self.threads, len(points))
+        for first, found in stream_ordered(self.index, points, threads):
             offsets, rows = found.offsets, found.rows
             if self.dead is not None:
                 lives = ~self.dead[rows]

@@ -6,8 +6,10 @@ must not depend on the structure.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import numpy as np
 
@@ -44,9 +46,13 @@ def stream_ordered(index: Index, points: F64, threads: int) -> Iterator[tuple[in
         return first, matches
 
     with ThreadPoolExecutor(threads) as pool:
-        starts = range(0, len(points), _BLOCK)
-        for wave in range(0, len(starts), 2 * threads):  # so that few answers wait at a time
-            yield from pool.map(answer, starts[wave : wave + 2 * threads])
+        starts = iter(range(0, len(points), _BLOCK))
+        some = islice(starts, 2 * threads)  # few answers wait at a time, and no thread does
+        waiting = deque(pool.submit(answer, first) for first in some)
+        while waiting:
+            found = waiting.popleft().result()
+            waiting.extend(pool.submit(answer, first) for first in islice(starts, 1))
+            yield found
 
 
 def _whole_events(pieces: Iterator[tuple[int, MatchRows]]) -> Iterator[tuple[int, MatchRows]]:

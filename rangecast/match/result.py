@@ -7,7 +7,7 @@ matches everything streams through a small buffer instead of exhausting the memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,19 @@ class MatchRows(NamedTuple):
     def events(self) -> I64:
         """The event of each row, for writing pairs."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+def joined(pieces: Sequence[MatchRows]) -> MatchRows:
+    """Return the matches of events one after the other, found in pieces, as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    starts = np.cumsum([0, *(len(piece.rows) for piece in pieces)])
+    offsets = [piece.offsets[:-1] + start for piece, start in zip(pieces, starts, strict=False)]
+    work = Work()
+    for piece in pieces:
+        work = work.plus(piece.work)
+    rows = np.concatenate([piece.rows for piece in pieces])
+    return MatchRows(np.concatenate([*offsets, starts[-1:]]), rows, work)
 
 
 Step = Callable[[int, int, I32, I64], tuple[int, int, int, int, int]]

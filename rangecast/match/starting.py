@@ -1,16 +1,12 @@
-"""A structure that answers at once, where kernels would first have to be compiled.
-
-Compiling takes longer than comparing every event with every box, for a small set and some thousand
-events. So until another process has compiled the kernels (`kernels.ahead`), the plain scan answers;
-then the structure that suits the set is built and takes over. The answers are the same.
-"""
+"""A matching structure that answers at once, where kernels would first have to be compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from rangecast.kernels.ahead import must_wait, wait
+from rangecast.kernels.ahead import WHY, Interim, starts_plainly
 from rangecast.kernels.arrays import F64, I32
 from rangecast.match.choose import Index, build, choose
 from rangecast.match.result import MatchRows
@@ -19,23 +15,13 @@ from rangecast.match.slabs.lanes import search_batch
 from rangecast.model.answers import Choice
 from rangecast.model.boxes import Boxes
 
-_LARGEST = 1_000_000
-"""Bounds of a set, on all attributes, beyond which it waits for its kernels."""
-_MOST = 1_500_000_000
-"""Comparisons after which waiting is cheaper: some seconds."""
-_WHY = "plain comparison, until the kernels of other structures are compiled"
-
-
-def starts_plainly(boxes: Boxes, index: str) -> bool:
-    """Whether a set would have to wait for kernels, and is small enough to do without."""
-    small = boxes.lo.size <= _LARGEST
-    return index == "auto" and small and must_wait("match", search_batch)
+_VERB = "match"
 
 
 def begin(boxes: Boxes, index: str = "auto") -> tuple[Index, Choice]:
     """Return a structure that answers without compiling first, and why it was chosen."""
-    if starts_plainly(boxes, index):
-        return Starting(boxes), Choice(Scan.name, _WHY)
+    if index == "auto" and starts_plainly(boxes.lo.size, _VERB, search_batch):
+        return Starting(boxes), Choice(Scan.name, WHY)
     choice = choose(boxes, index)
     return build(boxes, choice.name), choice
 
@@ -47,8 +33,7 @@ class Starting:
 
     def __init__(self, boxes: Boxes):
         self.boxes = boxes
-        self._index: Index | None = None
-        self._left = _MOST
+        self.interim = Interim[Index](_VERB, search_batch, Scan(boxes), partial(build, boxes))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Starting, (self.boxes,)
@@ -56,7 +41,8 @@ class Starting:
     @property
     def memory(self) -> int:
         """Bytes of the boxes, and of the structure that took over."""
-        return Scan(self.boxes).memory + (0 if self._index is None else self._index.memory)
+        built = self.interim.built
+        return self.interim.plain.memory + (0 if built is None else built.memory)
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
@@ -71,12 +57,5 @@ class Starting:
         return self._for(1).match_one(point)
 
     def _for(self, events: int) -> Index:
-        """Return what answers so many events."""
-        if self._index is not None:
-            return self._index
-        self._left -= events * self.boxes.lo.size
-        if self._left > 0 and must_wait("match", search_batch):
-            return Scan(self.boxes)
-        wait("match")
-        self._index = build(self.boxes)
-        return self._index
+        """Return what answers this many events."""
+        return self.interim.answering(events * self.boxes.lo.size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from rangecast.rank.liveness import ALL, Liveness
 from rangecast.rank.result import Best
 from rangecast.rank.shed import WINDOW, seconds_of
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
+from rangecast.rank.starting import begin
 
 _NEVER = np.iinfo(np.int64).max
 PIECE = 10_000
@@ -79,10 +81,18 @@ class RankAnswerer:
         relaxed: bool = False,
         combine: str = "sum",
         asked: Asked = Asked(),  # noqa: B008
+        at_once: bool = False,
     ) -> RankAnswerer:
-        """Build the structure of this name over some subscriptions."""
-        choice = choose(boxes, index, relaxed=relaxed)
-        built = build(boxes, choice.name, relaxed=relaxed, combine=combine)
+        """Build the structure of this name over some subscriptions.
+
+        at_once   plain comparison may answer until the kernels are compiled; not events with spans
+        """
+        how: dict[str, Any] = {"relaxed": relaxed, "combine": combine}
+        if at_once and not asked.columns.spans:
+            built, choice = begin(boxes, index, **how)
+        else:
+            choice = choose(boxes, index, relaxed=relaxed)
+            built = build(boxes, choice.name, **how)
         made = cls(built, boxes.ids, choice, boxes.dimensions, relaxed, combine)
         made.check(asked)
         return replace(

@@ -19,12 +19,13 @@ from rangecast.model.boxes import frozen
 from rangecast.model.liveview import LiveView
 from rangecast.model.rowstore import Bounds, RowArrays, boxes_of
 from rangecast.model.space import Space
-from rangecast.rank.choose import Index, build
+from rangecast.rank.choose import Index
 from rangecast.rank.combine import check_combine, joined, nothing, number_of
 from rangecast.rank.liveness import Liveness
 from rangecast.rank.merged import PartBest, merged
 from rangecast.rank.result import TESTED, Best, Work, checked, new_best, new_counters
 from rangecast.rank.slabs.index import Slabs, Span
+from rangecast.rank.starting import Starting, begin
 from rangecast.rank.top import insert
 
 _PIECE = 512
@@ -85,7 +86,7 @@ def ranked_part(
     boxes = boxes_of(rows, set_rows.astype(np.int64), space)
     same = np.array_equal(set_rows, np.arange(len(set_rows)))
     relaxed = combine is not None
-    structure = build(boxes, index, relaxed=relaxed, combine=combine or "sum")
+    structure, _ = begin(boxes, index, relaxed=relaxed, combine=combine or "sum")
     return RankedPart(structure, set_rows[:0] if same else set_rows, len(set_rows))
 
 
@@ -170,7 +171,7 @@ def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest
     liveness = Liveness(part.set_rows, died, edit)
     if query.span is None:
         return PartBest(part.structure.best(query.lo, query.k, liveness=liveness), part.set_rows)
-    assert isinstance(part.structure, Slabs)  # a set with another index takes no spans
+    assert isinstance(part.structure, Slabs | Starting)  # a set with another index takes no spans
     found = part.structure.best_spans(query.lo, query.hi, query.k, query.span, liveness=liveness)
     return PartBest(found, part.set_rows)
 

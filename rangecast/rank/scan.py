@@ -40,6 +40,20 @@ _JOIN: dict[str, tuple[float, Callable[[F64, F64], F64]]] = {
 """What there is before the first weight, and how to add one."""
 
 
+_BLOCK_BYTES = 1 << 22
+"""Of the scores that are compared at a time."""
+
+
+def _are_among(best: F64, k: int) -> Bool:
+    """Return which are among the k best of their row, of those that tie the first ones."""
+    last = np.partition(best, -k, axis=1)[:, -k, None]
+    above = best > last
+    level = (best == last) & (last > -np.inf)
+    room = k - above.sum(axis=1, keepdims=True)
+    found: Bool = above | (level & (np.cumsum(level, axis=1) <= room))
+    return found
+
+
 class Scan:
     """The k best subscriptions of an event by scoring all of them."""
 
@@ -56,19 +70,48 @@ class Scan:
         return self.boxes.lo.nbytes + self.boxes.hi.nbytes + self.boxes.owner.nbytes
 
     def best(self, points: F64, k: int, *, liveness: Liveness = ALL) -> Best:
-        """Return the k best of each event."""
+        """Return the k best of each event, as `rank` does, for some events at a time."""
         events = checked(points, self.boxes.dimensions, k)
         k = min(k, self.boxes.rows)
         rows, scores, counts = new_best(len(events), k)
         everyone = np.arange(self.boxes.rows)
         set_rows = liveness.set_rows if len(liveness.set_rows) else everyone
         alive = liveness.died[set_rows] > liveness.edit if len(liveness.died) else everyone >= 0
-        for event, ranked in enumerate(self.rank(events, self.boxes.rows, relaxed=self.is_relaxed)):
-            kept = np.flatnonzero(alive[ranked.rows])[:k]
-            counts[event] = len(kept)
-            rows[event, : len(kept)] = ranked.rows[kept]
-            scores[event, : len(kept)] = ranked.scores[kept]
+        block = max(1, _BLOCK_BYTES // max(8, 8 * len(self.boxes.lo)))
+        for first in range(0, len(events) if k else 0, block):
+            some = slice(first, first + block)
+            best = np.where(alive, self._best_of_all(events[some]), -np.inf)
+            event, row = np.nonzero(_are_among(best, k))
+            order = np.lexsort((row, -best[event, row], event))
+            event, row = event[order], row[order]
+            counts[some] = np.bincount(event, minlength=len(best))
+            place = np.arange(len(event)) - np.searchsorted(event, event)
+            rows[some][event, place] = row
+            scores[some][event, place] = best[event, row]
         return Best(rows, scores, counts, Work(tested=len(events) * len(self.boxes.lo)))
+
+    def _best_of_all(self, points: F64) -> F64:
+        """Return the score of each subscription for each event, -inf if it doesn't qualify."""
+        boxes = self.boxes
+        nothing, join = _JOIN[self.combine]
+        shape = len(points), len(boxes.lo)
+        qualified = np.full(shape, not self.is_relaxed)
+        total = np.full(shape, nothing) if self.is_relaxed else boxes.scores[boxes.owner]
+        for axis in range(boxes.dimensions):
+            value = points[:, axis, None]
+            holds = (boxes.lo[:, axis] <= value) & (value <= boxes.hi[:, axis])
+            if not self.is_relaxed:
+                qualified &= holds
+                continue
+            holds &= boxes.mentions[:, axis]
+            qualified |= holds
+            weight = np.ones(1) if boxes.weights is None else boxes.weights[boxes.owner, axis]
+            total = np.where(holds, join(total, weight), total)
+        best = np.where(qualified, total, -np.inf)
+        if len(boxes.lo) == boxes.rows:
+            return best
+        of_each: F64 = np.maximum.reduceat(best, boxes.box_offsets[:-1], axis=1)
+        return of_each
 
     def exact(self, point: F64, k: int) -> Ranked:
         """Return the k best of those that hold the event."""

@@ -1,0 +1,25 @@
+"""A whole set compared at once, where kernels would first have to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rangecast.cover.batch import covered_by
+from rangecast.cover.blocks.index import Blocks
+from rangecast.cover.plain import covered_plainly
+from rangecast.cover.relations import kernels_for
+from rangecast.kernels.ahead import WHY, starts_plainly
+from rangecast.kernels.arrays import I32
+from rangecast.model.answers import Choice
+from rangecast.model.boxes import Boxes
+
+_MOST = 20_000
+"""Boxes beyond which comparing all pairs takes longer than to compile."""
+
+
+def begin(boxes: Boxes) -> tuple[Callable[[Boxes], I32], Choice]:
+    """Return `covered_by`, or what does the same without compiling first, and why."""
+    kernel = kernels_for(Blocks(boxes.dimensions)).earliest_above
+    if len(boxes.lo) <= _MOST and starts_plainly(boxes.lo.size, "cover", kernel):
+        return covered_plainly, Choice("scan", WHY)
+    return covered_by, Choice(Blocks.name, f"{len(boxes.lo):,} boxes in tiles, the largest first")

@@ -1,0 +1,84 @@
+"""A batch of events on several threads: how many, which events each takes, and the work itself.
+
+Kernels let other threads run, so threads that call them use several cores. A thread takes a piece
+of the events at a time, and keeps what it found as a piece of the result: nothing is copied
+together, and no thread waits for another one, but for the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from rangecast.errors import UsageError, shown
+from rangecast.kernels.bits import LANES
+from rangecast.model.arguments import whole
+
+Threads = int | str
+"""A number of threads; "auto": one per usable core, fewer for small batches."""
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+LEAST = 2 * LANES
+"""Events that make a thread worth its while, if nobody asks for it by number."""
+_PIECE, _TURNS = 8 * LANES, 4
+"""A thread takes this many pieces one after the other, if each has at least that many events: so
+one with many matches doesn't keep the other threads waiting."""
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def number_of_threads(threads: Threads, events: int) -> int:
+    """Return how many threads answer this many events."""
+    if threads == "auto":
+        return max(1, min(usable_cores(), events // LEAST))
+    if isinstance(threads, str):
+        raise UsageError(
+            'threads is a whole number, at least 1, or "auto"\n'
+            f"  given: {shown(threads)}\n"
+            '  to do: give an integer, such as threads=2, or "auto" for all cores'
+        )
+    return min(whole("threads", threads), max(1, events))
+
+
+def pieces_of(events: int, threads: int) -> list[slice]:
+    """Return the events that are taken together, one after the other."""
+    turns = max(1, min(_TURNS, events // (threads * _PIECE)))
+    size = -(-events // (threads * turns))
+    if size > LANES:  # structures take this many events together
+        size = -(-size // LANES) * LANES
+    return [slice(first, first + size) for first in range(0, events, max(1, size))]
+
+
+def side_by_side(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], threads: int
+) -> list[Result]:
+    """Return what `work` makes of each piece, in order; the thread that calls is one of them."""
+    found = dict[int, Result]()
+    waiting = iter(range(len(pieces)))  # its next item can be taken by any thread
+
+    def take() -> None:
+        try:
+            for place in waiting:
+                found[place] = work(pieces[place])
+        finally:  # after an error, nobody begins another piece
+            for _ in waiting:
+                pass
+
+    others = min(threads, len(pieces)) - 1
+    if others < 1:
+        take()
+    else:
+        with ThreadPoolExecutor(others) as pool:
+            running = [pool.submit(take) for _ in range(others)]
+            take()
+            for one in running:
+                one.result()
+    return [found[place] for place in range(len(pieces))]
