@@ -21,7 +21,8 @@ from rangecast import Category, Number, Space
 from rangecast.client import AsyncClient, Client, ServerError
 from rangecast.notify import Board
 from rangecast.server.boards import updates_of
-from rangecast.server.messages import Message
+from rangecast.server.log import Unit
+from rangecast.server.messages import Gap, Message
 from rangecast.server.prove import proved
 from rangecast.server.records import (
     UPDATES,
@@ -241,6 +242,44 @@ def test_messages_are_those_of_a_board_in_python_over_restarts(kind: str, tmp_pa
         service.stop()
 
     run(second())
+
+
+def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(tmp_path: Path) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        log: Any = service.log
+        log._segment_bytes = 500
+        mirror = Mirror("line", 5)
+        await prepared(service, mirror)
+        await history(service, mirror, 40)
+        reader = service.hub.reader(service.registry.consumer(T, "two"))
+        start = reader.read(0, log.last, 3).upto
+        read = log.read
+        drop = next(end for end, _, _ in log.segment_sizes() if end > start + 20)
+
+        def dropped_first(after: int, most: int) -> list[Unit]:
+            log.read = read
+            log.drop(drop)
+            found: list[Unit] = read(after, most)
+            return found
+
+        log.read = dropped_first
+        gaps, found, after = [], [], start
+        while after < log.last:
+            batch = reader.read(after, log.last, 3)
+            gaps += [batch.gap] if batch.gap else []
+            found += batch.messages
+            after = batch.upto
+        assert gaps == [Gap(gaps[0].after, drop)]
+        assert all(one.seq <= gaps[0].after or one.seq > drop for one in found)
+        left = [one for one in mirror.expected["two"] if one[0] > drop]
+        assert told([one for one in found if one.seq > drop]) == sorted(
+            left, key=lambda one: one[:2]
+        )
+        assert left
+        service.stop()
+
+    run(work())
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from rangecast import Number, Space
 from rangecast.server import pump
 from rangecast.server.budget_reader import SECOND
+from rangecast.server.log import Unit
 from rangecast.server.messages import Message
 from rangecast.server.prove import proved
 from rangecast.server.records import PutConsumer, PutSpace, PutSubscription
@@ -143,6 +144,56 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         clock.seconds -= 500
         await publish(service, [b'{"x": 1}'])
         assert service.log.read(service.log.last - 1, 1)[0].at // SECOND == 1000
+        service.stop()
+
+    run(work())
+
+
+def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(
+    clock: Clock, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        log: Any = service.log
+        log._segment_bytes = 300
+        service.start()
+        await edit(service, PutSpace(T, "market", SPACE.definition()))
+        await edit(service, PutConsumer(T, "c", "market", budget=2))
+        await edit(service, PutSubscription(T, "all", "market", "x >= 0", "c"))
+        first = (await publish(service, [b'{"x": 0}'])).first
+        for n in range(1, 40):
+            clock.seconds += 0.25
+            await publish(service, [b'{"x": %d}' % n])
+        clock.seconds += 2
+        reader = service.hub.reader(service.registry.consumer(T, "c"))
+        read, ends = log.read, [end for end, _, _ in log.segment_sizes()]
+        drop = next(end for end in ends if end > first + 6)
+        left = 2
+
+        def dropped_between(after: int, most: int) -> list[Unit]:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                log.read = read
+                log.drop(drop)
+            found: list[Unit] = read(after, min(most, 1))  # a segment at a time
+            return found
+
+        log.read = dropped_between
+        found, after, gaps = [], first - 1, []
+        while after < log.last:
+            batch = reader.read(after, log.last, 500)
+            gaps += [batch.gap] if batch.gap else []
+            found += batch.messages
+            assert batch.upto > after
+            after = batch.upto
+        assert [(one.after, one.upto) for one in gaps] == [(gaps[0].after, drop)]
+        seqs = [one.seq for one in found]
+        assert seqs == sorted(set(seqs))
+        assert not [one for one in seqs if gaps[0].after < one <= drop]
+        assert [one for one in seqs if one > drop + 4] == [
+            seq for seq in range(drop + 5, log.last + 1) if (seq - first) % 4 < 2
+        ]
         service.stop()
 
     run(work())

@@ -14,10 +14,13 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from rangecast import Engine
 from rangecast.client import Client, ServerError
+from rangecast.server.log import LogError
+from rangecast.server.reader import Reader
 from rangecast.server.run import Server, Settings, serve
 from rangecast.workloads import generate
 from tests.server_fuzz import Fuzz
@@ -383,6 +386,25 @@ def test_messages_in_batches(server: str, market: Client) -> None:
     assert prices == list(range(600))
     assert sum(frames[: frames.index(max(frames))]) == 10  # no more than was allowed
     assert 2 < len(frames) < 20  # a frame has some 256 KiB
+
+
+def test_a_socket_says_why_no_more_messages_come(
+    server: str, market: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market.put_consumer("unread")
+
+    def broken(*_given: Any) -> None:
+        raise LogError("the log can't be read: no such disk")
+
+    monkeypatch.setattr(Reader, "read", broken)
+    with connect(server.replace("http", "ws") + "/v1/stream", proxy=None) as socket:
+        socket.send('{"type": "open", "consumer": "unread"}')
+        assert json.loads(socket.recv(timeout=90))["type"] == "opened"
+        assert "no such disk" in json.loads(socket.recv(timeout=90))["detail"]
+        with pytest.raises(ConnectionClosedError) as ended:
+            socket.recv(timeout=90)
+    assert ended.value.rcvd is not None
+    assert ended.value.rcvd.code == 1011
 
 
 def test_a_filter_is_tried_on_history(http: httpx.Client, market: Client) -> None:

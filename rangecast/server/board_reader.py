@@ -63,6 +63,12 @@ class BoardReader:
             for unit in self._log.read(self._carried, CHUNK):
                 if unit.last > durable:
                     break
+                if unit.first > self._carried + 1:  # retention was quicker, or a part is missing
+                    if self._found:
+                        break  # told when it is read next
+                    gap = Gap(after if gap is None else gap.after, unit.first - 1)
+                    after = gap.upto
+                    self._begin(after)
                 self._carry_out(unit)
                 self._carried = unit.last
                 if len(self._found) >= most:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rangecast.rank.shed import staying
 from rangecast.server.log import Log, Unit
-from rangecast.server.messages import Batch, Message
+from rangecast.server.messages import Batch, Gap, Message
 from rangecast.server.reader import CHUNK, Group, Reader
 from rangecast.server.registry import Consumer
 
@@ -67,8 +67,16 @@ class BudgetReader(Reader):
         over_before = self._least_at() // SECOND  # asked before the log is looked at
         found: list[Message] = []
         second: Second | None = None
+        gap, is_cut = None, False
         upto, last, number, size = begin, begin, -1, 0
         for unit in self._units(begin, durable):
+            if unit.first > last + 1:  # retention was quicker, or a part is missing
+                if last > begin:
+                    is_cut = True  # told when it is read next
+                    break
+                if unit.first > after + 1:
+                    gap = Gap(after, unit.first - 1)
+                upto = unit.first - 1
             if second is not None and unit.at // SECOND != number:
                 found += second.best()
                 second, upto = None, last
@@ -81,14 +89,14 @@ class BudgetReader(Reader):
             for message, score in self._matched(group):
                 second.add(message, score)
             last, size = unit.last, size + len(unit.body)
-        if second is not None and number < over_before:
+        if second is not None and (is_cut or number < over_before):
             found += second.best()
             upto = last
         messages = [one for one in found if one.seq > after]
         if len(messages) > most:
-            return Batch(messages[:most], messages[most - 1].seq)
+            return Batch(messages[:most], messages[most - 1].seq, gap)
         self._boundary = upto
-        return Batch(messages, max(after, upto))
+        return Batch(messages, max(after, upto), gap)
 
     def _start_of_second(self, after: int) -> int:
         """Return the seq before the second that a place of the log lies in."""

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
 router = APIRouter()
+logger = logging.getLogger("rangecast.server")
 BEAT = 15.0
 FRAME = 256 << 10
 """Bytes of a frame with several messages, about."""
@@ -188,7 +190,7 @@ class Session:
         epoch = self._service.log.epoch
         kind = b"lists" if isinstance(feed.consumer.source, BoardEntry) else b"match"
         mine = b'"consumer":%s,' % _encode(name)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        async with self._told():
             while not feed.is_closed:
                 await self._has_credit.wait()
                 most = TAKEN if self._credit is None else min(TAKEN, self._credit)
@@ -215,6 +217,18 @@ class Session:
                 if not batch.messages and batch.gap is None:
                     place_said = position(epoch, batch.upto)
                     await self._send({"type": "beat", "consumer": name, "position": place_said})
+
+    @contextlib.asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        """If messages can't be read, tell the client why and close the connection."""
+        try:
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                yield
+        except (RangecastError, OSError) as error:
+            logger.error("messages for a WebSocket can't be read: %s", error)
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await self._send({"type": "error", "status": 500, "detail": str(error)})
+                await self._socket.close(code=1011, reason="messages can't be read")
 
     async def _publish(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, service = self._may("publish"), self._service
