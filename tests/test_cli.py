@@ -151,6 +151,14 @@ def test_why_explains_and_concludes(cli, data):
     assert "an event is a JSON object" in ask("[1]", "cheap", code=2).stderr
 
 
+def test_a_pattern_in_quotes_is_read_and_never_written_over(cli, data):
+    (data / "events2.csv").write_text("id,price,sector\ne4,5,energy\n")
+    done = cli("match", "events*.csv", *FILES[1:])
+    assert done.stdout.endswith("e3,any\ne4,cheap\ne4,any\n")
+    said = cli("match", "events*.csv", *FILES[1:], "-o", "events2.csv", code=2).stderr
+    assert "events2.csv: is an input of this command" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

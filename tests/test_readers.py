@@ -560,3 +560,32 @@ def test_what_is_no_list_of_attributes_is_refused(given_space):
         Space(given_space)
     with pytest.raises(UsageError, match=r"a Space is expected; .*\n  to do: Space.load"):
         Engine(given_space)
+
+
+def test_a_pattern_is_the_files_that_it_matches_in_order(tmp_path, monkeypatch):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "e2.csv").write_text("x\n3\nno\n")
+    (tmp_path / "e1.csv").write_text("x\n1\n2\n")
+    (tmp_path / ".e0.csv").write_text("x\n0\n")
+    (tmp_path / "b" / "e3.csv").write_text("x\n4\n")
+    (tmp_path / "e.jsonl").write_text("{}")
+    space = Space([Number("x")])
+    for where in (tmp_path, None):
+        base = "" if where is None else f"{where}/"
+        if where is None:
+            monkeypatch.chdir(tmp_path)
+        bad = KeptRows()
+        (*batches,) = EventFile(f"{base}e*.csv", space, bad_rows=bad)
+        assert np.concatenate([one.points for one in batches]).ravel().tolist() == [1, 2, 3]
+        assert [one.row for one, _ in bad.kept] == [3]
+        with pytest.raises(BadRowError, match=r"e2\.csv, line 3"):
+            list(EventFile(f"{base}e?.csv", space))
+        (*batches,) = EventFile(f"{base}**/e[13].csv", space)
+        assert np.concatenate([one.points for one in batches]).ravel().tolist() == [4, 1, 2]
+        with pytest.raises(FileError, match=r"x\*\.csv: matches no file"):
+            EventFile(f"{base}x*.csv", space)
+        with pytest.raises(FileError, match="matches csv and jsonl; expected files of one format"):
+            EventFile(f"{base}e*", space)
+    (tmp_path / "e*.csv").write_text("x\n7\n")
+    (batch,) = EventFile(tmp_path / "e*.csv", space)
+    assert batch.points.tolist() == [[7]]

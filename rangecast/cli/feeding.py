@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rangecast.errors import FileError
-from rangecast.model.files import format_of, read_tables
+from rangecast.model.files import format_of, parts_of, read_tables
 
 
 def batches_of(path: str, size: int) -> Iterator[list[dict[str, Any]]]:
@@ -19,7 +19,7 @@ def batches_of(path: str, size: int) -> Iterator[list[dict[str, Any]]]:
     if path == "-":
         rows = _lines(sys.stdin.buffer, "stdin")
     elif format_of(path) == "jsonl" and Path(path).suffix in (".jsonl", ".ndjson", ".json"):
-        rows = _file_lines(Path(path))
+        rows = chain.from_iterable(map(_file_lines, parts_of(path)))
     else:
         rows = _rows(path)
     while some := list(islice(rows, size)):

@@ -139,7 +139,8 @@ def _picture(path: Path | None) -> Path | None:
 EventsFile = Annotated[
     Path,
     typer.Argument(
-        help="Events, one column per attribute: .csv, .jsonl, .parquet, .arrow, or - for stdin."
+        help="Events, one column per attribute: .csv, .jsonl, .parquet, .arrow, - for stdin, a "
+        "folder, or a pattern in quotes, 'events/*.jsonl'."
     ),
 ]
 SubscriptionsFile = Annotated[

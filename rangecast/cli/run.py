@@ -40,7 +40,7 @@ from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.event_columns import EventColumns
 from rangecast.model.events import PLAIN, EventFile, Events
-from rangecast.model.files import format_of
+from rangecast.model.files import format_of, is_pattern, parts_of
 from rangecast.model.ids import Places
 from rangecast.model.records import file_source
 from rangecast.model.space import Space
@@ -317,10 +317,14 @@ def check_new(path: Path | None, *, overwrite: bool) -> None:
         )
 
 
+def _matched(path: str | Path) -> list[Path]:
+    return parts_of(path) if is_pattern(path) else []
+
+
 def _check_files(written: Sequence[File], given: Sequence[File]) -> None:
     """Refuse to write over what is being read, or two things into one file."""
     named = [Path(path) for path in written if path is not None]
-    inputs = [Path(path) for path in given if path is not None]
+    inputs = [one for path in given if path is not None for one in (Path(path), *_matched(path))]
     for path in named:
         if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
             raise FileError(f"{path}: is an input of this command; write to another file")

@@ -182,7 +182,7 @@ def _claimed(result: Path) -> Iterator[pa.RecordBatch]:
     batches = committed_batches(result)
     for folder, mark in batches.items():
         version = int(mark["version"])
-        for data in read_tables(folder) if parts_of(folder) else ():
+        for data in read_tables(folder) if folder.is_dir() and parts_of(folder) else ():
             yield data.append_column("version", pa.array(np.full(data.num_rows, version)))
     if not batches:
         yield from read_tables(result)

@@ -1,7 +1,8 @@
 """Tables in files: CSV, JSON Lines, Parquet, Arrow IPC, by suffix, read in batches.
 
 A folder of files of one format, as Spark writes it, is read as one table, file by file in the
-order of their names; what begins with `.` or `_` is no part of it.
+order of their names; what begins with `.` or `_` is no part of it. So are the files that a pattern
+such as `events/*.jsonl` matches, where no file has just that name.
 
 Reading gives columns with the row number of each row, so that an error can name it. Values of a
 CSV file stay texts and those of a JSON file keep the type they have: what a value means is the
@@ -11,6 +12,7 @@ attribute's business, not the reader's. `model/table_writer.py` writes them.
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import re
 from collections.abc import Collection, Iterator
@@ -55,12 +57,15 @@ def format_of(path: str | Path) -> str:
 
     That of a folder is the format of its files.
     """
-    if Path(path).is_dir():
-        formats = {format_of(part) for part in parts_of(Path(path))}
+    if Path(path).is_dir() or is_pattern(path):
+        formats = {format_of(part) for part in parts_of(path)}
         if len(formats) == 1:
             return formats.pop()
-        listed = " and ".join(sorted(formats)) or "no table"
-        raise FileError(f"{path}: is a folder with {listed} in it; expected files of one format")
+        listed = " and ".join(sorted(formats))
+        said = f"matches {listed or 'no file'}"
+        if not is_pattern(path):
+            said = f"is a folder with {listed or 'no table'} in it"
+        raise FileError(f"{path}: {said}; expected files of one format")
     if str(path) == "-":
         raise FileError("-: tables aren't read from stdin; write it to a file and give its name")
     suffixes = [s.lower() for s in Path(path).suffixes]
@@ -71,8 +76,26 @@ def format_of(path: str | Path) -> str:
     raise FileError(f"{path}: unknown format; the name must end in one of {', '.join(SUFFIXES)}")
 
 
-def parts_of(folder: Path) -> list[Path]:
-    """Return the files of a folder that is one table, in order, also those in folders within."""
+def is_pattern(path: str | Path) -> bool:
+    """Whether a path stands for the files that it matches: `*`, `?`, `[...]`, and `**` for folders.
+
+    A file of just that name comes first.
+    """
+    return glob.has_magic(str(path)) and not Path(path).exists()
+
+
+def parts_of(path: str | Path) -> list[Path]:
+    """Return the files that are one table, in order: one, those of a folder or of a pattern.
+
+    Folders within a folder count, too.
+    """
+    folder = Path(path)
+    if is_pattern(path):
+        # As a shell does: without hidden files, which Path.glob finds.
+        found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
+        return [one for one in found if one.is_file()]
+    if not folder.is_dir():
+        return [folder]
 
     def counts(path: Path) -> bool:
         hidden = any(name[0] in "._" for name in path.relative_to(folder).parts)
@@ -105,7 +128,7 @@ def read_batches(
         (broken or stop)(first + row, text, why)
 
     try:
-        for part in parts_of(Path(path)) if Path(path).is_dir() else [Path(path)]:
+        for part in parts_of(path):
             for batch in _read(part, kind, report, exact, only):
                 count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
                 yield Batch(batch.rows + first, batch.columns)

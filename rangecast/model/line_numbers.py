@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rangecast.errors import FileError
-from rangecast.model.files import format_of, parts_of
+from rangecast.model.files import format_of, is_pattern, parts_of
 
 _MOST_LINES = 2_000_000
 """Rows further down aren't looked for: that would take more than a second or two."""
@@ -26,14 +26,15 @@ def line_of(source: str, row: int | None) -> tuple[str, int] | None:
     long, or a table of Python, whose source is a plain word.
     """
     path = Path(source)
-    if row is None or not path.exists() or not (path.suffix or path.name != source):
+    is_there = path.exists() or is_pattern(path)
+    if row is None or not is_there or not (path.suffix or path.name != source):
         return None
     try:
         kind = format_of(path)
         if kind not in ("csv", "jsonl") or row > _MOST_LINES:
             return None
         left = row
-        for part in parts_of(path) if path.is_dir() else [path]:
+        for part in parts_of(path):
             for line in _first_lines(part, kind):
                 if not left:
                     return str(part), line
