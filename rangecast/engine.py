@@ -51,7 +51,12 @@ for each."""
 
 
 class Engine(LiveSet):
-    """One live set of subscriptions over a space."""
+    """One live set of subscriptions over a space.
+
+    Any number of threads may use it. A service on an event loop awaits single events through
+    `Gathering(engine).match(event)`; other calls that take long, such as `subscribe_many` of a
+    large file, it gives to `asyncio.to_thread`. Against a server, `AsyncClient` has the same names.
+    """
 
     # ---- matching
 

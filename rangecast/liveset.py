@@ -17,7 +17,9 @@ has no background thread, and begins a rebuild of its own when one is due.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,6 +54,7 @@ from rangecast.model.space import Space
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
 
+_log = logging.getLogger(__name__)
 RECENT = 512
 """New rows that are compared one by one; more become a part."""
 FAN = 4
@@ -383,6 +386,8 @@ class LiveSet(SubscriptionSet):
 
     def _rebuild(self, begun: View) -> None:
         """Build all that lives again, carry over the edits made meanwhile, and take its place."""
+        began = time.perf_counter()
+        _log.info("rebuilding %s: %d rows, %d dead", self, begun.count, begun.dead)
         try:
             live = np.flatnonzero(begun.rows.died[: begun.count] > begun.edit)
             boxes = boxes_of(begun.rows, live, self.space)
@@ -401,7 +406,10 @@ class LiveSet(SubscriptionSet):
             with self._edits:
                 if self._rebuilding is threading.current_thread():
                     self._take_over(begun, live, rows, base, members)
+            taken = time.perf_counter() - began
+            _log.info("rebuilt %s as %s in %.3f s", self, base.index.name, taken)
         except Exception as error:
+            _log.warning("a rebuild failed; the set is only slower", exc_info=error)
             with self._edits:
                 if self._rebuilding is threading.current_thread():
                     self._failure, self._rebuilding = error, None

@@ -329,3 +329,29 @@ def test_snapshots_carry_the_set_and_its_vocabulary(tmp_path):
     assert again.boxes().scores.tolist() == [2, 0]
     again.subscribe("c", "symbol = 'IBM'")
     assert again.match({"symbol": "IBM", "price": 6}) == ["a", "c"]
+
+
+def test_what_happens_inside_is_logged_and_not_shown(caplog, capfd, monkeypatch):
+    space = Space([Number("x")])
+    boxes = [{"id": n, "filter": f"x < {n}"} for n in range(2100)]
+    with caplog.at_level("INFO", "rangecast"):
+        engine = Engine(space)
+        for start in range(0, 2100, 300):
+            engine.subscribe_many(boxes[start : start + 300])
+            engine.replace_many(boxes[start : start + 300])
+        engine.wait_for_rebuild()
+    said = [one.getMessage() for one in caplog.records if one.name == "rangecast.liveset"]
+    assert any(one.startswith("rebuilding <Engine: ") for one in said)
+    assert any(one.startswith("rebuilt <Engine: ") for one in said)
+
+    def fail(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("rangecast.liveset.build", fail)
+    caplog.clear()
+    engine.replace_many(boxes)
+    engine.replace_many(boxes)
+    with pytest.raises(MemoryError):
+        engine.wait_for_rebuild()
+    assert "a rebuild failed; the set is only slower" in caplog.text
+    assert capfd.readouterr().err == ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import pickle
 import re
@@ -34,6 +35,7 @@ from numba.core.serialize import dumps
 
 from rangecast.kernels.private_folder import private_folder
 
+_log = logging.getLogger(__name__)
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parents[1]
@@ -83,6 +85,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         try:
             kept = self._file(key).read_bytes()
         except OSError:
+            _log.info("compiling %s", self._name)
             return None
         digest, data = kept[:32], kept[32:]
         if hashlib.sha256(data).digest() != digest:
@@ -169,9 +172,11 @@ def cache_folder() -> Path | None:
         try:
             folder = private_folder(base() / "kernels")
             with tempfile.TemporaryFile(dir=folder):
+                _log.info("compiled kernels are kept in %s", folder)
                 return folder
-        except (OSError, RuntimeError):  # RuntimeError: a user without a home
-            continue
+        except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
+            _log.info("no compiled kernels are kept in %s: %s", base.__name__, error)
+    _log.warning("there is no folder for compiled kernels: each process compiles its own")
     return None
 
 
