@@ -15,7 +15,6 @@ from .gathering import Gathering as Gathering
 from .model.attributes import Boolean as Boolean
 from .model.attributes import Integer as Integer
 from .model.attributes import Number as Number
-from .model.attributes import Timestamp as Timestamp
 from .model.boxes import Boxes as Boxes
 from .model.events import EventFile as EventFile
 from .model.events import Events as Events
@@ -31,6 +30,7 @@ from .model.subscriptions import read_subscriptions as read_subscriptions
 from .model.text_attributes import Category as Category
 from .model.text_attributes import Hierarchy as Hierarchy
 from .model.text_attributes import String as String
+from .model.timestamps import Timestamp as Timestamp
 from .model.why import Explanation as Explanation
 from .results import Matches as Matches
 from .results import Rankings as Rankings

@@ -18,9 +18,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import Boolean, Integer, Number
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 LEAVES = {"EU": {"de", "fr", "it"}, "US": {"ny", "ca"}, "world": {"de", "fr", "it", "ny", "ca"}}
 

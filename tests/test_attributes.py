@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import SpaceError, ValueRefusedError, near
-from rangecast.model.attributes import MISSING, Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import MISSING, Boolean, Integer, Number
 from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
 from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 TREE = {"EU": ["de", {"FR": ["paris", "lyon"]}], "US": ["ny", "ca"]}
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rangecast.errors import ValueRefusedError
-from rangecast.model.attributes import MISSING, Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import MISSING, Boolean, Integer, Number
 from rangecast.model.batch import value_at
 from rangecast.model.encode import (
     bounds,
@@ -25,6 +25,7 @@ from rangecast.model.encode import (
     explain_bounds,
 )
 from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 ATTRIBUTES = {
     "number": Number("a"),

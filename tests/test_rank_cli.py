@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from rangecast.cli.limit import in_order
-from rangecast.model.attributes import Timestamp
+from rangecast.model.timestamps import Timestamp
 from rangecast.rank.choose import INDEXES
 from rangecast.rank.shed import Budget
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from rangecast.engine import Engine
 from rangecast.errors import BadRowError, SpaceError, UsageError
-from rangecast.model.attributes import Number, Timestamp
+from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 from rangecast.rank import shed as shedding
 from rangecast.rank.adjusted import best_adjusted, best_uncertain
 from rangecast.rank.choose import INDEXES

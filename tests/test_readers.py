@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rangecast import Engine
 from rangecast.errors import BadRowError, FileError, RangecastError, SpaceError, UsageError
 from rangecast.model import files, json_lines
-from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import Boolean, Integer, Number
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.events import EventFile, encode_event, encode_events
@@ -29,6 +29,7 @@ from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.model.table_writer import write_table
 from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 ATTRIBUTES = {
     "number": Number("a"),

@@ -3,9 +3,10 @@ from datetime import UTC, datetime
 import pytest
 
 from rangecast.errors import SpaceError
-from rangecast.model.attributes import Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import Boolean, Integer, Number
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 TOML = """
 [[attribute]]

@@ -6,12 +6,13 @@ import pyspark
 import pytest
 from pyspark.sql.functions import lit
 
-from rangecast import Engine, Number, Space, String
+from rangecast import Engine, Number, Space, String, Timestamp
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.spark import match, match_ids, prepare, prepare_ranking, register
 from rangecast.spark.steps import functions
+from rangecast.spark.stream.sources import event_schema
 from rangecast.store import Versions
 from tests import adversarial
 from tests.everywhere import CHECKS
@@ -144,3 +145,51 @@ def test_the_data_source_reads_versions(spark, tmp_path):
         spark.read.format("rangecast").load(str(tmp_path / "none")).collect()
     with pytest.raises(Exception, match="give a folder"):
         spark.read.format("rangecast").load().collect()
+
+
+def test_structs_and_epochs_are_taken_where_the_space_says(spark):
+    space = Space(
+        [
+            Number("total", source="$.order.total"),
+            Timestamp("at", epoch="s", source="$.order.sent.at"),
+            String("country"),
+        ]
+    )
+    rows = [
+        {"id": "large", "filter": "total > 100 and at >= 1700000000"},
+        {"id": "local", "filter": "country = 'DE'"},
+        {"id": "none", "filter": "at is null"},
+    ]
+    data = [
+        (1, (250.0, (1_700_000_000,)), "DE"),
+        (2, (250.0, (1_699_999_999,)), None),
+        (3, None, "FR"),
+        (4, (101.0, None), "DE"),
+    ]
+    kind = "id int, order struct<total: double, sent: struct<at: bigint>>, country string"
+    events = spark.createDataFrame(data, kind)
+    engine = Engine(space)
+    engine.subscribe_many(rows)
+    dicts = [row.asDict(recursive=True) for row in events.collect()]
+    expected = {one["id"]: engine.match(one) for one in dicts}
+    assert expected == {1: ["large", "local"], 2: [], 3: ["none"], 4: ["local", "none"]}
+    prepared = prepare(spark, encode_subscriptions(rows, space), space)
+    found = match(events, prepared, space, output="arrays").collect()
+    assert {row[0]: row[1] for row in found} == expected
+    ids = match_ids(prepared, space)
+    by_default = events.select("id", ids().alias("found")).collect()
+    given = events.select("id", ids("order.total", "order.sent.at", "country").alias("found"))
+    for some in (by_default, given.collect()):
+        assert {row[0]: row[1] for row in some} == expected
+    register(spark, prepared, space, name="nested")
+    events.createOrReplaceTempView("nested_events")
+    pairs = spark.sql("select * from nested_pairs(table(nested_events))").collect()
+    assert {(row["event"], row["subscription"]) for row in pairs} == {
+        (event, one) for event, some in expected.items() for one in some
+    }
+    flat = events.selectExpr("id", "order.total as order", "country")
+    with pytest.raises(UsageError, match=r"column 'order' of events has the type double"):
+        match(flat, prepared, space)
+    schema = event_schema(space, [], integer_ids=True)
+    wanted = "id bigint, order struct<total: string, sent: struct<at: string>>, country string"
+    assert schema == spark.createDataFrame([], wanted).schema

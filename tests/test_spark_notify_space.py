@@ -5,8 +5,9 @@ import pytest
 
 from rangecast import Space
 from rangecast.errors import RangecastError, UsageError
-from rangecast.model.attributes import Number, Timestamp
+from rangecast.model.attributes import Number
 from rangecast.model.text_attributes import Category, String
+from rangecast.model.timestamps import Timestamp
 from rangecast.spark.steps import notify as notifying
 from rangecast.spark.steps.buckets import State, committed_state
 from rangecast.spark.steps.notify import TopKLists

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 
 from rangecast.match.scan import Scan
-from rangecast.model.attributes import Integer, Number, Timestamp
+from rangecast.model.attributes import Integer, Number
 from rangecast.model.events import encode_events
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
 from rangecast.model.text_attributes import Category, Hierarchy
+from rangecast.model.timestamps import Timestamp
 from rangecast.model.why import explain_match
 from tests import strategies
 from tests.conformance import as_sets

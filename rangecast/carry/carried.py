@@ -14,10 +14,11 @@ from typing import Any
 
 from rangecast.carry.rules import All, Either, NotCarriedError, Rule, Test, tests_of, text_of
 from rangecast.errors import FileError, FilterError, SpaceError, UsageError, near, shown
-from rangecast.model.attributes import Attribute, Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import Attribute, Boolean, Integer, Number
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import RESERVED, Space
 from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from rangecast.carry.patterns import kind_of
 from rangecast.carry.rules import All, Either, NotCarriedError, Rule, Test, negated, present
 from rangecast.carry.spoken import Exported, Term, export, plain_number
 from rangecast.errors import ValueRefusedError, near, shown
-from rangecast.model.attributes import Timestamp
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _QUERIES = ("bool", "constant_score", "exists", "match_all", "match_none", "range", "term", "terms")

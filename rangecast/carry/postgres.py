@@ -22,8 +22,8 @@ from rangecast.carry.carried import Carried, carry, unknown_shape
 from rangecast.carry.rules import All, Either, Kind, NotCarriedError, Rule, Test
 from rangecast.carry.spoken import Bound, Exported, Term, export, plain_number
 from rangecast.errors import FileError, ValueRefusedError, shown
-from rangecast.model.attributes import Timestamp
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 
 _BOUND = r'("(?:[^"\\]|\\.|"")*"|[^",()\[\]{}\\]*)'
 _RANGE = re.compile(rf"\s*([\[(]){_BOUND},{_BOUND}([\])])\s*")

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import UsageError, near
-from rangecast.model.attributes import Attribute, Timestamp
+from rangecast.model.attributes import Attribute
 from rangecast.model.encode import encode
+from rangecast.model.event_columns import column_of
 from rangecast.model.files import read_batches
 from rangecast.model.records import pass_over
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 from rangecast.rank.shed import TIMELESS, Budget, seconds_of
 
 
@@ -58,11 +60,12 @@ def in_order(events: Path, clock: Attribute) -> bool:
     """
     latest = TIMELESS
     for batch in read_batches(events, pass_over):
-        if clock.name not in batch.columns:
+        values = column_of(batch.columns, clock)
+        if values is None:
             if len(batch.rows):
                 return False
             continue
-        times, refused = encode(clock, batch.columns[clock.name])
+        times, refused = encode(clock, values)
         seconds = np.concatenate([[latest], seconds_of(times[~refused])])
         if (seconds[1:] == TIMELESS).any() or (seconds[1:] < seconds[:-1]).any():
             return False

@@ -146,7 +146,8 @@ def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
     from rangecast.model.events import encode_events
 
     values = _values(run.file(Path(given)).read_text() if given == "-" else given)
-    passed_over = {"id"} | ({*values} - {*space.names} if run.ignore_unknown else set())
+    unknown = {*values} - space.fields
+    passed_over = {"id"} | (unknown if run.ignore_unknown else set())
     values = {name: value for name, value in values.items() if name not in passed_over}
     return values, encode_events([values], space, nan=run.nan).points[0]
 

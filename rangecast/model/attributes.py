@@ -1,8 +1,8 @@
 """The kinds of attribute, and how each turns a value into one float64 coordinate.
 
 A coordinate is compared, never computed with. Everything the rest of the package needs to know
-of a kind is here, on single values; `encode` does the same on whole Arrow columns and is held
-to this file by a property test.
+of a kind is here, in `timestamps` and in `text_attributes`, on single values; `encode` does the
+same on whole Arrow columns and is held to them by a property test.
 
     kind        coordinate                           order    grid
     number      the nearest double                   yes      every double
@@ -20,30 +20,19 @@ that is not below 5, so that no later code ever sees an open bound.
 from __future__ import annotations
 
 import math
-import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from rangecast.errors import SpaceError, ValueRefusedError, shown
 from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
+from rangecast.model.sources import path_of
 
 MISSING = math.inf
 """The coordinate of a value that an event doesn't have."""
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-FINER_THAN_MICROSECONDS = re.compile(r"[.,]([0-9]{7,})")
-"""In the text of a moment."""
-
-FARTHEST_ZONE = timedelta(days=1) - MICROSECOND
-"""The farthest that a time zone may be from UTC."""
-FIRST_MOMENT = (datetime.min.replace(tzinfo=UTC) - EPOCH - FARTHEST_ZONE) // MICROSECOND
-LAST_MOMENT = (datetime.max.replace(tzinfo=UTC) - EPOCH + FARTHEST_ZONE) // MICROSECOND
-"""Between these lies every moment that has a date in some zone."""
 
 Interval = tuple[float, float]
 
@@ -62,15 +51,19 @@ class Attribute:
     ordered: ClassVar[bool] = False
     """Whether `<`, `<=`, `between` and the like make sense."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, *, source: str | None = None):
         if not isinstance(name, str) or not name.strip():
             raise SpaceError(f"an attribute needs a name, a text that isn't empty; given: {name!r}")
         self.name = name
+        self.source = source
+        """Where an event has its value, such as `$.order.total`; `None`: under its name."""
+        self.path = None if source is None else path_of(name, source)
         self.domain: Interval = (-MAX, MAX)
 
     def definition(self) -> dict[str, Any]:
         """Return what a TOML table of this attribute holds."""
-        return {"name": self.name, "type": self.type}
+        source = {} if self.source is None else {"source": self.source}
+        return {"name": self.name, "type": self.type} | source
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Attribute) and self.definition() == other.definition()
@@ -122,13 +115,20 @@ class Attribute:
         return (lo, hi) if lo <= hi else None
 
 
-class _Ordered(Attribute):
+class Ordered(Attribute):
     """An attribute on a line, with an optional `min` and `max`."""
 
     ordered = True
 
-    def __init__(self, name: str, *, min: Any = None, max: Any = None):  # noqa: A002
-        super().__init__(name)
+    def __init__(
+        self,
+        name: str,
+        *,
+        min: Any = None,  # noqa: A002
+        max: Any = None,  # noqa: A002
+        source: str | None = None,
+    ):
+        super().__init__(name, source=source)
         try:
             lo = -MAX if min is None else self.coordinate(min)
             hi = MAX if max is None else self.coordinate(max)
@@ -154,7 +154,7 @@ class _Ordered(Attribute):
         return self.clip(self.at_least(value), self.at_most(value))
 
 
-class Number(_Ordered):
+class Number(Ordered):
     """A real number: the nearest double, for bounds and for events alike."""
 
     type = "number"
@@ -191,7 +191,7 @@ class Number(_Ordered):
         return math.nextafter(double, -math.inf) + 0.0 if strict else double
 
 
-class Integer(_Ordered):
+class Integer(Ordered):
     """A whole number of 64 bits that a double carries exactly."""
 
     type = "integer"
@@ -212,7 +212,7 @@ class Integer(_Ordered):
     def _exact(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise self._refuse(value, "takes a whole number")
-        if not _finite(value):
+        if not is_finite(value):
             raise self._refuse(value, "takes a finite number")
         return value
 
@@ -234,81 +234,13 @@ class Integer(_Ordered):
         return largest_carried(math.ceil(exact) - 1 if strict else math.floor(exact))
 
 
-class Timestamp(_Ordered):
-    """A moment, in whole microseconds. Without a zone it is read as UTC."""
-
-    type = "timestamp"
-
-    def coordinate(self, value: Any) -> float:
-        if value is None:
-            return MISSING
-        micros, exact = self._micros(value)
-        if not exact:
-            raise self._refuse(value, "takes whole microseconds")
-        carried = float(micros)
-        if int(carried) != micros:
-            raise self._refuse(value, "takes a moment whose microseconds a double carries exactly")
-        return self._in_domain(carried, value)
-
-    def _micros(self, value: Any) -> tuple[int, bool]:
-        """Return the microseconds of a moment, rounded down, and whether that is exact."""
-        if is_datetime64(value):
-            return self._micros_of_numpy(value)
-        exact = not getattr(value, "nanosecond", 0)
-        if isinstance(value, str):
-            text, value = value, self._read(value)
-            finer = FINER_THAN_MICROSECONDS.search(text)
-            exact = not (finer and finer.group(1)[6:].strip("0"))
-        if not isinstance(value, datetime) and isinstance(value, date):
-            value = datetime(value.year, value.month, value.day)
-        if not isinstance(value, datetime):
-            raise self._refuse(value, "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'")
-        if value.tzinfo is None:
-            value = value.replace(tzinfo=UTC)
-        return int((value - EPOCH) // MICROSECOND), exact
-
-    def _micros_of_numpy(self, value: Any) -> tuple[int, bool]:
-        if abs(int(value.astype("datetime64[Y]").astype(int))) < 10_000:  # else it may overflow
-            near = value.astype("datetime64[us]")
-            micros = int(near.astype(int)) - bool(near > value)
-            if FIRST_MOMENT <= micros <= LAST_MOMENT:
-                return micros, bool(near == value)
-        raise self._refuse(value, "takes a moment in the years 1 to 9999")
-
-    def _read(self, text: str) -> datetime:
-        try:
-            if (
-                text.strip().isdecimal()
-            ):  # 20260131 is a number in other formats: of what, who knows
-                raise ValueError
-            return datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise self._refuse(
-                text, "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
-            ) from None
-
-    def value(self, coordinate: float) -> datetime:
-        return EPOCH + timedelta(microseconds=int(coordinate))
-
-    def literal(self, coordinate: float) -> str:
-        return quoted(self.value(coordinate).isoformat().replace("+00:00", "Z"))
-
-    def at_least(self, value: Any, *, strict: bool = False) -> float:
-        micros, exact = self._micros(value)
-        return smallest_carried(micros + (strict or not exact))
-
-    def at_most(self, value: Any, *, strict: bool = False) -> float:
-        micros, exact = self._micros(value)
-        return largest_carried(micros - (strict and exact))
-
-
 class Boolean(Attribute):
     """True or false."""
 
     type = "boolean"
 
-    def __init__(self, name: str):
-        super().__init__(name)
+    def __init__(self, name: str, *, source: str | None = None):
+        super().__init__(name, source=source)
         self.domain = 0.0, 1.0
 
     def coordinate(self, value: Any) -> float:
@@ -361,12 +293,8 @@ def plain(value: Any) -> Any:
 _PLAIN = frozenset((int, float, str, bool, datetime, date, type(None)))
 
 
-def is_datetime64(value: Any) -> bool:
-    """Whether a value is a moment of NumPy."""
-    return getattr(getattr(value, "dtype", None), "kind", None) == "M"
-
-
-def _finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Whether a number is one that a double can stand for."""
     if isinstance(value, Decimal):
         return value.is_finite() and abs(value) <= MAX
     return isinstance(value, int) or math.isfinite(value)

@@ -10,12 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rangecast.kernels.arrays import F64, I64, AnyArray, Bool
-from rangecast.model.attributes import FARTHEST_ZONE, FIRST_MOMENT, LAST_MOMENT, MICROSECOND
+from rangecast.model.timestamps import (
+    EPOCH_UNITS,
+    FARTHEST_ZONE,
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    MICROSECOND,
+)
 
 _EXACT = 2**53
-_MICROS = {"s": 10**6, "ms": 10**3, "us": 1}
+_LIKE_A_NUMBER = r"^[\s0-9.eE+-]*$"
 _DAY = 86_400 * 10**6
 _ZONE = FARTHEST_ZONE // MICROSECOND
 
@@ -68,6 +75,11 @@ def integers_of(array: pa.Array) -> I64 | None:
     return None if cast is None else as_numpy(cast).astype(np.int64)
 
 
+def _has_numbers(texts: pa.Array) -> bool:
+    """Whether a text might be that of a number."""
+    return bool(pc.any(pc.match_substring_regex(texts, _LIKE_A_NUMBER)).as_py())
+
+
 def _has_hexadecimal(texts: pa.Array) -> bool:
     """Whether a text might be such as `0x1F`, which Arrow takes for an integer and we don't."""
     _, offsets, data = texts.buffers()
@@ -97,8 +109,17 @@ class Moments(NamedTuple):
     bad: Bool
 
 
-def moments_of(array: pa.Array) -> Moments | None:
-    """Return a column as moments, `None` if it isn't one or some texts aren't."""
+def moments_of(array: pa.Array, epoch: str | None = None) -> Moments | None:
+    """Return a column as moments, `None` if it isn't one or some texts aren't.
+
+    epoch   what numbers count since 1970; `None`: they are no moments
+    """
+    if epoch is not None and (_is_number(array.type) or is_text(array.type)):
+        whole = _whole_numbers(array)
+        if whole is not None:
+            return _in_calendar(whole, EPOCH_UNITS[epoch])
+        if not is_text(array.type) or _has_numbers(array):
+            return None
     if is_text(array.type):
         return _moments_of_texts(array)
     if pa.types.is_date32(array.type):
@@ -106,16 +127,29 @@ def moments_of(array: pa.Array) -> Moments | None:
     elif pa.types.is_date64(array.type):
         ticks, factor = array.cast(pa.int64()), 1000
     elif pa.types.is_timestamp(array.type):
-        ticks, factor = array.cast(pa.int64()), _MICROS.get(array.type.unit, 0)
+        ticks, factor = array.cast(pa.int64()), EPOCH_UNITS.get(array.type.unit, 0)
     else:
         return None
     whole = as_numpy(ticks).astype(np.int64)
     if not factor:  # nanoseconds
         down = whole // 1000
         return Moments(down, down + (whole % 1000 != 0), np.zeros(len(down), np.bool_))
-    bad = (whole < -(-FIRST_MOMENT // factor)) | (whole > LAST_MOMENT // factor)
-    micros = np.where(bad, 0, whole) * factor
+    return _in_calendar(whole, factor)
+
+
+def _in_calendar(ticks: I64, factor: int) -> Moments:
+    bad = (ticks < -(-FIRST_MOMENT // factor)) | (ticks > LAST_MOMENT // factor)
+    micros = np.where(bad, 0, ticks) * factor
     return Moments(micros, micros, bad)
+
+
+def _whole_numbers(array: pa.Array) -> I64 | None:
+    """Return a column of whole numbers, `None` if some aren't or have more than 64 bits."""
+    if not pa.types.is_floating(array.type):
+        return integers_of(array)
+    doubles = as_numpy(array).astype(np.float64)
+    fits = (np.abs(doubles) < 2.0**63) & (np.floor(doubles) == doubles)
+    return doubles.astype(np.int64) if fits.all() else None
 
 
 def _moments_of_texts(texts: pa.Array) -> Moments | None:

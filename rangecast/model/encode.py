@@ -31,7 +31,6 @@ from rangecast.model.attributes import (
     Interval,
     NanMeaning,
     Number,
-    Timestamp,
     plain,
 )
 from rangecast.model.batch import Values, value_at
@@ -43,7 +42,9 @@ from rangecast.model.casts import (
     is_text,
     moments_of,
 )
+from rangecast.model.sources import checked
 from rangecast.model.text_attributes import String
+from rangecast.model.timestamps import Timestamp
 
 _NAN = r"^\s*[+-]?(?i:nan)\s*$"
 
@@ -197,7 +198,7 @@ def explain_bounds(
 
 def _parsed(attribute: Attribute, value: Any, *, skip_nan: bool = False) -> Any:
     """Return what a value as a file or a caller gives it stands for; `None` is no value."""
-    value = plain(value)
+    value = checked(attribute.name, plain(value))
     if isinstance(value, str):
         if _takes_blanks(attribute) and not value.strip():
             return None
@@ -330,7 +331,7 @@ def _integers(attribute: Integer, array: pa.Array) -> tuple[F64, Bool]:
 
 
 def _timestamps(attribute: Timestamp, array: pa.Array) -> tuple[F64, Bool]:
-    moments = moments_of(array)
+    moments = moments_of(array, attribute.epoch)
     if moments is None:
         return _by_value(array, lambda value: coordinate(attribute, value))
     coordinates, bad = carried(moments.down)
@@ -361,7 +362,7 @@ def _ends(attribute: Attribute, values: Values, *, upper: bool) -> tuple[F64, Bo
             bad = ~np.isfinite(doubles)
             return (np.floor(doubles) if upper else np.ceil(doubles)) + 0.0, bad
     elif isinstance(attribute, Timestamp):
-        moments = moments_of(values)
+        moments = moments_of(values, attribute.epoch)
         if moments is not None:
             return _ends_of_whole(moments.down if upper else moments.up, upper), moments.bad
     return _by_value(values, end_of)

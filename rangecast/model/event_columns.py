@@ -13,7 +13,7 @@ An event becomes one row of coordinates, so that it travels as a point does:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from rangecast.model.attributes import MISSING, Attribute, Number
 from rangecast.model.batch import Values, as_values, text_at
 from rangecast.model.ids import Places
 from rangecast.model.records import Rows
+from rangecast.model.sources import value_at
 from rangecast.model.space import Space
 
 _PAIR = "a span is a pair, (first, last)"
@@ -49,15 +50,19 @@ class EventColumns(NamedTuple):
     """Values may be uncertain; there are spans, too, then."""
     factor_events: Places | None = None
     """The events of a table of factors."""
+    by_name: bool = False
+    """Values are under the names of attributes, whatever their sources."""
 
-    def names(self, attribute: str) -> list[str]:
-        """Return the columns of an attribute."""
-        ends = [f"{attribute}_lo", f"{attribute}_hi"] if self.spans else []
-        return [attribute, *ends, *([f"{attribute}_chance"] if self.chances else [])]
+    def names(self, attribute: Attribute) -> list[str]:
+        """Return the columns of an attribute; of one with a source, the first field of its path."""
+        name = attribute.name
+        ends = [f"{name}_lo", f"{name}_hi"] if self.spans else []
+        value = name if attribute.path is None else attribute.path[0]
+        return [value, *ends, *([f"{name}_chance"] if self.chances else [])]
 
     def all_names(self, space: Space) -> list[str]:
-        """Return the columns of all attributes."""
-        return [column for name in space.names for column in self.names(name)]
+        """Return the columns of all attributes, each once."""
+        return [*dict.fromkeys(column for one in space for column in self.names(one))]
 
     def width(self, dimensions: int) -> int:
         """Return how many coordinates an event has."""
@@ -71,7 +76,7 @@ class EventColumns(NamedTuple):
             if self.spans:
                 points[:, axis], points[:, d + axis] = _span(rows, attribute, nan)
             else:
-                points[:, axis] = rows.coordinates(attribute, nan)
+                points[:, axis] = _values(rows, attribute, nan, by_name=self.by_name)
             if self.chances:
                 chance = Number(f"{attribute.name}_chance", min=0, max=1)
                 points[:, 2 * d + axis] = rows.coordinates(chance, nan)
@@ -93,12 +98,38 @@ class EventColumns(NamedTuple):
         )
 
 
+def column_of(columns: Mapping[str, Values], attribute: Attribute) -> Values | None:
+    """Return an attribute's values, under its name or at its source; `None`: there are none."""
+    first, *rest = attribute.path or (attribute.name,)
+    found = columns.get(first)
+    while rest and isinstance(found, pa.Array) and pa.types.is_struct(found.type):
+        place = found.type.get_field_index(rest[0])
+        if place < 0:
+            return pa.nulls(len(found))
+        found = pc.struct_field(found, place)
+        first, *rest = rest
+    if found is None or not rest:
+        return found
+    given = found if isinstance(found, list) else found.to_pylist()
+    return as_values([value_at({first: one}, (first, *rest)) for one in given])
+
+
+def _values(rows: Rows, attribute: Attribute, nan: str, *, by_name: bool = False) -> F64:
+    """Return an attribute's coordinates, from its name or from its source."""
+    if by_name or attribute.path is None:
+        return rows.coordinates(attribute, nan)
+    values = column_of(rows.batch.columns, attribute)
+    if values is None:
+        return np.full(len(rows), MISSING)
+    return rows.encoded(attribute, values, attribute.source or "", nan)
+
+
 def _span(rows: Rows, attribute: Attribute, nan: str) -> tuple[F64, F64]:
     """Return the ends of an attribute's values; refuse what is no value and no span."""
-    name, low, high = EventColumns(spans=True).names(attribute.name)
-    pairs = _pairs(rows, name)
+    name, low, high = attribute.name, f"{attribute.name}_lo", f"{attribute.name}_hi"
+    pairs = None if attribute.path else _pairs(rows, name)
     if pairs is None:
-        begins = ends = rows.coordinates(attribute, nan)
+        begins = ends = _values(rows, attribute, nan)
     else:
         begins, ends = (rows.encoded(attribute, values, name, nan) for values in pairs)
     column = np.full(len(rows), name, object)

@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, UsageError, ValueRefusedError, near, shown
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import MISSING, Boolean, Integer, NanMeaning, Number
+from rangecast.model.attributes import MISSING, NanMeaning, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.encode import coordinate, nan_is_missing
 from rangecast.model.event_columns import EventColumns
 from rangecast.model.records import Records, Rows, file_source, table_source
+from rangecast.model.sources import value_at
 from rangecast.model.space import Space
+from rangecast.model.timestamps import is_whole
 
 PLAIN = EventColumns()
 ANY = EventColumns(spans=True, chances=True)
@@ -53,8 +55,7 @@ class EventFile:
         self._nan = nan
         self._ignore_unknown = ignore_unknown
         nan_is_missing(nan)  # a word that means nothing is refused before anything runs
-        whole = [one.name for one in space if isinstance(one, Integer | Boolean)]
-        exact = [column for name in whole for column in columns.names(name)]
+        exact = [column for one in space if is_whole(one) for column in columns.names(one)]
         source = file_source(path, exact)
         self._records = Records(source, bad_rows or BadRows(), self._check_columns)
 
@@ -98,7 +99,7 @@ class EventFile:
             seen.update(rows.batch.columns)
             points = self.columns.points_of(self.space, rows, self._nan)
             yield rows, points if rows.good.all() else points[rows.good]
-        absent = [name for name in self.space.names if seen.isdisjoint(self.columns.names(name))]
+        absent = [one.name for one in self.space if seen.isdisjoint(self.columns.names(one))]
         if seen and absent:
             self.warnings.append(
                 f"{self.path} has no column for {', '.join(map(repr, absent))}: "
@@ -132,14 +133,22 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def encode_event(
-    event: Mapping[str, Any], space: Space, *, ignore_unknown: bool = False, nan: str = "refuse"
+    event: Mapping[str, Any],
+    space: Space,
+    *,
+    ignore_unknown: bool = False,
+    nan: str = "refuse",
+    by_name: bool = False,
 ) -> F64:
     """Return the coordinates of one event, (d,); what it has no value for is missing.
 
-    `ignore_unknown` and `nan` are as in `encode_events`.
+    `ignore_unknown` and `nan` are as in `encode_events`. `by_name`: values are under the names of
+    attributes, whatever their sources.
     """
     if nan != NanMeaning.REFUSE:
         nan_is_missing(nan)
+    if space.paths and not by_name:
+        event = _by_name(event, space, ignore_unknown=ignore_unknown)
     point = [MISSING] * len(space)
     for name, value in values_of(event):
         axis = space.axes.get(name)
@@ -159,6 +168,19 @@ def encode_event(
         elif name != "id" and not ignore_unknown:
             raise UsageError(_unknown(space, name))
     return np.array(point)
+
+
+def _by_name(event: Mapping[str, Any], space: Space, *, ignore_unknown: bool) -> dict[str, Any]:
+    """Return an event with the values of all attributes under their names."""
+    given = dict(values_of(event))
+    if not ignore_unknown:
+        for name in given:
+            if name != "id" and name not in space.fields:
+                raise UsageError(_unknown(space, name))
+    return {
+        one.name: given.get(one.name) if one.path is None else value_at(given, one.path)
+        for one in space
+    }
 
 
 def encode_events(

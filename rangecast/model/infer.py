@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from rangecast.errors import SpaceError, shown
 from rangecast.kernels.arrays import F64, I64, Bool
-from rangecast.model.attributes import Attribute, Boolean, Integer, Number, Timestamp
+from rangecast.model.attributes import Attribute, Boolean, Integer, Number
 from rangecast.model.batch import Batch, Values, text_at
 from rangecast.model.casts import is_text
 from rangecast.model.encode import encode, explain
@@ -28,6 +28,7 @@ from rangecast.model.files import read_batches
 from rangecast.model.space import RESERVED, Space, columns_of
 from rangecast.model.tables import batches_of
 from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 
 CATEGORY_VALUES, LEAVES = 64, 1000
 """The most values of a category, and leaves of a hierarchy, that are listed."""

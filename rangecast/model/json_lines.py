@@ -141,7 +141,13 @@ def _retyped(
     """
     kinds: dict[str, pa.DataType] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        if pa.types.is_timestamp(column.type):
+        if pa.types.is_struct(column.type):
+            leaves = _leaves(column.type)
+            if any(map(pa.types.is_timestamp, leaves)):
+                return None
+            if name in exact and any(map(pa.types.is_floating, leaves)):
+                return None
+        elif pa.types.is_timestamp(column.type):
             kinds[name] = pa.large_string()
         elif pa.types.is_floating(column.type) and (name == "id" or name in exact):
             largest = pc.max(pc.abs(column)).as_py()
@@ -149,6 +155,13 @@ def _retyped(
                 return None
             kinds[name] = _FRACTIONS
     return kinds
+
+
+def _leaves(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types of all values within objects."""
+    if pa.types.is_struct(kind):
+        return [leaf for field in kind for leaf in _leaves(field.type)]
+    return _leaves(kind.value_type) if pa.types.is_list(kind) else [kind]
 
 
 def _read_each(rows: I64, lines: list[bytes], broken: Broken) -> Batch:

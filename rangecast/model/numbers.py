@@ -19,6 +19,11 @@ _LARGEST_EXPONENT = 400
 """No double, and no integer of 64 bits, is as large as ten to this power, or as close to 0."""
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is that of a number."""
+    return _NUMBER_TEXT.match(text.strip()) is not None
+
+
 def read_number(text: str) -> int | Decimal:
     """Return the exact value of a number's text; refuse what isn't one."""
     stripped = text.strip()

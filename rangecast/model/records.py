@@ -85,11 +85,20 @@ class Rows:
             self.refuse(place, column, NO_ID, "give each row an id of its own")
 
     def refuse(
-        self, place: int, column: str, reason: str, remedy: str = REMEDY, more: int = 0
+        self,
+        place: int,
+        column: str,
+        reason: str,
+        remedy: str = REMEDY,
+        more: int = 0,
+        values: Values | None = None,
     ) -> None:
-        """Set a row aside, with its reason; `more` others have the same column at fault."""
+        """Set a row aside, with its reason; `more` others have the same column at fault.
+
+        values   what the column holds, if it is none of the batch
+        """
         self.good[place] = False
-        values = self.batch.columns.get(column)
+        values = self.batch.columns.get(column, values)
         given = "null" if values is None else text_at(values, place)
         row = int(self.batch.rows[place])
         bad = BadRow(self.source, row, column, given, reason, remedy, more=more)
@@ -110,7 +119,7 @@ class Rows:
         places = np.flatnonzero(refused & self.good).tolist()
         for place in places:
             reason = explain(attribute, values, place)
-            self.refuse(place, column, reason, more=len(places) - 1)
+            self.refuse(place, column, reason, more=len(places) - 1, values=values)
         return found
 
     def needed(self, attribute: Attribute, reason: str) -> F64:

@@ -11,6 +11,7 @@ import tomli_w
 
 from rangecast.errors import SpaceError, near, shown
 from rangecast.model.attributes import Attribute
+from rangecast.model.sources import Fields
 from rangecast.model.text_attributes import KINDS, String
 
 RESERVED = ("id", "filter", "score", "seq")
@@ -36,6 +37,14 @@ class Space:
             raise SpaceError("a space needs at least one attribute")
         self.names = tuple(a.name for a in self.attributes)
         self.axes = {name: axis for axis, name in enumerate(self.names)}
+        self.paths: dict[int, Fields] = {
+            axis: one.path for axis, one in enumerate(self.attributes) if one.path is not None
+        }
+        """Where events have the values of attributes with a source, by axis."""
+        self.fields = frozenset(
+            one.name if one.path is None else one.path[0] for one in self.attributes
+        )
+        """The fields of events that speak of attributes."""
         self.guesses: dict[str, str] = {}
         """Of a space that was inferred: what each column was taken for, and why."""
         self._check_names()
@@ -112,6 +121,14 @@ class Space:
 
         return infer_space(events, bounds=bounds)
 
+    def without_sources(self) -> Space:
+        """Return the space of events whose values are under the names of attributes."""
+        plain = [
+            {key: value for key, value in one.definition().items() if key != "source"}
+            for one in self.attributes
+        ]
+        return Space.from_definition({"attribute": plain}, self.vocabularies)
+
     def to_toml(self) -> str:
         """Return the space as TOML; guesses are comments."""
         left_out = [name for name in self.guesses if name not in self.axes]
@@ -176,7 +193,7 @@ def commented(name: str, guess: str) -> str:
 _OPTIONS = {
     "number": ("min", "max"),
     "integer": ("min", "max"),
-    "timestamp": ("min", "max"),
+    "timestamp": ("min", "max", "epoch"),
     "boolean": (),
     "category": ("values",),
     "string": (),
@@ -208,8 +225,8 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
         raise SpaceError(f"{where} {wrong}; {hint}")
     options = {key: value for key, value in table.items() if key not in ("name", "type")}
     for key in options:
-        if key not in _OPTIONS[kind]:
-            allowed = ", ".join(("name", "type", *_OPTIONS[kind]))
+        if key not in (*_OPTIONS[kind], "source"):
+            allowed = ", ".join(("name", "type", *_OPTIONS[kind], "source"))
             raise SpaceError(f"{where}: a {kind} has no {key!r}; it takes {allowed}")
     for key in _OPTIONS[kind]:
         if key in _REQUIRED and key not in options:

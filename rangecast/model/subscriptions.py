@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from rangecast.errors import FileError, FilterError, near
 from rangecast.kernels.arrays import F64, I64
-from rangecast.model.attributes import Boolean, Integer, Number
+from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows, SetAside, setting_aside
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse, boxes_of_texts
 from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
+from rangecast.model.timestamps import is_whole
 
 _SCORE = Number("score")
 _SEQ = Integer("seq")
@@ -62,7 +63,7 @@ def read_subscriptions(
 
 def exact_columns(space: Space) -> list[str]:
     """Return the columns of a file whose integers must not be rounded to doubles."""
-    whole = [one.name for one in space if isinstance(one, Integer | Boolean)]
+    whole = [one.name for one in space if is_whole(one)]
     return ["seq", *(f"{name}_{end}" for name in whole for end in ("lo", "hi"))]
 
 

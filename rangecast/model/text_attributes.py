@@ -11,16 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rangecast.errors import SpaceError, near
-from rangecast.model.attributes import (
-    MISSING,
-    Attribute,
-    Boolean,
-    Integer,
-    Interval,
-    Number,
-    Timestamp,
-)
+from rangecast.model.attributes import MISSING, Attribute, Boolean, Integer, Interval, Number
 from rangecast.model.numbers import MAX
+from rangecast.model.timestamps import Timestamp
 
 OTHER = MAX
 """The coordinate of every string that no subscription mentions."""
@@ -46,8 +39,8 @@ class Category(_Named):
 
     type = "category"
 
-    def __init__(self, name: str, values: Sequence[str]):
-        super().__init__(name)
+    def __init__(self, name: str, values: Sequence[str], *, source: str | None = None):
+        super().__init__(name, source=source)
         self.values = _distinct(name, "values", values)
         self.codes = {value: float(code) for code, value in enumerate(self.values)}
         self.domain = 0.0, float(len(self.values) - 1)
@@ -89,8 +82,8 @@ class String(_Named):
 
     type = "string"
 
-    def __init__(self, name: str, vocabulary: Sequence[str] = ()):
-        super().__init__(name)
+    def __init__(self, name: str, vocabulary: Sequence[str] = (), *, source: str | None = None):
+        super().__init__(name, source=source)
         self.domain = 0.0, OTHER
         self.vocabulary = list(vocabulary)
         self.codes = {text: float(code) for code, text in enumerate(self.vocabulary)}
@@ -133,8 +126,14 @@ class Hierarchy(_Named):
 
     type = "hierarchy"
 
-    def __init__(self, name: str, tree: Mapping[str, Any] | Sequence[Any]):
-        super().__init__(name)
+    def __init__(
+        self,
+        name: str,
+        tree: Mapping[str, Any] | Sequence[Any],
+        *,
+        source: str | None = None,
+    ):
+        super().__init__(name, source=source)
         if isinstance(tree, str):
             raise SpaceError(
                 f"attribute {name!r}: a tree is written out as tables and lists, such as "

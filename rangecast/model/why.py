@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import Attribute, Integer, Number, Timestamp
+from rangecast.model.attributes import Attribute, Integer, Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.numbers import MAX
+from rangecast.model.sources import value_at
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 
 _DAY = 86_400e6
 """Microseconds, beside which it counts how far off a moment is."""
@@ -128,7 +130,8 @@ def _line(
 ) -> Line:
     attribute = space.attributes[axis]
     mentioned = not (lo == -math.inf and hi == math.inf)
-    given = values.get(attribute.name)
+    path = attribute.path
+    given = values.get(attribute.name) if path is None else value_at(values, path)
     return Line(
         attribute=attribute.name,
         wanted=_wanted(space, axis, lo, hi) if mentioned else "(anything)",

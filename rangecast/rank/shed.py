@@ -17,8 +17,8 @@ import pyarrow as pa
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.arguments import whole
-from rangecast.model.attributes import Timestamp
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 from rangecast.rank.result import Best
 
 _SECOND = 1_000_000

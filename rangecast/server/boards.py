@@ -268,7 +268,7 @@ def moved(space: Space | None, given: Any, old: Placed | None) -> tuple[float, .
     if space is None:
         return (float(given),)
     here = (inf,) * len(space) if old is None else old.place
-    point = encode_event(given, space).tolist()
+    point = encode_event(given, space, by_name=True).tolist()
     names = space.names
     return tuple(
         new if name in given else was for name, new, was in zip(names, point, here, strict=True)

@@ -13,19 +13,13 @@ import numpy as np
 
 from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.kernels.arrays import F64
-from rangecast.model.attributes import (
-    EPOCH,
-    FINER_THAN_MICROSECONDS,
-    MICROSECOND,
-    Attribute,
-    Integer,
-    Number,
-    Timestamp,
-)
+from rangecast.model.attributes import Attribute, Integer, Number
 from rangecast.model.encode import coordinate
 from rangecast.model.events import encode_event, encode_events
+from rangecast.model.sources import value_at
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
+from rangecast.model.timestamps import EPOCH, FINER_THAN_MICROSECONDS, MICROSECOND, Timestamp
 
 CLOUDEVENTS = "cloudevents"
 _ONE_BY_ONE = 6
@@ -70,7 +64,8 @@ class Encoded:
         elif self.words != count_words(space):
             for axis, attribute in enumerate(space):
                 if isinstance(attribute, String):
-                    found = [attribute.coordinate(row.get(attribute.name)) for row in self.rows]
+                    values = _values(self.rows, attribute)
+                    found = [attribute.coordinate(value) for value in values]
                     self.points[:, axis] = found
         self.words = count_words(space)
         return self.points
@@ -135,18 +130,17 @@ def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: b
 def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool) -> F64 | None:
     """Return points if every value is plain JSON of its attribute's kind; else `None`."""
     if not ignore_unknown:
-        known = {*space.names, "id"}
+        known = space.fields | {"id"}
         if not all(row.keys() <= known for row in rows):
             return None
     points = np.full((len(rows), len(space)), np.inf)
     for axis, attribute in enumerate(space):
-        name = attribute.name
-        values = [row.get(name) for row in rows]
+        values = _values(rows, attribute)
         kinds = set(map(type, values))
         try:
             if kinds <= _NUMBERS and isinstance(attribute, Number | Integer):
                 column = _numbers(attribute, values)
-            elif kinds <= _TEXTS and isinstance(attribute, Timestamp):
+            elif kinds <= _TEXTS and isinstance(attribute, Timestamp) and not attribute.epoch:
                 column = _moments(attribute, values)
             else:
                 column = _each_once(attribute, values)
@@ -156,6 +150,13 @@ def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool
             return None
         points[:, axis] = column
     return points
+
+
+def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
+    """Return what events have for an attribute."""
+    if attribute.path is None:
+        return [row.get(attribute.name) for row in rows]
+    return [value_at(row, attribute.path) for row in rows]
 
 
 def _numbers(attribute: Number | Integer, values: list[Any]) -> F64 | None:

@@ -14,13 +14,14 @@ import numpy as np
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I32
-from rangecast.model.attributes import Attribute, Boolean, Timestamp
+from rangecast.model.attributes import Attribute, Boolean
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
 from rangecast.model.filters.filter import Filter
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import Category, Hierarchy, String
+from rangecast.model.timestamps import Timestamp
 from rangecast.model.why import explain_match, lack_of, nearest_misses
 from rangecast.server.index import SpaceIndex
 from rangecast.server.registry import Version

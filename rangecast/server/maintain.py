@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.durable import try_lock
+from rangecast.model.sources import value_at
+from rangecast.model.space import Space
 from rangecast.server.boards import updates_of
 from rangecast.server.encoding import rows_of
 from rangecast.server.log import LogError, Unit, new_epoch
@@ -100,8 +102,8 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
             if unit.kind == EVENTS:
                 head, lines = events_of(unit)
                 if (head.tenant, head.space) == (tenant, space):
-                    names = registry.space(tenant, space).space.names
-                    table = _table(rows_of(lines, head.form), names, unit)
+                    where = registry.space(tenant, space).space
+                    table = _table(rows_of(lines, head.form), where, unit)
                     writer = writer or pq.ParquetWriter(output / "events.parquet", table.schema)
                     writer.write_table(table.cast(writer.schema))
                     count += len(lines)
@@ -109,7 +111,7 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
         if writer is not None:
             writer.close()
     entry = registry.space(tenant, space)
-    entry.space.save(output / "space.toml")
+    entry.space.without_sources().save(output / "space.toml")
     live = sorted(entry.live.values(), key=lambda one: one.number)
     pq.write_table(
         pa.table(
@@ -124,12 +126,15 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
     return f"{output}: {count:,} events, {len(live):,} subscriptions and the space are written."
 
 
-def _table(rows: list[dict[str, Any]], names: tuple[str, ...], unit: Unit) -> pa.Table:
-    """Return events as texts and numbers that every reader takes; the id is the seq."""
+def _table(rows: list[dict[str, Any]], space: Space, unit: Unit) -> pa.Table:
+    """Return events as texts and numbers that every reader takes; the id is the seq.
+
+    Values are under the names of attributes, also those that had a source.
+    """
     columns: dict[str, Any] = {"id": pa.array(range(unit.first, unit.last + 1), pa.int64())}
-    for name in names:
-        texts = [_text(row.get(name)) for row in rows]
-        columns[name] = pa.array(texts, pa.string())
+    for one in space:
+        values = [value_at(row, one.path or (one.name,)) for row in rows]
+        columns[one.name] = pa.array(map(_text, values), pa.string())
     return pa.table(columns)
 
 

@@ -11,7 +11,9 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructT
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import Attribute
 from rangecast.model.event_columns import EventColumns
+from rangecast.model.sources import Fields
 from rangecast.model.space import Space
+from rangecast.model.timestamps import Timestamp
 
 _TEXTS = ("string", "varchar", "char")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -76,22 +78,49 @@ def need_attributes(
 ) -> list[str]:
     """Return the columns of events that speak of attributes; refuse absent ones and wrong types."""
     if not allow_missing:
-        absent = [one for one in space.names if not {*columns.names(one)} & {*data.columns}]
+        present = {*data.columns}
+        absent = [columns.names(one)[0] for one in space if not {*columns.names(one)} & present]
         need(data, absent, "events")
     found = [name for name in columns.all_names(space) if name in data.columns]
     refuse_dots(found)
-    for attribute in space.names:
-        for name in columns.names(attribute):
-            if name in found:
-                kind = data.schema[name].dataType
-                need_fitting(name, kind, space[attribute], pairs=columns.spans)
+    need_types(data.schema, space, columns)
     return found
+
+
+def need_types(schema: StructType, space: Space, columns: EventColumns) -> None:
+    """Refuse columns of events whose types can't hold the values of attributes."""
+    for attribute in space:
+        value, *others = columns.names(attribute)
+        if value in schema.names:
+            kind = _field_type(schema, attribute.path or (value,))
+            if kind is not None:
+                name = attribute.source or value
+                need_fitting(name, kind, attribute, pairs=columns.spans)
+        for name in others:
+            if name in schema.names:
+                need_fitting(name, schema[name].dataType, attribute, pairs=columns.spans)
+
+
+def _field_type(kind: DataType, path: Fields) -> DataType | None:
+    """Return the type of a field within fields; `None`: there is none, its values are missing."""
+    for before, step in zip(("", *path), path, strict=False):
+        if not isinstance(kind, StructType):
+            raise UsageError(
+                f"column {before!r} of events has the type {kind.simpleString()}, and the space "
+                f"takes a value from its field {step!r}; expected: a struct"
+            )
+        if step not in kind.names:
+            return None
+        kind = kind[step].dataType
+    return kind
 
 
 def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool = False) -> None:
     """Refuse a column whose type can't hold the values of an attribute; `pairs`: or spans."""
     is_chance = name != attribute.name and name.endswith("_chance")
     fits = _NUMBERS if is_chance else _FITS[attribute.type]
+    if isinstance(attribute, Timestamp) and attribute.epoch is not None and not is_chance:
+        fits = (*fits, *_NUMBERS)
     plain = kind.elementType if isinstance(kind, ArrayType) and pairs else kind
     if _plain(plain) not in (*fits, "void"):
         raise UsageError(

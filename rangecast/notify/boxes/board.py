@@ -246,7 +246,7 @@ class BoxBoard(Board):
                 f"a place is a dict of values by attribute; given: {shown(given)}\n"
                 f"  to do: give {{{self.space.names[0]!r}: ...}}"
             )
-        point = encode_event(given, self.space).tolist()
+        point = encode_event(given, self.space, by_name=True).tolist()
         return tuple(
             new if name in given else old
             for name, new, old in zip(self.space.names, point, here, strict=True)

@@ -20,15 +20,17 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
 
 from rangecast.errors import UsageError
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.model.answers import Answers
+from rangecast.model.event_columns import EventColumns
 from rangecast.model.events import PLAIN
+from rangecast.model.sources import Fields
 from rangecast.model.space import Space
-from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting
+from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting, need_types
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.session import running
 from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare
@@ -67,7 +69,7 @@ def match_ids(
                 f"the space has {len(names)} attributes: {', '.join(map(repr, names))}; given: "
                 f"{len(columns)} columns\n  to do: give a column for each, in this order"
             )
-        named: Any = columns or [F.col(f"`{name.replace('`', '``')}`") for name in names]
+        named: Any = columns or [F.col(_quoted(one.path or (one.name,))) for one in space]
         found: Column = made(*named)
         return found
 
@@ -127,6 +129,14 @@ def _prepared(
     return prepare(session, subscriptions, space)
 
 
+def _quoted(path: Fields) -> str:
+    """Return the name of a column, or of a field within it, as Spark takes it."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in path)
+
+
+_BY_NAME = EventColumns(by_name=True)
+
+
 def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
     need_one_of("errors", errors, ERRORS)
     sharded, shipped_space, names = prepared.answerer, prepared.shipped_space, prepared.space.names
@@ -141,7 +151,7 @@ def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
         for attribute, array in zip(space, arrays, strict=True):
             need_fitting(attribute.name, from_arrow_type(array.type), attribute)
         batch = pa.record_batch(list(arrays), names)
-        encoded = encode_batch(space, batch, None, PLAIN, nan=nan, raising=not with_errors)
+        encoded = encode_batch(space, batch, None, _BY_NAME, nan=nan, raising=not with_errors)
         none = pa.nulls(0, sharded.schema.field("subscription").type)
         answers = sharded.answers(encoded.points)
         yield from _in_place(answers, encoded, batch.num_rows, none, with_errors)
@@ -195,16 +205,14 @@ def _lists(ends: Any, ids: pa.Array, encoded: Encoded, begin: int, with_errors: 
 
 def _table_function(prepared: Prepared, form: Form, nan: str) -> Any:
     sharded, shipped_space = prepared.answerer, prepared.shipped_space
-    needed = [form.event_id, *prepared.space.names]
+    needed = list(dict.fromkeys([form.event_id, *PLAIN.all_names(prepared.space)]))
     ids = pa.int64() if isinstance(form.event_type, LongType) else pa.string()
 
     class Pairs:
         def eval(self, events: pa.RecordBatch) -> Iterator[pa.Table]:
             need_among(needed, events.schema.names, "events")
             space = shipped_space.open()
-            for attribute in space:
-                kind = from_arrow_type(events.column(attribute.name).type)
-                need_fitting(attribute.name, kind, attribute)
+            need_types(from_arrow_schema(events.schema), space, PLAIN)
             known = events.column(form.event_id)
             if known.type != ids and not (pa.types.is_integer(known.type) and ids == pa.int64()):
                 raise UsageError(

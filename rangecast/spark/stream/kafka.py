@@ -23,9 +23,8 @@ from rangecast.spark.stream.sinks import Batch, Commit, Sink, SinkTable, no_comm
 from rangecast.spark.stream.sources import (
     Options,
     ReadRows,
-    event_names,
+    event_schema,
     given_schema,
-    text_schema,
     with_columns,
 )
 from rangecast.spark.stream.toml_file import takes
@@ -72,7 +71,7 @@ class KafkaSource(ReadRows, tag="kafka"):
             .load()
         )
         schema = (
-            text_schema(event_names(space, keep), integer_ids=self.ids == "integer")
+            event_schema(space, keep, integer_ids=self.ids == "integer")
             if self.schema is None
             else given_schema(self.schema)
         )

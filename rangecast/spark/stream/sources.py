@@ -19,7 +19,7 @@ from msgspec import field
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import DataType, LongType, StringType, StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.attributes import NanMeaning
@@ -85,8 +85,11 @@ class Files(ReadRows, tag="files"):
                 first_file(self.path)
             return session.read.parquet(self.path).schema
         else:
-            names = self._header() if self.format == "csv" else event_names(space, keep)
-            schema = text_schema(names, integer_ids=self.ids == "integer")
+            integer_ids = self.ids == "integer"
+            if self.format == "csv":
+                schema = text_schema(self._header(), integer_ids=integer_ids)
+            else:
+                schema = event_schema(space, keep, integer_ids=integer_ids)
         if self.format != "parquet" and BROKEN not in schema.names:
             schema = schema.add(BROKEN, StringType())
         return schema
@@ -186,9 +189,29 @@ def files_of(path: str | Path) -> Files:
     return Files(Location(Path(path).absolute()), names[form])  # the JVM has a folder of its own
 
 
-def event_names(space: Space, keep: Sequence[str]) -> list[str]:
-    """Return the columns that events have if nothing else is known."""
-    return list(dict.fromkeys(["id", *space.names, *keep]))
+def event_schema(space: Space, keep: Sequence[str], *, integer_ids: bool) -> StructType:
+    """Return the columns that events have if nothing else is known: texts, in objects if need be.
+
+    Attributes parse them; ids may be numbers.
+    """
+    tree: dict[str, Any] = {}
+    paths = [one.path or (one.name,) for one in space]
+    for path in dict.fromkeys([("id",), *paths, *((name,) for name in keep)]):
+        fields = tree
+        for step in path[:-1]:
+            fields = fields.setdefault(step, {})
+        fields.setdefault(path[-1], {})
+    return _struct_of(tree, integer_ids=integer_ids)
+
+
+def _struct_of(tree: Mapping[str, Any], *, integer_ids: bool) -> StructType:
+    schema = StructType()
+    for name, fields in tree.items():
+        kind: DataType = LongType() if name == "id" and integer_ids else StringType()
+        if fields:
+            kind = _struct_of(fields, integer_ids=False)
+        schema = schema.add(name, kind)
+    return schema
 
 
 def given_schema(text: str) -> StructType:
@@ -198,10 +221,7 @@ def given_schema(text: str) -> StructType:
 
 def text_schema(names: Sequence[str], *, integer_ids: bool) -> StructType:
     """Return columns of texts, as attributes parse them; ids may be numbers."""
-    schema = StructType()
-    for name in names:
-        schema = schema.add(name, LongType() if name == "id" and integer_ids else StringType())
-    return schema
+    return _struct_of(dict.fromkeys(names), integer_ids=integer_ids)
 
 
 def with_columns(frame: DataFrame, columns: Options) -> DataFrame:

@@ -1,0 +1,65 @@
+"""Where an event has the value of an attribute: a path into fields within fields.
+
+    source = "$.order.total"     of {"order": {"total": 9.5}}
+
+A path is `$`, and then a field per step: `.name`, or `['any name']`. A value that is absent or null
+on the way is missing; fields beside the path count for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rangecast.errors import SpaceError, ValueRefusedError, shown
+
+Fields = tuple[str, ...]
+"""The names of fields, one within the other."""
+_STEP = re.compile(r"""\.([^\s.\[\]'"$]+)|\[(?:'([^']+)'|"([^"]+)")\]""")
+
+
+def path_of(attribute: str, source: Any) -> Fields:
+    """Return the fields that a source names, one within the other."""
+    steps, end = [], 1
+    if isinstance(source, str) and source.startswith("$"):
+        while found := _STEP.match(source, end):
+            steps.append(next(filter(None, found.groups())))
+            end = found.end()
+        if steps and end == len(source):
+            return tuple(steps)
+    raise SpaceError(
+        f"attribute {attribute!r}: a source is the path of a field, such as $.order.total or "
+        f"$['order']['total'], without elements of arrays; given: {source!r}"
+    )
+
+
+class NoObject:
+    """Stands for a value that can't be: on its way is something other than fields."""
+
+    def __init__(self, step: str, found: Any):
+        self._text = f"{step!r} is {shown(found)}, not an object"
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+
+def value_at(event: Mapping[str, Any], path: Fields) -> Any:
+    """Return the value of one event."""
+    found: Any = event
+    for before, step in zip(("", *path), path, strict=False):
+        if found is None:
+            return None
+        if not isinstance(found, Mapping):
+            return NoObject(before, found)
+        found = found.get(step)
+    return found
+
+
+def checked(attribute: str, value: Any) -> Any:
+    """Return a value; refuse one that can't be."""
+    if isinstance(value, NoObject):
+        raise ValueRefusedError(f"{attribute!r} has no value there", str(value))
+    return value
