@@ -123,7 +123,7 @@ async def make(folder: Path) -> None:
 async def crash(service: Service) -> None:
     """End without a snapshot."""
     await service.ways.stop()
-    service._stopping.set()
+    service.house.stop()
     service.pump.stop()
     service.close()
 

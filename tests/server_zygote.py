@@ -56,10 +56,10 @@ def main() -> None:
 
 def _serve(data: Path, point: str, after: int, options: dict[str, Any]) -> None:
     from rangecast import Number, Space, String
-    from rangecast.server import service
+    from rangecast.server import house
     from rangecast.server.run import Settings, serve
 
-    service.SNAPSHOT_AFTER = 40  # often
+    house.SNAPSHOT_AFTER = 40  # often
     _patch(point, after)
     space = Space([Number("x"), Number("y"), String("who")])
 

@@ -51,7 +51,7 @@ async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[S
         yield service
     finally:  # as a crash: no snapshot
         await service.ways.stop()
-        service._stopping.set()
+        service.house.stop()
         service.pump.stop()
         service.close()
 

@@ -30,7 +30,7 @@ def test_the_golden_folder_opens_and_means_what_it_meant(data: Path, has_snapsho
     if not has_snapshot:
         shutil.rmtree(data / f"snapshot-{newest:020}")
     service = Service(data)
-    assert service._snapshot_seq == (newest if has_snapshot else 0)
+    assert service.snapshot_seq == (newest if has_snapshot else 0)
     assert 0 < newest < service.log.last
     answers = json.loads((FOLDER / "answers.json").read_text())
     assert asyncio.run(told(service)) == answers
@@ -67,7 +67,7 @@ def test_a_snapshot_of_a_newer_format_is_left_alone(data: Path) -> None:
     """The log has everything; where it hasn't any more, the folder is refused."""
     newer_snapshot(data)
     service = Service(data)
-    assert service._snapshot_seq == 0
+    assert service.snapshot_seq == 0
     answers = json.loads((FOLDER / "answers.json").read_text())
     assert asyncio.run(told(service)) == answers
     min(data.glob("log-*.db")).unlink()  # as retention does

@@ -242,7 +242,7 @@ def test_what_retention_drops_is_told_as_a_gap(tmp_path: Path) -> None:
         await edit(service, PutSubscription(T, "all", "market", "price is not null", "one"))
         for at in range(0, 100, 10):
             await publish(service, EVENTS[at : at + 10])
-        service._tidy()
+        service.house.tidy()
         assert service.log.first > 50
         feed = service.hub.open(service.registry.consumer(T, "one"))
         batch = await feed.take(1000, wait=0)

@@ -175,7 +175,7 @@ def test_retained_bytes_follow_the_log(tmp_path: Path, monkeypatch: pytest.Monke
                 assert service.registry.retained.of(T) == kept == in_log()
                 service.snapshot()
         async with serving(tmp_path, retention=Retention(bytes=30_000)) as service:
-            service._tidy()
+            service.house.tidy()
             items = (await Client(service)("GET", "tenants"))["items"]
             assert [one["retained_bytes"] for one in items] == [in_log()]
             assert 0 < in_log() < kept

@@ -27,6 +27,7 @@ from rangecast.server.buses.nats import NatsWay
 from rangecast.server.encoding import encoded
 from rangecast.server.fanout import board_messages, carry_out
 from rangecast.server.follow import Follower, Leader
+from rangecast.server.house import Housekeeper
 from rangecast.server.hub import Hub
 from rangecast.server.index import SpaceIndex
 from rangecast.server.kafka_log import KafkaLog
@@ -43,7 +44,6 @@ from rangecast.server.records import (
     UPDATES,
     AnyEdit,
     DeleteConsumer,
-    DeleteSubscription,
     EventsHead,
     PutConsumer,
     PutSubscription,
@@ -57,13 +57,11 @@ from rangecast.server.registry import AnyChange, Consumer, RefusedError, Registr
 from rangecast.server.repeats import Repeats
 from rangecast.server.requests import Accepted, Edits, Events, Updates
 from rangecast.server.snapshots import Picture, opened, snapshots
-from rangecast.server.sqlite_log import INTERVAL, SqliteLog
+from rangecast.server.sqlite_log import SqliteLog
 from rangecast.server.ways import Ways
 from rangecast.server.webhook import Webhook
 
 logger = logging.getLogger("rangecast.server")
-SNAPSHOT_AFTER = 100_000
-"""Edits after which a snapshot is written, so that a start is quick."""
 _REPLAYED = 64 << 20
 
 
@@ -125,11 +123,12 @@ class Service:
         self.ways = Ways(self, {"webhook": Webhook, "nats": NatsWay, "kafka": KafkaWay})
         self._lock: IO[str] | None = None
         self._leader = leader
-        self._snapshot_seq = 0
-        self._edits_then = 0
-        self._stopping = threading.Event()
+        self.snapshot_seq = 0
+        """Where the newest snapshot ends."""
+        self.snapshot_edits = 0
+        """The edits that had been made when it was taken."""
         self._one_snapshot = threading.Lock()
-        self._housekeeper: threading.Thread | None = None
+        self.house = Housekeeper(self)
         self.log: Log = self._opened_log(log)
         try:
             self._recover()
@@ -160,10 +159,7 @@ class Service:
         """Begin to take requests; call it on the event loop."""
         self.hub.start(self.pump)
         self.pump.start()
-        self._housekeeper = threading.Thread(
-            target=self._keep_house, name="rangecast-keep", daemon=True
-        )
-        self._housekeeper.start()
+        self.house.start()
         if self.follower is not None:
             self.follower.start()  # its leader delivers
         else:
@@ -174,13 +170,11 @@ class Service:
 
         Ways out end before, by `await ways.stop()`.
         """
-        self._stopping.set()
         if self.follower is not None:
             self.follower.stop()
-        if self._housekeeper is not None:
-            self._housekeeper.join()
+        self.house.stop()
         self.pump.stop()
-        if self.folder is not None and self.log.last > self._snapshot_seq:
+        if self.folder is not None and self.log.last > self.snapshot_seq:
             try:
                 self._picture().write(self.folder)
             except (OSError, SnapshotError) as error:
@@ -263,7 +257,7 @@ class Service:
                 logger.warning("snapshot %s is of another history: not used", seq)
                 self.registry, self.indexes, self.repeats = Registry(), {}, Repeats()
                 continue
-            self._snapshot_seq = seq
+            self.snapshot_seq = seq
             return seq, bytes.fromhex(state.chain)
         return 0, START if self.log.first == 1 else None
 
@@ -305,70 +299,18 @@ class Service:
             for _ in index.update(updates, unit.first, head.is_batch, _nobody):
                 pass
 
-    # ---- keeping house
-
-    def _keep_house(self) -> None:
-        last = time.monotonic()
-        while not self._stopping.wait(INTERVAL if self.durability == "interval" else 0.5):
-            try:
-                if self.durability == "interval" and isinstance(self.log, SqliteLog):
-                    self.log.sync()
-                if time.monotonic() - last < 0.5:
-                    continue
-                last = time.monotonic()
-                self.pump.flush_acks()
-                self._expire()
-                self._tidy()
-            except Exception:
-                logger.exception("keeping house failed; it is tried again")
-
-    def _expire(self) -> None:
-        """End subscriptions whose time is over."""
-        if self.follower is not None:
-            return  # the leader does
-        now = time.time_ns() // 1000
-        for entry in list(self.registry.spaces.values()):
-            over: list[AnyEdit] = [
-                DeleteSubscription(entry.tenant, name, entry.name)
-                for name, expires in list(entry.expiring.items())
-                if expires <= now
-            ]
-            if over:
-                self.pump.submit(Edits(over))
-
-    def _tidy(self) -> None:
-        """Write a snapshot when it is due, and drop what retention doesn't keep."""
-        if self.folder is None:
-            return
-        ends = self._droppable() if isinstance(self.log, SqliteLog) else 0
-        if self.pump.edits - self._edits_then >= SNAPSHOT_AFTER or ends > self._snapshot_seq:
-            self.snapshot()
-        if 0 < ends <= max(snapshots(self.folder), default=0):
-            self.log.drop(ends)
-            self.registry.forget(self.log.first)
-
-    def _droppable(self) -> int:
-        """Return the seq up to which retention doesn't keep the log; 0 if it keeps all."""
-        assert isinstance(self.log, SqliteLog)
-        drop, size = 0, self.log.bytes
-        oldest = (time.time() - self.retention.seconds) * 1e6
-        for end, taken, newest in self.log.segment_sizes():
-            if size > self.retention.bytes or newest < oldest:
-                drop, size = end, size - taken
-            else:
-                break
-        return drop
+    # ---- snapshots
 
     def snapshot(self) -> int:
         """Write a snapshot; return its seq."""
         assert self.folder is not None
         with self._one_snapshot:
-            self._edits_then = self.pump.edits
+            self.snapshot_edits = self.pump.edits
             picture: Picture = self.pump.paused(self._picture)
             if isinstance(self.log, SqliteLog) and self.durability != "fsync":
                 self.log.sync()
             picture.write(self.folder)
-            self._snapshot_seq = picture.seq
+            self.snapshot_seq = picture.seq
             return picture.seq
 
     def _picture(self) -> Picture:
@@ -483,7 +425,7 @@ class Service:
             "durability": self.durability,
             "disk_full": pump.is_full,
             "log_bytes": self.log_bytes,
-            "snapshot": self._snapshot_seq,
+            "snapshot": self.snapshot_seq,
             "seconds": round(time.time() - self.started_at, 1),
             "events": pump.events,
             "edits": pump.edits,
