@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -96,6 +97,15 @@ def at(values, first, index):
 @jit
 def sixty_four(codes, begin):
     return at_least(pointer(codes, 0), begin, np.uint8(0))
+
+
+def test_an_array_may_be_annotated_by_an_alias():
+    class Aliased(NamedTuple):
+        values: types.GenericAlias(np.ndarray, (np.int32,))  # NDArray[int32] with NumPy 2.5
+
+    Bundle(Aliased(np.arange(3, dtype=np.int32)))
+    with pytest.raises(TypeError, match="int32"):
+        Bundle(Aliased(np.arange(3.0)))
 
 
 def test_with_the_bounds_check_on_pointers_are_checked():

@@ -54,9 +54,18 @@ def _fields(layout: type[tuple[Any, ...]]) -> tuple[tuple[str, np.dtype[Any] | N
         dimensions = 1
         if get_origin(hint) is Annotated:
             hint, dimensions = get_args(hint)
-        dtype = None if hint is int else np.dtype(get_args(get_args(hint)[1])[0])
-        fields.append((name, dtype, dimensions))
+        fields.append((name, None if hint is int else _dtype(hint), dimensions))
     return tuple(fields)
+
+
+def _dtype(hint: Any) -> np.dtype[Any]:
+    """Return the dtype of `NDArray[x]`: it is `ndarray[shape, dtype[x]]`, or an alias of that.
+
+    With Python 3.12 and NumPy 2.5 it is the alias, whose one argument is x.
+    """
+    last = get_args(hint)[-1]
+    dtype: np.dtype[Any] = np.dtype((get_args(last) or (last,))[0])
+    return dtype
 
 
 Kind = TypeVar("Kind", bound=type[tuple[Any, ...]])
