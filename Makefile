@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 # make lower-bounds: its virtual environment, and the tests that need no extra
 OLDEST := .venv-oldest
+# make site: its virtual environment
+SITE := .venv-site
 SHORT := $(addprefix tests/test_,package.py space.py filters.py snapshot.py columns.py kernel_cache.py conformance.py)
 # make run's size; larger: make run EVENTS=2000000
 SUBSCRIPTIONS ?= 10000
@@ -15,7 +17,7 @@ SERVER_KILLS ?= 500
 LINK_FAULTS ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test bounds check format api kills server-kills link-kills bench-quick bench results lock lower-bounds dist clean
+.PHONY: help setup run serve test bounds check format api kills server-kills link-kills bench-quick bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -75,9 +77,11 @@ bench: setup  ## all benchmarks, with ratios to what one would use instead
 results: setup  ## the papers' tables and figures again, at their sizes: hours
 	$(BIN)/rangecast experiment run all -o docs
 
-lock: setup  ## write requirements.lock anew from pyproject.toml's lower bounds
+lock: setup $(SITE)/.ready  ## write requirements.lock and docs/site.lock again, with the newest versions
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[connect,delta,java,report,server,bench,dev]'
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip > requirements.lock
+	$(SITE)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager mkdocs mkdocs-material
+	$(SITE)/bin/python -m pip freeze --exclude pip > docs/site.lock
 
 lower-bounds:  ## a short part of the suite with the oldest dependencies that pyproject.toml allows
 	rm -rf $(OLDEST)
@@ -89,5 +93,13 @@ lower-bounds:  ## a short part of the suite with the oldest dependencies that py
 dist: setup  ## build the wheel and the sdist, and try them in an empty environment of each of PYTHONS
 	$(BIN)/python tests/wheel_check.py $(PYTHONS)
 
+site: $(SITE)/.ready  ## the pages as a site, out/site: nothing in it is loaded from elsewhere
+	$(SITE)/bin/python docs/make_site.py
+
+$(SITE)/.ready: docs/site.lock
+	@test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check -r docs/site.lock
+	@touch $@
+
 clean:  ## remove .venv and everything generated
-	rm -rf $(VENV) $(OLDEST) out dist .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(SITE) out dist .hypothesis .mypy_cache .ruff_cache .import_linter_cache
