@@ -125,9 +125,7 @@ class Timestamp(Ordered):
 
     def _read(self, text: str) -> datetime:
         try:
-            if (
-                text.strip().isdecimal()
-            ):  # 20260131 is a number in other formats: of what, who knows
+            if text.strip().isdecimal():  # 20260131 may be anything
                 raise ValueError
             return datetime.fromisoformat(text.strip())
         except ValueError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -134,8 +135,7 @@ def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool
         if not all(row.keys() <= known for row in rows):
             return None
     points = np.full((len(rows), len(space)), np.inf)
-    for axis, attribute in enumerate(space):
-        values = _values(rows, attribute)
+    for axis, (attribute, values) in enumerate(zip(space, _columns(rows, space), strict=True)):
         kinds = set(map(type, values))
         try:
             if kinds <= _NUMBERS and isinstance(attribute, Number | Integer):
@@ -152,6 +152,14 @@ def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool
     return points
 
 
+def _columns(rows: Sequence[dict[str, Any]], space: Space) -> Iterable[Sequence[Any]]:
+    """Return what events have for each attribute."""
+    if len(space) > 1 and all(one.path is None for one in space):
+        with suppress(KeyError):  # if each event has all of them, a column takes half the time
+            return list(zip(*map(itemgetter(*space.names), rows), strict=True))
+    return [_values(rows, one) for one in space]
+
+
 def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
     """Return what events have for an attribute."""
     if attribute.path is None:
@@ -159,7 +167,7 @@ def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
     return [value_at(row, attribute.path) for row in rows]
 
 
-def _numbers(attribute: Number | Integer, values: list[Any]) -> F64 | None:
+def _numbers(attribute: Number | Integer, values: Sequence[Any]) -> F64 | None:
     """Return a column of numbers; `None` if one of them can't be taken as it is."""
     column = np.array([np.nan if one is None else one for one in values], np.float64)
     given = column == column
@@ -177,10 +185,10 @@ def _numbers(attribute: Number | Integer, values: list[Any]) -> F64 | None:
     return np.where(given, column + 0.0, np.inf)
 
 
-def _moments(attribute: Timestamp, values: list[Any]) -> F64 | None:
+def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
     """Return a column of moments as texts; `None` if one of them can't be taken as it is."""
     texts = [one for one in values if one is not None]
-    if FINER_THAN_MICROSECONDS.search(" ".join(texts)):
+    if FINER_THAN_MICROSECONDS.search(" ".join(texts)) or any(map(str.isdecimal, texts)):
         return None
     lo, hi = attribute.domain
     column = np.full(len(values), np.inf)
@@ -196,7 +204,7 @@ def _moments(attribute: Timestamp, values: list[Any]) -> F64 | None:
     return column
 
 
-def _each_once(attribute: Attribute, values: list[Any]) -> F64:
+def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
     """Return a column, with every distinct value looked at once."""
     # True equals 1 and 1.0, so values of several types would share a place.
     if len({type(one) for one in values} - {type(None)}) > 1:
@@ -206,8 +214,8 @@ def _each_once(attribute: Attribute, values: list[Any]) -> F64:
 
 
 def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
-    """Return events of the log."""
-    rows = [_anything.decode(line) for line in lines]
+    """Return events of the log: each line is one JSON object."""
+    rows = _anything.decode(b"[%s]" % b",".join(lines))
     return [row_of(row) for row in rows] if form == CLOUDEVENTS else rows
 
 
