@@ -365,6 +365,27 @@ def test_one_socket_for_everything(server: str, market: Client) -> None:
             time.sleep(0.02)
 
 
+def test_many_that_must_be_new_or_must_not(market: Client, http: httpx.Client) -> None:
+    rows = [{"id": f"many{n}", "filter": f"price = {n}"} for n in range(3)]
+    with pytest.raises(ServerError, match="no subscription 'many0'"):
+        market.replace_many(rows)
+    assert market.subscribe_many(rows[:2]) == 2
+    with pytest.raises(ServerError, match="'many1' already exists"):
+        market.subscribe_many(rows[1:])
+    with pytest.raises(ServerError, match="'many2' already exists"):
+        market.subscribe_many([rows[2], rows[2]])
+    assert "many2" not in market
+    assert market.replace_many([{**rows[0], "filter": "price = 9"}]) == 1
+    assert market["many0"].filter == "price = 9"
+    assert market.upsert_many(rows) == 3
+    assert market["many0"].filter == "price = 0"
+    assert market.subscribe_many([]) == 0
+    path, etag = "/v1/spaces/market/subscriptions:bulk", {"If-Match": '"5"'}
+    assert http.post(path, json=rows, headers=etag).status_code == 422
+    for row in rows:
+        market.unsubscribe(row["id"])
+
+
 def test_messages_in_batches(server: str, market: Client) -> None:
     market.put_consumer("batches")
     market.subscribe("batches", "symbol = 'B'", consumer="batches")

@@ -11,7 +11,6 @@ import httpx
 from rangecast.client.boards import AsyncClientBoard
 from rangecast.client.calls import (
     ATTEMPTS,
-    BULK,
     Call,
     Calls,
     Lists,
@@ -104,12 +103,22 @@ class AsyncClient(Calls):
         wanted = wanted_of(filter, score, weights, consumer, ttl)
         await self._send(self._put(subscription, wanted, None))
 
+    async def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+        """Add many, dicts with `id` and `filter`, whose ids must be new; return how many.
+
+        A request takes 5,000 of them, all or none.
+        """
+        calls = self._bulk(subscriptions, ("If-None-Match", "*"))
+        return sum([await self._send(call) for call in calls])
+
+    async def replace_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+        """Replace many, all of each, given as to `subscribe_many`; return how many."""
+        calls = self._bulk(subscriptions, ("If-Match", "*"))
+        return sum([await self._send(call) for call in calls])
+
     async def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
-        """Add or replace many, dicts with `id` and `filter`; return how many."""
-        rows, count = list(subscriptions), 0
-        for at in range(0, len(rows), BULK):
-            count += await self._send(self._bulk(rows[at : at + BULK]))
-        return count
+        """Add or replace many, given as to `subscribe_many`; return how many."""
+        return sum([await self._send(call) for call in self._bulk(subscriptions)])
 
     async def wait_settled(self, subscription: str | int) -> bool:
         """Wait until all linked servers know of a subscription; return whether they do.

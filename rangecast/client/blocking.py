@@ -11,7 +11,6 @@ import httpx
 from rangecast.client.boards import ClientBoard
 from rangecast.client.calls import (
     ATTEMPTS,
-    BULK,
     Call,
     Calls,
     Lists,
@@ -116,14 +115,20 @@ class Client(Calls):
         wanted = wanted_of(filter, score, weights, consumer, ttl)
         self._send(self._put(subscription, wanted, None))
 
-    def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
-        """Add or replace many, dicts with `id` and `filter`; return how many.
+    def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+        """Add many, dicts with `id` and `filter`, whose ids must be new; return how many.
 
         A request takes 5,000 of them, all or none.
         """
-        rows = list(subscriptions)
-        parts = (rows[at : at + BULK] for at in range(0, len(rows), BULK))
-        return sum(self._send(self._bulk(part)) for part in parts)
+        return sum(map(self._send, self._bulk(subscriptions, ("If-None-Match", "*"))))
+
+    def replace_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+        """Replace many, all of each, given as to `subscribe_many`; return how many."""
+        return sum(map(self._send, self._bulk(subscriptions, ("If-Match", "*"))))
+
+    def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+        """Add or replace many, given as to `subscribe_many`; return how many."""
+        return sum(map(self._send, self._bulk(subscriptions)))
 
     def wait_settled(self, subscription: str | int) -> bool:
         """Wait until all linked servers know of a subscription; return whether they do.

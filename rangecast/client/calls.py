@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -145,9 +145,21 @@ class Calls:
             repeatable=condition is None,
         )
 
-    def _bulk(self, rows: Sequence[Mapping[str, Any]]) -> Call:
-        path = self._in_space("/subscriptions:bulk")
-        return Call("POST", path, accepted, encode(list(rows)), params={"strict": True})
+    def _bulk(
+        self, given: Iterable[Mapping[str, Any]], condition: tuple[str, str] | None = None
+    ) -> Iterator[Call]:
+        """Yield the requests that put many subscriptions; `condition` holds for each of these."""
+        rows, path = list(given), self._in_space("/subscriptions:bulk")
+        for at in range(0, len(rows), BULK):
+            yield Call(
+                "POST",
+                path,
+                accepted,
+                encode(rows[at : at + BULK]),
+                params={"strict": True},
+                headers=dict([condition] if condition else []),
+                repeatable=condition is None,
+            )
 
     def _get(self, name: str | int) -> Call:
         def read(found: Any) -> Subscription:

@@ -152,10 +152,14 @@ async def delete_subscription(request: Request, space: str, name: str) -> Any:
 @router.post("/{space}/subscriptions:bulk")
 async def bulk(request: Request, space: str, strict: bool = False) -> Response:
     """Make or replace many: NDJSON or a JSON list of `{"id", "filter", "score", ...}`; those that
-    can't be used are refused one by one, or (`?strict=true`) all are.
+    can't be used are refused one by one, or (`?strict=true`) all are. With `If-None-Match: *` all
+    of them must be new, with `If-Match: *` none may be.
     """
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
+    wanted = condition(request)
+    if wanted not in (None, ONLY_NEW, "*"):
+        raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
     rows = rows_of_body(await read_body(request))
     if not isinstance(rows, list):
         rows = [rows]
@@ -164,7 +168,7 @@ async def bulk(request: Request, space: str, strict: bool = False) -> Response:
     taken: list[PutSubscription] = [] if strict and refused else edits
     seq = 0
     if taken:
-        seq = await answered(service.edit(*taken, parsed=filters))
+        seq = await answered(service.edit(*taken, parsed=filters, if_match=wanted))
     body = {
         "accepted": len(taken),
         "refused": [{"row": row, "reason": reason} for row, reason in refused],
