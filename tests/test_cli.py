@@ -174,7 +174,10 @@ def test_a_pattern_in_quotes_is_read_and_never_written_over(cli, data):
             "'--top' / '-k': takes a whole number, at least 1; given: 0\n",
         ),
         (("rank", *FILES, "-k", "2.5"), "takes a whole number, at least 1; given: 2.5\n"),
-        (("match", *FILES, "--threads", "two"), "takes a whole number, at least 0; given: two\n"),
+        (
+            ("merge", *FILES[1:], "--max-ranges", "two"),
+            "takes a whole number, at least 1; given: two\n",
+        ),
         (("generate", "market", "--events", "1e3"), "takes a whole number; given: 1e3\n"),
         (("notify", "a", "b", "c", "-k", "1", "--epsilon", "x"), "takes a number; given: x\n"),
         (("generate", "markt"), "did you mean 'market'"),
