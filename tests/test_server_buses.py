@@ -95,7 +95,7 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def work() -> None:
         there = await nats.connect(url)
-        stream = there.jetstream()
+        stream = there.jetstream(timeout=90)  # compiling may keep the event loop for seconds
         await stream.add_stream(name="in", subjects=["quotes.>"])
         await stream.add_stream(name="out", subjects=["matches"])
         source = nats_source(url, Source("quotes.us", "s"))
