@@ -8,6 +8,7 @@ from benchmarks.frame import main
 ABOUT = {
     "foundation": "start-up, filters, memory of reading",
     "match": "matching beside the peers, live sets, updates",
+    "threads": "batches on several threads, and what these cost",
     "rank": "the k best beside the peers, score updates",
     "cover": "covering under every index, live sets of a million, whole sets",
     "spark": "matching on Spark beside its own joins and DuckDB",

@@ -24,7 +24,7 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
 from rangecast.match.live import match_live, match_one_live
-from rangecast.match.result import MatchRows
+from rangecast.match.result import MatchRows, joined
 from rangecast.model.arguments import whole
 from rangecast.model.event_columns import EventColumns, Parts
 from rangecast.model.events import encode_event, encode_events, values_of
@@ -113,7 +113,7 @@ class Engine(LiveSet):
                 errors[place] = error
         if not points:
             return [*errors.values()]
-        (found,) = _match(view, np.array(points), 1)
+        found = joined(_match(view, np.array(points), 1))
         lists = (by_arrival(view.rows, found.of(number)) for number in range(len(points)))
         total = len(points) + len(errors)
         return [errors[place] if place in errors else next(lists) for place in range(total)]
@@ -404,11 +404,9 @@ def _has_nan(points: F64) -> bool:
 
 
 def _match(view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:
-    number = number_of_threads(threads, len(points))
+    number = 1 if threads == 1 else number_of_threads(threads, len(points))
     if len(points) == 1:
         rows = match_one_live(view, points[0])
         return (MatchRows(np.array((0, len(rows))), rows),)
-    if number == 1:
-        return (match_live(view, points),)
     pieces = pieces_of(len(points), number)
     return tuple(side_by_side(lambda piece: match_live(view, points[piece]), pieces, number))

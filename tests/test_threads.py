@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rangecast import Boxes, Engine, Number, Space
+from rangecast.errors import RangecastError
 from rangecast.model import threads as threads_module
 from rangecast.model.threads import number_of_threads, pieces_of, side_by_side, usable_cores
 
@@ -44,12 +45,13 @@ def test_pieces_are_read_as_one_answer():
     boxes, points = crowd()
     engine = Engine(Space([Number("a"), Number("b")]))
     engine.subscribe_many(boxes)
+    points = points[:8000]
     one, many = engine.match_points(points), engine.match_points(points, threads=2)
     assert (len(one.pieces), len(many.pieces)) == (1, 2)
     assert repr(one) == repr(many)
-    assert many[-1] == one[-1] == one[8999]
-    assert many[4607] == one[4607]
-    assert many[4608] == one[4608]
+    assert many[-1] == one[-1] == one[7999]
+    assert many[4095] == one[4095]
+    assert many[4096] == one[4096]
     assert sorted(many.ids.tolist()) == sorted(one.ids.tolist())
     by_both = [("event", "ascending"), ("subscription", "ascending")]
     assert many.table().sort_by(by_both) == one.table().sort_by(by_both)
@@ -67,6 +69,16 @@ def test_an_event_with_all_matches_beside_events_without_any():
     counts = np.diff(found.matches.offsets)
     assert np.flatnonzero(counts).tolist() == [0, 19_999]
     assert counts.max() == 5000
+
+
+def test_events_that_are_refused_one_by_one_may_be_many():
+    """More than one piece has."""
+    engine = Engine(Space([Number("a")]))
+    engine.subscribe("all", "a > 0")
+    events = [{"a": 1.0}] * 9000 + [{"b": 1}]
+    found = engine.match_each(events)
+    assert found[:-1] == [["all"]] * 9000
+    assert isinstance(found[-1], RangecastError)
 
 
 def test_pieces_have_every_event_once():

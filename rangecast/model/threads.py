@@ -24,8 +24,9 @@ Result = TypeVar("Result")
 LEAST = 2 * LANES
 """Events that make a thread worth its while, if nobody asks for it by number."""
 _PIECE, _TURNS = 8 * LANES, 4
-"""A thread takes this many pieces one after the other, if each has at least that many events: so
-one with many matches doesn't keep the other threads waiting."""
+"""A thread takes this many pieces one after the other, if each has at least that many events. So
+one with many matches doesn't keep the other threads waiting; and the memory of smaller results is
+used again for the next ones, while large arrays go back to the system, page by page."""
 
 
 def usable_cores() -> int:
@@ -54,7 +55,7 @@ def pieces_of(events: int, threads: int) -> list[slice]:
     size = -(-events // (threads * turns))
     if size > LANES:  # structures take this many events together
         size = -(-size // LANES) * LANES
-    return [slice(first, first + size) for first in range(0, events, max(1, size))]
+    return [slice(first, first + size) for first in range(0, max(1, events), max(1, size))]
 
 
 def side_by_side(
