@@ -178,6 +178,8 @@ def test_a_pattern_in_quotes_is_read_and_never_written_over(cli, data):
             ("merge", *FILES[1:], "--max-ranges", "two"),
             "takes a whole number, at least 1; given: two\n",
         ),
+        (("match", *FILES, "--threads", "two"), "--threads takes a whole number, at least 1, or"),
+        (("match", *FILES, "--threads", "0"), "or auto; given: 0\n"),
         (("generate", "market", "--events", "1e3"), "takes a whole number; given: 1e3\n"),
         (("notify", "a", "b", "c", "-k", "1", "--epsilon", "x"), "takes a number; given: x\n"),
         (("generate", "markt"), "did you mean 'market'"),

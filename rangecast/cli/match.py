@@ -60,12 +60,15 @@ def match(
     from rangecast.cli.run import Run
     from rangecast.errors import UsageError
     from rangecast.match.answerer import MatchAnswerer
-    from rangecast.model.threads import number_of_threads
 
     if threads is not None and engine == Engine.SPARK:
         raise UsageError("--threads is for --engine local; for Spark, pass --master local[N]")
-    workers = int(threads) if threads and threads.isdecimal() else threads or 1
-    number_of_threads(workers, 1)  # refuses what is no number of threads
+    if threads not in (None, "auto") and not (threads.isdecimal() and int(threads)):
+        raise UsageError(
+            f"--threads takes a whole number, at least 1, or auto; given: {threads}\n"
+            "  to do: give a number, such as --threads 2, or auto for all cores"
+        )
+    workers = "auto" if threads == "auto" else int(threads or 1)
     with Run.started(
         output,
         reads=[events, subscriptions, space],
