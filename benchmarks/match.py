@@ -173,6 +173,8 @@ def run(report: Report, *, quick: bool) -> None:
     report.table(_growth(everything))
     report.table(_choice(everything))
     named = {case.name: case for case in everything}
+    some = [named[name] for name in ("W1-32k", "W1-256k", "W2-100k", "W6-100k")]
+    report.table(match_live.edited(some, rounds=2 if quick else 9))
     report.table(_replaced([named["W2-100k"], named["W2h-100k"]]))
     large = named["W2h-1M"]
     made, fresh = large.made(), large.made(seed=13)

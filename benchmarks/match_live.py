@@ -11,14 +11,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import expected
+from benchmarks.harness import Case, expected
 from benchmarks.peers import MatchPeer, finite
 from rangecast.engine import Engine
-from rangecast.experiments.timing import DisagreementError, best_of, timed
+from rangecast.experiments.timing import DisagreementError, best_of, race, timed
 from rangecast.kernels.arrays import F64, I64
 from rangecast.match.choose import INDEXES
 from rangecast.match.scan import Scan
@@ -44,7 +45,7 @@ def live_set(boxes: Boxes, space: Space, *, edited: int = EDITED) -> Engine:
     engine = Engine(space)
     engine.subscribe_many(boxes)
     if edited:
-        some = boxes.take(np.arange(min(edited, boxes.rows)))
+        some = boxes.take(np.arange(0, boxes.rows, -(-boxes.rows // edited)))
         engine.unsubscribe_many(some.ids.to_pylist())
         engine.subscribe_many(some)
     return engine
@@ -57,6 +58,56 @@ def check(engine: Engine, truth: Boxes, points: F64, what: str) -> None:
     for event in range(len(points)):
         if sorted(found[event]) != sorted(ids[right.of(event)].tolist()):
             raise DisagreementError(f"{what}: the live set is wrong for event {event}")
+
+
+# ---- edited sets beside untouched ones
+
+_SINGLES = 500
+
+
+def edited(cases: list[Case], *, rounds: int) -> Table:
+    """Return how many times as long as an untouched set some edited ones take."""
+    rows: list[list[object]] = []
+    for case in cases:
+        made = case.made()
+        points = made.points
+        engines = {
+            count: live_set(made.boxes, made.space, edited=count)
+            for count in (0, EDITED, made.boxes.rows // 100)
+        }
+        batches = race(
+            {count: partial(partial, one.match_points, points) for count, one in engines.items()},
+            rounds=rounds,
+            clock=time.thread_time,
+        )
+        singles = race(
+            {
+                count: partial(partial, _one_by_one_matched, one, points[:_SINGLES])
+                for count, one in engines.items()
+            },
+            rounds=rounds,
+            clock=time.thread_time,
+        )
+        for count, engine in list(engines.items())[1:]:
+            check(engine, made.boxes, points[:8], "edited")
+            together = batches[count].least / batches[0].least
+            alone = singles[count].least / singles[0].least
+            rows.append(
+                [
+                    f"{case.name}: {count:,} edits",
+                    together,
+                    expected(together, most=1.3),
+                    alone,
+                    expected(alone, most=1.5),
+                ]
+            )
+    headings = ["workload", "batches", "at most", "single events", "at most"]
+    return Table("Edited sets: times as long as untouched", headings, rows)
+
+
+def _one_by_one_matched(engine: Engine, points: F64) -> None:
+    for place in range(len(points)):
+        engine.match_points(points[place : place + 1])
 
 
 # ---- a set that is replaced bit by bit

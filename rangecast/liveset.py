@@ -136,7 +136,8 @@ class LiveSet(SubscriptionSet):
     def memory(self) -> int:
         """Bytes of the rows and of all structures, the ids not counted."""
         view = self._view
-        parts = sum(p.index.memory + p.set_rows.nbytes for p in view.parts)
+        indexes = [p.sifted[0][1] if p.sifted else p.index for p in view.parts]
+        parts = sum(p.set_rows.nbytes for p in view.parts) + sum(i.memory for i in indexes)
         ranking = sum(r.structure.memory for p in view.parts for r in list(p.rankings.values()))
         return view.rows.memory + parts + ranking
 
@@ -318,7 +319,7 @@ class LiveSet(SubscriptionSet):
             else:
                 members.bind_many(ids, range(old.count, count))
             if len(dead):
-                mark_dead(rows, dead, edit)
+                mark_dead(rows, old.dead, dead, edit)
             self._view = view
         except BaseException:
             self._view = old
@@ -425,7 +426,7 @@ class LiveSet(SubscriptionSet):
             rows = append(rows, len(live), boxes, now.rows.arrival[tail])
         died = now.rows.died[np.concatenate([live, tail])]
         dead = np.flatnonzero(died <= now.edit)
-        mark_dead(rows, dead, died[dead])
+        mark_dead(rows, 0, dead, died[dead])
         members.forget(rows.ids[dead[dead < len(live)]].tolist())
         added = len(live) + np.flatnonzero(died[len(live) :] > now.edit)
         members.bind_many(rows.ids[added].tolist(), added.tolist())

@@ -19,6 +19,7 @@ from rangecast.match.papers.hilbert import Hilbert
 from rangecast.match.papers.vcr.index import Vcr
 from rangecast.match.result import MatchRows
 from rangecast.match.scan import Scan
+from rangecast.match.sifted import without
 from rangecast.model.boxes import Boxes
 
 
@@ -76,13 +77,24 @@ def as_sets(matches: MatchRows) -> list[set[int]]:
 
 
 def check_matcher(build: Callable[[Boxes], Matcher], boxes: Boxes, points: np.ndarray) -> None:
-    """Same id sets as the oracle, before and after a pickle; inputs left as they were."""
+    """Same id sets as the oracle, before and after a pickle; inputs left as they were.
+
+    The same without some subscriptions, then without the others as well, beside the whole.
+    """
     expected = as_sets(Scan(boxes).match(points))
     before = boxes.lo.copy(), boxes.hi.copy(), boxes.owner.copy(), points.copy()
     matcher = build(boxes)
     assert as_sets(matcher.match(points)) == expected
     assert as_sets(pickle.loads(pickle.dumps(matcher)).match(points)) == expected
     assert as_sets(matcher.match(points[:1])) == expected[:1]
+    dead = np.arange(0, boxes.rows, 3)
+    some = without(matcher, dead, boxes.rows)
+    left = [rows - set(dead.tolist()) for rows in expected]
+    assert as_sets(some.match(points)) == left
+    assert [set(some.match_one(point).tolist()) for point in points[:3]] == left[:3]
+    none = without(some, np.setdiff1d(np.arange(boxes.rows), dead), boxes.rows)
+    assert as_sets(none.match(points)) == [set() for _ in points]
+    assert as_sets(matcher.match(points)) == expected
     after = boxes.lo, boxes.hi, boxes.owner, points
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)

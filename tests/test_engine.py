@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rangecast import liveset as liveset_module
 from rangecast.engine import Engine
-from rangecast.match import live as match_live_module
 from rangecast.match.choose import INDEXES
+from rangecast.match.result import Work
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
@@ -117,22 +117,17 @@ class History(RuleBasedStateMachine):
         assert self.engine.boxes().ids.to_pylist() == list(self.engine) == list(self.model)
 
 
-def test_any_history_whose_newest_rows_are_indexed_equals_a_rebuild(small_parts, monkeypatch):
-    monkeypatch.setattr(match_live_module, "_WORTH_INDEXING", 0)
-    test_any_history_equals_a_rebuild("slabs", None)
-
-
-def test_newest_rows_are_indexed_for_a_large_batch_and_once():
+def test_a_view_lays_its_newest_rows_out_once():
     engine = Engine(plane())
     engine.subscribe_many({"id": [str(i) for i in range(300)], "a0_lo": [*range(300)]})
-    few, many = np.zeros((3, D)), np.zeros((1000, D))
-    engine.match_points(few)
+    points = np.zeros((1000, D))
     view = engine._view
     assert view.recent == []
-    assert [engine.match_points(many)[999] for _ in range(2)] == [["0"]] * 2
+    assert [engine.match_points(points)[999] for _ in range(2)] == [["0"]] * 2
     assert len(view.recent) == 1
+    assert engine.match_points(points).matches.work == Work(tested=300 * 1000)
     engine.unsubscribe("0")
-    assert engine.match_points(many)[999] == []
+    assert engine.match_points(points)[999] == []
 
 
 @pytest.mark.parametrize("index", INDEXES)

@@ -1,101 +1,139 @@
-"""The newest rows of a live set, too few to index: each compared with the event, compiled.
+"""The newest rows of a live set, too few to index: each compared with the event, 64 at a time.
 
-Works on the sparse bounds of `model.rowstore` between two rows; a box costs as many comparisons as
-it mentions attributes, and stops at the first that fails. Work: rows tested. For a single event the
-GIL is kept: it is done sooner than a busy thread would give it back.
+Layout. Boxes in the order of their rows, in blocks of 64. A block has two columns of 64 doubles,
+lower and upper bounds, for each attribute that one of its boxes mentions. Making it takes as long
+as comparing a few events, so each view makes its own, of the rows that live in it.
+
+Cost of an event: one step per block and attribute. Work: boxes tested. For a single event the GIL
+is kept: it is done sooner than a busy thread would give it back.
 """
 
 from __future__ import annotations
 
-from rangecast.kernels.arrays import F64, I32, I64
-from rangecast.kernels.bundle import opened, pointers
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.kernels.bits import ZERO, holding, lowest_bit
+from rangecast.kernels.blocks import BLOCK
+from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.result import MatchRows, collect
-from rangecast.model.rowstore import Bounds, RowArrays
+from rangecast.model.boxes import as_points
+from rangecast.model.rowstore import RowArrays, bounds_of
+
+
+class Columns(NamedTuple):
+    """The newest rows."""
+
+    bounds: F64
+    """2 * BLOCK for each block and attribute: lower bounds, then upper ones."""
+    attributes: I32
+    first: I64
+    """(blocks + 1,) first of a block's attributes."""
+    owner: I32
+    """(boxes,) the row of the set."""
+    rows: int
+    """How many rows there are: an event holds no more."""
 
 
 @jit
-def _holds(bounds: Bounds, row: int, point: F64) -> bool:
-    """Whether one of the boxes of a row holds a point."""
-    for box in range(bounds.first_box[row], bounds.first_box[row + 1]):
-        held = True
-        for term in range(bounds.first_term[box], bounds.first_term[box + 1]):
-            value = point[bounds.axis[term]]
-            if not (bounds.lo[term] <= value <= bounds.hi[term]):
-                held = False
-                break
-        if held:
-            return True
-    return False
+def _fill(lo: F64, hi: F64, mentioned: Bool, bounds: F64) -> None:
+    """Write the columns, block by block; `mentioned` (blocks, d)."""
+    column = 0
+    for block in range(len(mentioned)):
+        first = block * BLOCK
+        size = min(BLOCK, len(lo) - first)
+        for j in range(lo.shape[1]):
+            if mentioned[block, j]:
+                for i in range(BLOCK):
+                    bounds[column + i] = lo[first + i, j] if i < size else np.inf
+                    bounds[column + BLOCK + i] = hi[first + i, j] if i < size else -np.inf
+                column += 2 * BLOCK
+
+
+@jit
+def _holders(at: Any, block: int, points: Any, event: int) -> np.uint64:
+    """Return which boxes of a block hold the event whose coordinates begin at points[event]."""
+    mask = ~np.uint64(0)
+    for a in range(at.first[block], at.first[block + 1]):
+        value = points[event + at.attributes[a]]
+        column = a * 2 * BLOCK
+        mask &= holding(at.bounds, column, column + BLOCK, value, value)
+        if mask == 0:
+            break
+    return mask
+
+
+@jit
+def _list(columns: Columns, points: Any, event: int, rows: I32, filled: int) -> int:
+    """Append the rows that hold an event; return how far `rows` is filled."""
+    at = pointers(columns)
+    boxes, last = len(columns.owner), -1
+    for block in range(len(columns.first) - 1):
+        mask = _holders(at, block, points, event)
+        while mask:
+            box = block * BLOCK + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            if box < boxes and at.owner[box] != last:  # the boxes of a row lie side by side
+                last = at.owner[box]
+                rows[filled] = last
+                filled += 1
+    return filled
 
 
 @jit
 def _scan(
-    table: I64,
-    died: I64,
-    edit: int,
-    start: int,
-    end: int,
-    points: F64,
-    event: int,
-    cursor: int,
-    rows: I32,
-    counts: I64,
+    table: I64, points: F64, event: int, rows: I32, counts: I64
 ) -> tuple[int, int, int, int, int]:
-    """The `Step` of `match.result`; `cursor` is how many rows of the event are done."""
-    bounds = pointers(opened(table, Bounds))
-    filled = tested = 0
-    while event < len(points):
-        for row in range(start + cursor, end):
-            if died[row] <= edit:
-                continue
-            if _holds(bounds, row, points[event]):
-                if filled == len(rows):
-                    return event, row - start, filled, 0, tested
-                rows[filled] = row
-                filled += 1
-                counts[event] += 1
-            tested += 1
+    """The `Step` of `match.result`; an event for which there may not be room isn't begun."""
+    columns = opened(table, Columns)
+    d, boxes = points.shape[1], len(columns.owner)
+    filled = tested = ZERO
+    while event < len(points) and filled + columns.rows <= len(rows):
+        begun = filled
+        filled = _list(columns, pointer(points, 0), event * d, rows, filled)
+        counts[event] = filled - begun
+        tested += boxes
         event += 1
-        cursor = 0
-    return event, 0, filled, 0, tested
+    return event, ZERO, filled, ZERO, tested
 
 
 @jit_single
-def _scan_one(
-    table: I64,
-    died: I64,
-    edit: int,
-    start: int,
-    end: int,
-    point: F64,
-    rows: I32,
-    filled: int,
-) -> int:
-    """Append the rows that hold a point; return how far `rows` is filled."""
-    bounds = pointers(opened(table, Bounds))
-    for row in range(start, end):
-        if died[row] > edit and _holds(bounds, row, point):
-            rows[filled] = row
-            filled += 1
-    return filled
+def _scan_one(table: I64, point: F64) -> I32:
+    """Return the rows that hold a point."""
+    columns = opened(table, Columns)
+    rows = np.empty(columns.rows, np.int32)
+    return rows[: _list(columns, pointer(point, 0), ZERO, rows, ZERO)]
 
 
-def match_one_recent(
-    rows: RowArrays, edit: int, start: int, end: int, point: F64, out: I32, filled: int
-) -> int:
-    """Append which of the rows from `start` to before `end` live at an edit and hold one event.
+class Recent:
+    """The rows from `start` to before `end` that live at an edit."""
 
-    Returns how far `out` is filled.
-    """
-    return _scan_one(rows.bounds.table, rows.died, edit, start, end, point, out, filled)
+    def __init__(self, rows: RowArrays, edit: int, start: int, end: int, dimensions: int):
+        live = start + np.flatnonzero(rows.died[start:end] > edit)
+        lo, hi, owner = bounds_of(rows, live, dimensions)
+        mentioned = ~((lo == -np.inf) & (hi == np.inf))
+        starts = np.arange(0, len(lo), BLOCK)
+        some = np.logical_or.reduceat(mentioned, starts) if len(starts) else mentioned
+        block, attributes = np.nonzero(some)
+        bounds = np.empty(2 * BLOCK * len(block))
+        _fill(lo, hi, some, bounds)
+        first = np.searchsorted(block, np.arange(len(starts) + 1))
+        kinds = attributes.astype(np.int32), first.astype(np.int64), live.astype(np.int32)[owner]
+        self._columns = Bundle(Columns(bounds, *kinds, len(live)))
 
+    def match(self, points: F64) -> MatchRows:
+        """Return all matches of all events."""
+        table = self._columns.table
+        points = as_points(points, points.shape[1])
 
-def match_recent(rows: RowArrays, edit: int, start: int, end: int, points: F64) -> MatchRows:
-    """Return which of the rows from `start` to before `end` live at an edit and hold each point."""
-    table, died = rows.bounds.table, rows.died
+        def step(event: int, _: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
+            return _scan(table, points, event, found, counts)
 
-    def step(event: int, cursor: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
-        return _scan(table, died, edit, start, end, points, event, cursor, found, counts)
+        return collect(step, len(points), len(points))
 
-    return collect(step, len(points), len(points))
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that hold one event, (d,), which is read-only."""
+        return _scan_one(self._columns.table, point)

@@ -7,7 +7,7 @@ and that rank are the verbs' own, so they are parameters here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -30,16 +30,21 @@ class IndexPart(Generic[MatchIndex, RankPart]):
     rankings: dict[str | None, RankPart] = field(default_factory=dict)
     """Structures that rank its rows, by how they combine weights; `None`: by score. Readers build
     them on first use, without a lock; so take a copy before you iterate over them."""
+    sifted: list[tuple[int, MatchIndex]] = field(default_factory=list)
+    """At most one: the structure without the rows that were the first to die, and how many deaths
+    of the set these are. The next view takes it from there."""
 
     @property
     def is_whole(self) -> bool:
         """Whether its rows have the set's own numbers: nothing to renumber."""
         return self.start == 0 and self.end == len(self.set_rows)
 
-    @property
-    def renumbered(self) -> I32:
-        """The set's row of each of its own, none if they are the same."""
-        return self.set_rows[:0] if self.is_whole else self.set_rows
+    def own_rows(self, rows: I32) -> I64:
+        """Return the structure's own numbers of some of the set's rows; of those that it has."""
+        if self.is_whole:
+            return rows[rows < self.end].astype(np.int64)
+        own: I64 = np.searchsorted(self.set_rows, rows)
+        return own[own < np.searchsorted(self.set_rows, rows, side="right")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,10 @@ class LiveView(Generic[MatchIndex, RankPart]):
     arrivals: int
     """How many subscriptions ever arrived."""
     parts: tuple[IndexPart[MatchIndex, RankPart], ...] = ()
-    recent: list[tuple[MatchIndex, I32]] = field(default_factory=list, init=False)
-    """A structure over the newest rows, and their numbers, once a large batch has built one."""
+    recent: list[Any] = field(default_factory=list, init=False)
+    """The newest rows as matching compares them, once an answer needed them."""
+    living: list[tuple[MatchIndex, ...]] = field(default_factory=list, init=False)
+    """The structures of the parts without the rows that are dead, once an answer needed them."""
     is_plain: bool = field(init=False)
     """Whether its one part finds just the rows that live: nothing to sift, nothing to add."""
 

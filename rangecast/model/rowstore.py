@@ -6,12 +6,12 @@ with the edit that removed it. Bounds are kept only where something is mentioned
     first_box   (rows + 1)   boxes of row r: first_box[r] .. first_box[r + 1]
     first_term  (boxes + 1)  terms of box b: first_term[b] .. first_term[b + 1]
     axis, lo, hi (terms)     the range of one mentioned attribute
-    scores, arrival, died, gone (rows), ids (rows), weights (rows, d) once a subscription has some
+    scores, arrival, died (rows), ids (rows), weights (rows, d) once a subscription has some
+    deaths (rows)            the rows that died, in the order in which they did
 
 `arrival` orders ties: it is the row, except that a replacement takes the place of what it
 replaces. `died` is the number of the edit that removed the row, `NEVER` while it lives; a reader
-that works at edit c sees row r iff c < died[r]. `gone` has a bit for each row that ever died: a
-reader need not look at `died` where it is not set.
+that works at edit c sees row r iff c < died[r]. If n rows were dead then, these are deaths[:n].
 
 Rows are written behind the last one that counts, and a full array is copied into a larger one. So
 a reader that holds `RowArrays` and a count never sees a half-written row, and rows that were
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.kernels.arrays import F64, I32, I64, U16, U32, AnyArray
+from rangecast.kernels.arrays import F64, I32, I64, U16, AnyArray
 from rangecast.kernels.bundle import Bundle, edited, opened
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
@@ -56,7 +56,7 @@ class RowArrays(NamedTuple):
     scores: F64
     arrival: I64
     died: I64
-    gone: U32
+    deaths: I32
     ids: AnyArray
     weights: F64 | None
 
@@ -81,7 +81,7 @@ def no_rows() -> RowArrays:
         scores=np.zeros(0),
         arrival=np.zeros(0, np.int64),
         died=np.zeros(0, np.int64),
-        gone=np.zeros(1, np.uint32),
+        deaths=np.zeros(0, np.int32),
         ids=np.zeros(0, np.int64),
         weights=None,
     )
@@ -150,9 +150,9 @@ def append_one(
     return rows
 
 
-def mark_dead(rows: RowArrays, dead: I64, edit: int | I64) -> None:
-    """Let rows be dead from an edit on; readers at earlier edits still see them."""
-    np.bitwise_or.at(rows.gone, dead >> 5, (1 << (dead & 31)).astype(np.uint32))
+def mark_dead(rows: RowArrays, earlier: int, dead: I64, edit: int | I64) -> None:
+    """Let rows be dead from an edit on, as others are already; earlier readers still see them."""
+    rows.deaths[earlier : earlier + len(dead)] = dead
     rows.died[dead] = edit
 
 
@@ -178,7 +178,7 @@ def _with_room(
     new_rows, new_boxes, new_terms = more
     if (
         count + new_rows < len(bounds.first_box)
-        and count + new_rows <= min(len(rows.scores), len(rows.ids), 32 * len(rows.gone))
+        and count + new_rows <= min(len(rows.scores), len(rows.ids))
         and boxes + new_boxes < len(bounds.first_term)
         and terms + new_terms <= len(bounds.lo)
     ):
@@ -196,7 +196,7 @@ def _with_room(
         scores=_grown(rows.scores, count, new_rows),
         arrival=_grown(rows.arrival, count, new_rows),
         died=_grown(rows.died, count, new_rows),
-        gone=_grown(rows.gone, (count + 31) >> 5, (new_rows >> 5) + 1),
+        deaths=_grown(rows.deaths, count, new_rows),
         ids=_grown(rows.ids, count, new_rows),
         weights=None if rows.weights is None else _grown(rows.weights, count, new_rows),
     )

@@ -21,6 +21,10 @@ and to read, and adding the block's number is free beside the writing. The segme
 
     offsets[(node * 3 + kind) * blocks + block]   up to the next one, in ids
 
+Dead boxes. `without` gives the same lists a bit for each box that doesn't count. To look it up for
+every entry takes as long as copying it; so, once that has been done often enough, the entries of
+dead boxes get a bit of their own, and the stretches between them are copied.
+
 Cost of an event: its lists (`visited`), copying at the speed of memory, boxes compared
 (`tested`). Memory: 2 bytes an entry, and 12 a list and block. `cells_plan` says which attributes
 are indexed, with which cells and levels: of what fits into the memory allowed, the fastest.
@@ -29,22 +33,26 @@ are indexed, with which cells and levels: of what fits into the memory allowed, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, NamedTuple
+from copy import copy
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U16, Bool
-from rangecast.kernels.bundle import Bundle, opened
-from rangecast.kernels.grid import cell_of, ends_cell, starts_cell
+from rangecast.kernels.bits import ZERO, lowest_bit
+from rangecast.kernels.bundle import Bundle, opened, pointer
+from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.candidates import (
     Sample,
     earlier_boxes,
     held_before,
     holds,
+    ranges_of,
     stand_alone,
 )
+from rangecast.match.cells.filing import Filed, file, mark
 from rangecast.match.cells.plan import (
     BLOCK_BITS,
     DOUBTFUL,
@@ -53,87 +61,17 @@ from rangecast.match.cells.plan import (
     Grid,
     Plan,
     blocks_of,
-    cut,
     plans,
 )
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
 from rangecast.model.boxes import Boxes, as_points, frozen
 from rangecast.model.index_options import Options, size
 
-
-class Filed(NamedTuple):
-    """The boxes and their lists."""
-
-    offsets: I32
-    ids: U16
-    lo: Annotated[F64, 2]
-    hi: Annotated[F64, 2]
-    owner: I32
-    earlier: I32
-    """See `earlier_boxes`."""
-
-
-@jit
-def _file(
-    table: I64,
-    lo: F64,
-    hi: F64,
-    alone: Bool,
-    blocks: int,
-    nodes: I64,
-    kinds: I64,
-    places: I64,
-    ids: U16,
-) -> int:
-    """Cut all boxes; count entries in `places`, or write them there if `ids` has room.
-
-    `nodes` and `kinds` (axes, cells) are scratch. Returns the number of entries; with no `places`
-    that is all it does.
-    """
-    grid = opened(table, Grid)
-    axes = len(grid.axes)
-    lengths = np.ones(axes + 1, np.int64)
-    turn = np.zeros(axes + 1, np.int64)
-    total = 0
-    for box in range(len(lo)):
-        product = 1
-        for a in range(axes):
-            axis = grid.axes[a]
-            edges = grid.edges[grid.edge_ends[a] : grid.edge_ends[a + 1]]
-            levels = slice(grid.level_ends[a], grid.level_ends[a + 1])
-            lengths[a] = cut(
-                cell_of(edges, lo[box, axis]),
-                cell_of(edges, hi[box, axis]),
-                starts_cell(edges, lo[box, axis]),
-                ends_cell(edges, hi[box, axis]),
-                len(edges) + 2,
-                grid.shifts[levels],
-                grid.bases[levels],
-                nodes[a],
-                kinds[a],
-            )
-            product *= lengths[a]
-        total += product
-        if len(places) == 0:
-            continue
-        turn[:] = 0
-        for _ in range(product):
-            node = 0
-            kind = SURE if alone[box] else DOUBTFUL
-            for a in range(axes):
-                node += nodes[a, turn[a]] * grid.strides[a]
-                kind = max(kind, kinds[a, turn[a]])
-            place = (node * 3 + kind) * blocks + (box >> BLOCK_BITS)
-            if len(ids):
-                ids[places[place]] = box & 0xFFFF
-            places[place] += 1
-            a = 0
-            turn[0] += 1
-            while a < axes and turn[a] == lengths[a]:
-                turn[a] = 0
-                a += 1
-                turn[a] += 1
-    return total
+_STRETCH = 32
+"""Entries that are looked at together, for dead boxes."""
+_MARK_COST, _COPIED = 40, 50
+"""Entries that are looked up in the time that it takes to mark one; marks copied in that of one."""
+_NONE = MatchRows(np.empty(0, np.int64), np.empty(0, np.int32))
 
 
 @jit
@@ -176,6 +114,44 @@ def _widen(ids: U16, start: int, count: int, base: int, out: I32, place: int) ->
 
 
 @jit
+def _is_dead(dead: Any, number: int) -> bool:
+    return bool((dead[number >> 5] >> np.uint32(number & 31)) & np.uint32(1))
+
+
+@jit
+def _next_dead(dead: Any, ids: U16, start: int, end: int) -> int:
+    """Return the first of some entries of a block whose box is dead; `end` if there is none.
+
+    Most stretches have none: they are looked at together.
+    """
+    while start < end:
+        until = min(start + _STRETCH, end)
+        some = np.uint32(0)
+        for i in range(start, until):
+            number = int(ids[i])
+            some |= dead[number >> 5] >> np.uint32(number & 31)
+        if some & np.uint32(1):
+            while not _is_dead(dead, int(ids[start])):
+                start += 1
+            return start
+        start = until
+    return end
+
+
+@jit
+def _next_hole(holes: Any, start: int, end: int) -> int:
+    """Return the first of some entries that is marked; `end` if none is."""
+    word = start >> 6
+    bits = holes[word] & (~np.uint64(0) << np.uint64(start & 63))
+    while bits == 0:
+        word += 1
+        if word << 6 >= end:
+            return end
+        bits = holes[word]
+    return min(int((word << 6) + lowest_bit(bits)), end)
+
+
+@jit
 def _match(
     filed: Filed,
     blocks: int,
@@ -183,13 +159,20 @@ def _match(
     points: F64,
     lists: I32,
     on_edges: Bool,
+    other_offsets: I64,
+    other_rows: I32,
     event: int,
     cursor: int,
     rows: I32,
     counts: I64,
 ) -> tuple[int, int, int, int, int]:
-    """A `Step` over what `_locate` wrote; the cursor is how many entries were gone through."""
+    """A `Step` over what `_locate` wrote; the cursor is how many entries were gone through.
+
+    The other rows of an event, if there are any, are written behind its own, and count as entries.
+    """
     filled = visited = tested = 0
+    sifts, joins = len(filed.dead) > 0, len(other_offsets) > 0
+    holes = pointer(filed.holes, 0)
     while event < len(points):
         begun, passed, point = filled, 0, points[event]
         if cursor == 0:
@@ -213,16 +196,26 @@ def _match(
                     passed += skip
                     start += skip
                     base = block << BLOCK_BITS
-                    if copied:
-                        count = min(end - start, len(rows) - filled)
-                        _widen(filed.ids, start, count, base, rows, filled)
-                        filled += count
-                        passed += count
-                        start += count
+                    dead = pointer(filed.dead, (base >> 5) * sifts)
                     while start < end and filled < len(rows):
-                        box = base + filed.ids[start]
+                        if copied:
+                            until = min(end, start + len(rows) - filled)
+                            if sifts and filed.loose:
+                                until = _next_dead(dead, filed.ids, start, until)
+                            elif sifts:
+                                until = _next_hole(holes, start, until)
+                            _widen(filed.ids, start, until - start, base, rows, filled)
+                            filled += until - start
+                            passed += until - start
+                            start = until
+                            if start == end or filled == len(rows):
+                                break
+                        number = int(filed.ids[start])
                         start += 1
                         passed += 1
+                        if sifts and _is_dead(dead, number):
+                            continue
+                        box = base + number
                         if checked:
                             tested += 1
                             if not holds(filed.lo, filed.hi, box, point):
@@ -234,6 +227,16 @@ def _match(
                     if start < end:
                         counts[event] += filled - begun
                         return event, passed, filled, visited, tested
+        if joins:
+            first, end = other_offsets[event], other_offsets[event + 1]
+            start = first + max(cursor - passed, 0)
+            until = min(end, start + len(rows) - filled)
+            for i in range(start, until):
+                rows[filled] = other_rows[i]
+                filled += 1
+            if until < end:
+                counts[event] += filled - begun
+                return event, passed + until - first, filled, visited, tested
         counts[event] += filled - begun
         event += 1
         cursor = 0
@@ -257,6 +260,8 @@ def _match_all(
     points: F64,
     lists: I32,
     on_edges: Bool,
+    other_offsets: I64,
+    other_rows: I32,
     event: int,
     cursor: int,
     rows: I32,
@@ -264,21 +269,30 @@ def _match_all(
 ) -> tuple[int, int, int, int, int]:
     """Do what `_match` does, for a batch."""
     filed = opened(filed_table, Filed)
-    return _match(filed, blocks, plain, points, lists, on_edges, event, cursor, rows, counts)
+    given = blocks, plain, points, lists, on_edges, other_offsets, other_rows
+    return _match(filed, *given, event, cursor, rows, counts)
 
 
 @jit_single
 def _match_one(
-    grid_table: I64, filed_table: I64, blocks: int, plain: bool, width: int, points: F64
+    grid_table: I64,
+    filed_table: I64,
+    blocks: int,
+    plain: bool,
+    width: int,
+    points: F64,
+    others: I32,
 ) -> I32:
-    """Return the rows of one event."""
+    """Return the rows of one event, then the other rows."""
     grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
     lists = np.empty((1, width), np.int32)
     on_edges = np.empty(1, np.bool_)
-    rows = np.empty(_locate(grid, filed.offsets, blocks, points, lists, on_edges), np.int32)
+    entries = _locate(grid, filed.offsets, blocks, points, lists, on_edges)
+    rows = np.empty(entries + len(others), np.int32)
     counts = np.zeros(1, np.int64)
-    zero = counts[0]  # for a literal 0 numba would compile another version
-    _match(filed, blocks, plain, points, lists, on_edges, zero, zero, rows, counts)
+    ends = np.array([0, len(others)])
+    given = lists, on_edges, ends, others, ZERO, ZERO, rows, counts
+    _match(filed, blocks, plain, points, *given)
     return rows[: counts[0]]
 
 
@@ -322,24 +336,24 @@ class Cells:
         ids = np.empty(count, np.uint16)
         if count:
             self._file(boxes, indexed, places[:-1], ids)
-        self._filed = Bundle(Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner, earlier))
+        none = np.empty(0, np.uint32), np.empty(0, np.uint64), 0
+        self._filed = Bundle(Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner, earlier, *none))
+        self._loose = np.empty(0, np.int64)
+        """The dead boxes whose entries aren't marked."""
+        self._sifted = [0]
+        """Entries that were looked up one by one since any were marked; shared by all versions."""
         self._plain = len(boxes.lo) == boxes.rows
         self._width = plan.lists
 
     def _file(self, boxes: Boxes, indexed: Bool, places: I64, ids: U16) -> int:
+        given = self._grid.table, boxes.lo, boxes.hi, indexed, self._blocks
+        return file(*given, *self._scratch(), places, ids)
+
+    def _scratch(self) -> tuple[I64, I64]:
+        """Return room to cut a box in: `nodes` and `kinds`."""
         longest = max((len(edges) + 2 for edges in self.plan.edges), default=0)
-        scratch = np.empty((2, len(self.plan.axes), longest), np.int64)
-        return _file(
-            self._grid.table,
-            boxes.lo,
-            boxes.hi,
-            indexed,
-            self._blocks,
-            scratch[0],
-            scratch[1],
-            places,
-            ids,
-        )
+        nodes, kinds = np.empty((2, len(self.plan.axes), longest), np.int64)
+        return nodes, kinds
 
     @property
     def plan(self) -> Plan:
@@ -356,28 +370,63 @@ class Cells:
         """Bytes of all arrays, boxes included."""
         return self._grid.memory + self._filed.memory
 
-    def match(self, points: F64) -> MatchRows:
-        """Return all matches of all events at once."""
-        step, most = self._step(points)
+    def without(self, rows: I64) -> Cells:
+        """Return the same structure without some subscriptions; all else is shared."""
+        filed, other = self._filed.arrays, copy(self)
+        words = self._blocks << BLOCK_BITS >> 5
+        dead = filed.dead.copy() if len(filed.dead) else np.zeros(words, np.uint32)
+        first = np.searchsorted(filed.owner, rows)
+        boxes = ranges_of(first, np.searchsorted(filed.owner, rows, side="right") - first)
+        np.bitwise_or.at(dead, boxes >> 5, np.uint32(1) << (boxes & 31).astype(np.uint32))
+        other._loose = np.concatenate([self._loose, boxes])
+        other._filed = Bundle(self._filed.arrays._replace(dead=dead, loose=len(other._loose)))
+        return other
+
+    def _sifts(self, entries: int) -> None:
+        """Mark the entries of dead boxes, once that is less work than looking up so many."""
+        filed, loose = self._filed.arrays, self._loose
+        self._sifted[0] += entries
+        marks = len(loose) * self.entries // len(filed.lo)
+        if self._sifted[0] < _MARK_COST * marks + self.entries // _COPIED:
+            return
+        holes = np.zeros(self.entries // 64 + 2, np.uint64)
+        holes[: len(filed.holes)] = filed.holes
+        tables = self._grid.table, self._filed.table
+        mark(*tables, self._blocks, loose, *self._scratch(), holes)
+        self._filed = Bundle(filed._replace(holes=holes, loose=0))
+        self._loose, self._sifted[0] = loose[:0], 0
+
+    def match(self, points: F64, others: MatchRows | None = None) -> MatchRows:
+        """Return all matches of all events at once, each with its rows of the others behind."""
+        step, most = self._step(points, others)
         return collect(step, len(points), most + 1)
 
     def stream(self, points: F64, buffer: int = BUFFER) -> Iterator[tuple[int, MatchRows]]:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(self._step(points)[0], len(points), buffer)
 
-    def match_one(self, point: F64) -> I32:
-        """Return the rows of one event, (d,)."""
+    def match_one(self, point: F64, others: I32 = _NONE.rows) -> I32:
+        """Return the rows of one event, (d,), and the others."""
         points = as_points(point, self.dimensions, one=True).reshape(1, -1)
-        tables = self._grid.table, self._filed.table
-        return _match_one(*tables, self._blocks, self._plain, self._width, points)
+        filed = self._filed
+        given = self._grid.table, filed.table, self._blocks, self._plain, self._width
+        rows = _match_one(*given, points, others)
+        if len(self._loose):
+            self._sifts(len(rows))
+        return rows
 
-    def _step(self, points: F64) -> tuple[Step, int]:
+    def _step(self, points: F64, others: MatchRows | None = None) -> tuple[Step, int]:
         """Return the step, and how many rows it can write at most."""
         points = as_points(points, self.dimensions)
         lists = np.empty((len(points), self._width), np.int32)
         on_edges = np.empty(len(points), np.bool_)
         tables = self._grid.table, self._filed.table
         most = _locate_all(*tables, self._blocks, points, lists, on_edges)
-        given = self._blocks, self._plain, points, lists, on_edges
-        # A table is addresses of arrays: the step holds the index, or they would be gone with it.
-        return lambda *place: _match_all(self._filed.table, *given, *place), most
+        if len(self._loose):
+            self._sifts(most)
+        filed = self._filed
+        beside = _NONE if others is None else others
+        most += len(beside.rows)
+        given = self._blocks, self._plain, points, lists, on_edges, beside.offsets, beside.rows
+        # A table is addresses of arrays: the step holds the bundle, or they would be gone with it.
+        return lambda *place: _match_all(filed.table, *given, *place), most

@@ -26,6 +26,7 @@ attributes and the check of the doubtful ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from rangecast.match.slabs.lanes import (
     search_batch,
     sort_by_event,
 )
-from rangecast.match.slabs.layout import lay_out
+from rangecast.match.slabs.layout import ByOwner, by_owner, dead_with, lay_out
 from rangecast.match.slabs.maps import Maps, maps_of, search_maps
 from rangecast.match.slabs.search import search_each, search_one
 from rangecast.model.boxes import Boxes, as_points
@@ -58,6 +59,7 @@ _SMALL_BATCH = 32
 """Events up to which each is searched by itself."""
 _FIRST_ROWS = 1024
 """Rows that a single event has room for at first."""
+_NO_ROWS = np.empty(0, np.int32)
 
 
 class Slabs:
@@ -68,13 +70,25 @@ class Slabs:
     def __init__(self, boxes: Boxes):
         self.dimensions = boxes.dimensions
         self.layout = Bundle(lay_out(boxes))
-        self._maps: Bundle[Maps] | None = None
-        self._has_maps = False
+        self._maps: list[Bundle[Maps] | None] = []
+        """Once a single event was matched: the maps, if it pays to have any."""
+        self._by_owner: ByOwner | None = None
+
+    def without(self, rows: I64) -> Slabs:
+        """Return the same structure without some subscriptions; all else is shared."""
+        layout = self.layout.arrays
+        if self._by_owner is None:
+            self._by_owner = by_owner(layout)
+        other = copy(self)
+        other.layout = self.layout.replaced(dead=dead_with(layout, self._by_owner, rows))
+        return other
 
     @property
     def memory(self) -> int:
         """Bytes of all arrays held; the boxes are among them."""
-        return self.layout.memory + (0 if self._maps is None else self._maps.memory)
+        maps = sum(each.memory for each in self._maps[:1] if each is not None)
+        places = 0 if self._by_owner is None else sum(part.nbytes for part in self._by_owner)
+        return self.layout.memory + maps + places
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events at once."""
@@ -85,15 +99,16 @@ class Slabs:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(_Batch(self, points), len(points), buffer)
 
-    def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event, (d,)."""
+    def match_one(self, point: F64, others: I32 = _NO_ROWS) -> I32:
+        """Return the rows that hold one event, (d,), and the others."""
         event = as_points(point, self.dimensions, one=True)
-        if not self._has_maps:  # the first single event makes them: batches don't need any
-            self._maps = maps_of(self.layout, self.dimensions)
-            self._has_maps = True
-        rows = np.empty(_FIRST_ROWS, np.int32)
-        maps, table, runs = self._maps, self.layout.table, len(self.layout.arrays.runs) - 1
-        run = block = word = filled = 0
+        if not self._maps:  # the first single event makes them: batches don't need any
+            self._maps.append(maps_of(self.layout, self.dimensions))
+        maps, table, runs = self._maps[0], self.layout.table, len(self.layout.arrays.runs) - 1
+        run = block = word = 0
+        filled = len(others)
+        rows = np.empty(_FIRST_ROWS + filled, np.int32)
+        rows[:filled] = others
         while True:
             if maps is not None:
                 word, filled = search_maps(table, maps.table, event, word, rows, filled)

@@ -136,9 +136,16 @@ def _settle(part: Part, room: _Room, begin: int, count: int) -> None:
 
 @jit
 def _box_by_box(
-    part: Part, room: _Room, begin: int, chunk: int, hull_rows: U64, row: int, filled: int
+    part: Part,
+    room: _Room,
+    begin: int,
+    live: np.uint64,
+    chunk: int,
+    hull_rows: U64,
+    row: int,
+    filled: int,
 ) -> tuple[int, int, int]:
-    """Append the matches of a block with the events of its hull's row.
+    """Append the matches of a block's live boxes with the events of its hull's row.
 
     Returns where the records end, and the work.
     """
@@ -148,7 +155,8 @@ def _box_by_box(
     some = 0
     for i in range(part.size):
         room.picked[some] = i
-        some += words_in_use(room.box_rows, i * LANE_WORDS) != 0
+        counts = (live >> np.uint64(i)) & np.uint64(1) != 0
+        some += counts & (words_in_use(room.box_rows, i * LANE_WORDS) != 0)
     _sift_surely(part, room, chunk, some)
     doubts = tested = ZERO
     for k in range(some):
@@ -178,14 +186,13 @@ def _box_by_box(
 
 @jit
 def _event_by_event(
-    part: Part, room: _Room, begin: int, count: int, filled: int
+    part: Part, room: _Room, begin: int, live: np.uint64, count: int, filled: int
 ) -> tuple[int, int, int]:
-    """Append the matches of a block with the waiting events; return as `_box_by_box`."""
-    whole = bits_up_to(part.size)
+    """Append the matches of the live boxes with the waiting events; return as `_box_by_box`."""
     first = filled
     for i in range(count):
         e = room.waiting[i]
-        mask = candidates(part, room.codes, e * room.d, whole)
+        mask = candidates(part, room.codes, e * room.d, live)
         room.keys[filled] = e << 32 | begin
         room.masks[filled] = mask
         filled += mask != 0
@@ -259,6 +266,7 @@ def search_batch(
                 size = blocks[tile + i + 1] - begin
                 base = runs[this + CODE] + 2 * width * (begin - blocks[first])
                 part = Part(at.codes, base, size, size, attributes, width)
+                live = bits_up_to(size) & ~at.dead[tile + i]
                 waiting = ZERO
                 for chunk in range(chunks):
                     row = (chunk * BLOCK + i) * LANE_WORDS
@@ -275,13 +283,13 @@ def search_batch(
                     if filled + alive * size > len(keys):
                         return -1, visited, tested
                     filled, words, boxes = _box_by_box(
-                        part, room, begin, chunk, hull_rows, row, filled
+                        part, room, begin, live, chunk, hull_rows, row, filled
                     )
                     visited += words
                     tested += boxes
                 if filled + waiting > len(keys):
                     return -1, visited, tested
-                filled, words, boxes = _event_by_event(part, room, begin, waiting, filled)
+                filled, words, boxes = _event_by_event(part, room, begin, live, waiting, filled)
                 visited += words
                 tested += boxes
     if len(layout.earlier):

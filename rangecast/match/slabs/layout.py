@@ -25,7 +25,7 @@ from rangecast.kernels.bits import PADDING, bits_set
 from rangecast.kernels.blocks import BLOCK, arrange
 from rangecast.kernels.codes import FREE_HI, FREE_LO, codes_of
 from rangecast.kernels.jit import jit
-from rangecast.match.candidates import earlier_boxes
+from rangecast.match.candidates import earlier_boxes, ranges_of
 from rangecast.model.boxes import Boxes, frozen
 
 _OWN_RUN = 8
@@ -58,6 +58,8 @@ class Layout(NamedTuple):
     """(boxes,) the subscription of each box, and PADDING."""
     earlier: I32
     """(boxes,) the box before it of the same subscription, or -1; empty if none has several."""
+    dead: U64
+    """(blocks,) bit i says that box i of a block doesn't count any more."""
 
 
 @jit
@@ -195,4 +197,31 @@ def lay_out(boxes: Boxes) -> Layout:
         frozen(bounds, np.float64),
         frozen(np.pad(boxes.owner[order], (0, PADDING)), np.int32),
         frozen(earlier_boxes(boxes, order), np.int32),
+        np.zeros(len(blocks) - 1, np.uint64),
     )
+
+
+class ByOwner(NamedTuple):
+    """The boxes in the order of their subscriptions, and the first of each of these."""
+
+    boxes: I32
+    first: I64
+
+
+def by_owner(layout: Layout) -> ByOwner:
+    """Return where the boxes of each subscription are."""
+    owner = layout.owner[: layout.blocks[-1]]
+    boxes = np.argsort(owner, kind="stable").astype(np.int32)
+    first = np.searchsorted(owner[boxes], np.arange(owner.max(initial=-1) + 2))
+    return ByOwner(boxes, first)
+
+
+def dead_with(layout: Layout, places: ByOwner, rows: I64) -> U64:
+    """Return `dead` with the boxes of some more subscriptions."""
+    first = places.first[rows]
+    boxes = places.boxes[ranges_of(first, places.first[rows + 1] - first)]
+    block = np.searchsorted(layout.blocks, boxes, side="right") - 1
+    dead = layout.dead.copy()
+    bits = np.uint64(1) << (boxes - layout.blocks[block]).astype(np.uint64)
+    np.bitwise_or.at(dead, block, bits)
+    return dead

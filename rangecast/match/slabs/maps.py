@@ -143,8 +143,11 @@ def search_maps(
                 mask &= mask - np.uint64(1)
                 while at.blocks[block + 1] <= box:
                     block += 1
+                begin = at.blocks[block]
+                if (at.dead[block] >> np.uint64(box - begin)) & np.uint64(1):
+                    continue
                 run = 4 * maps.run_of[block]
-                slot, begin = at.runs[run + SLOT], at.blocks[block]
+                slot = at.runs[run + SLOT]
                 width, size = at.runs[run + 4 + SLOT] - slot, at.blocks[block + 1] - begin
                 before = begin - at.blocks[at.runs[run + FIRST_BLOCK]]
                 base = at.runs[run + CODE] + 2 * width * before

@@ -149,7 +149,7 @@ def _search(
                 size = blocks[here + 1] - begin
                 base = runs[this + CODE] + 2 * width * (begin - blocks[first])
                 part = Part(at.codes, base, size, size, attributes, width)
-                mask = candidates(part, codes, event, bits_up_to(size))
+                mask = candidates(part, codes, event, bits_up_to(size) & ~at.dead[here])
                 visited += width
                 if mask == 0:
                     continue
