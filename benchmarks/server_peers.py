@@ -77,9 +77,11 @@ async def _published(url: str, events: list[bytes], connections: int) -> tuple[f
     reader = await streams[0].pull_subscribe(_STREAM)
     stored: Counter[bytes] = Counter()
     while stored.total() < len(events):
-        stored.update(one.data for one in await reader.fetch(1_000, timeout=30))
+        for one in await reader.fetch(1_000, timeout=60):
+            stored[one.data] += 1
+            await one.ack()  # else it comes again
     if stored != Counter(events):
         raise DisagreementError("JetStream has stored other events than it was sent")
-    for one in made:
-        await one.close()
+    for connection in made:
+        await connection.close()
     return len(events) / seconds, float(np.quantile(times, 0.99)) * 1000
