@@ -71,7 +71,7 @@ def import_(
 
     \b
     Examples:
-      rangecast import eventbridge rules.json -o subscriptions.csv --space-out space.toml
+      rangecast import eventbridge rules.json -o subscriptions.csv --space-out rules.toml
       rangecast import eventbridge rules.json --refused refused.csv -o subscriptions.csv
     """
     import pyarrow as pa
