@@ -11,7 +11,7 @@ import pytest
 from tests.conformance import MATCHERS
 from tests.structures import STRUCTURES, arrays_of, some_boxes
 
-PLAIN = ("scan", "slabs")
+PLAIN = ("scan", "slabs", "cells")
 """Structures whose steps hold the arrays themselves, not only their addresses."""
 VARIED_BY_DESIGN = {
     # Called by kernels alone: building writes the table that matching reads.
@@ -43,7 +43,7 @@ def test_a_stream_keeps_its_structure(name):
     pieces = built.stream(points)
     del built
     gc.collect()
-    assert lives() is not None or name in PLAIN
+    assert lives() is not None or name.replace(":", " ").split()[0] in PLAIN
     assert sum(1 for _ in pieces) >= 1
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -116,11 +117,15 @@ class KafkaLog:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-        found = admin.list_topics(self._place.topic, LIMIT).topics[self._place.topic]
-        if len(found.partitions) != 1:
+        name, deadline = self._place.topic, time.monotonic() + LIMIT
+        while not (count := len(admin.list_topics(name, LIMIT).topics[name].partitions)):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)  # it is made, but not every broker knows of it yet
+        if count != 1:
             raise LogError(
-                f"the topic {self._place.topic!r} has {len(found.partitions)} partitions; a log "
-                "has one\n  to do: choose another prefix"
+                f"the topic {name!r} has {count} partitions; a log has one\n"
+                "  to do: choose another prefix"
             )
 
     # ---- writing

@@ -27,8 +27,8 @@ class Filed(NamedTuple):
     """A bit for each box, whole blocks: it doesn't count any more. Empty if all do."""
     holes: U64
     """A bit for each entry: its box is dead. Empty if none is marked."""
-    loose: int
-    """How many of the dead boxes have entries that aren't marked."""
+    loose: I64
+    """The dead boxes whose entries aren't marked."""
 
 
 @jit

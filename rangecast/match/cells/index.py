@@ -200,7 +200,7 @@ def _match(
                     while start < end and filled < len(rows):
                         if copied:
                             until = min(end, start + len(rows) - filled)
-                            if sifts and filed.loose:
+                            if sifts and len(filed.loose):
                                 until = _next_dead(dead, filed.ids, start, until)
                             elif sifts:
                                 until = _next_hole(holes, start, until)
@@ -336,10 +336,8 @@ class Cells:
         ids = np.empty(count, np.uint16)
         if count:
             self._file(boxes, indexed, places[:-1], ids)
-        none = np.empty(0, np.uint32), np.empty(0, np.uint64), 0
+        none = np.empty(0, np.uint32), np.empty(0, np.uint64), np.empty(0, np.int64)
         self._filed = Bundle(Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner, earlier, *none))
-        self._loose = np.empty(0, np.int64)
-        """The dead boxes whose entries aren't marked."""
         self._sifted = [0]
         """Entries that were looked up one by one since any were marked; shared by all versions."""
         self._plain = len(boxes.lo) == boxes.rows
@@ -378,23 +376,23 @@ class Cells:
         first = np.searchsorted(filed.owner, rows)
         boxes = ranges_of(first, np.searchsorted(filed.owner, rows, side="right") - first)
         np.bitwise_or.at(dead, boxes >> 5, np.uint32(1) << (boxes & 31).astype(np.uint32))
-        other._loose = np.concatenate([self._loose, boxes])
-        other._filed = Bundle(self._filed.arrays._replace(dead=dead, loose=len(other._loose)))
+        loose = np.concatenate([filed.loose, boxes])
+        other._filed = Bundle(filed._replace(dead=dead, loose=loose))
         return other
 
     def _sifts(self, entries: int) -> None:
         """Mark the entries of dead boxes, once that is less work than looking up so many."""
-        filed, loose = self._filed.arrays, self._loose
+        bundle = self._filed  # another thread may put a new one in its place
+        filed = bundle.arrays
         self._sifted[0] += entries
-        marks = len(loose) * self.entries // len(filed.lo)
+        marks = len(filed.loose) * self.entries // len(filed.lo)
         if self._sifted[0] < _MARK_COST * marks + self.entries // _COPIED:
             return
         holes = np.zeros(self.entries // 64 + 2, np.uint64)
         holes[: len(filed.holes)] = filed.holes
-        tables = self._grid.table, self._filed.table
-        mark(*tables, self._blocks, loose, *self._scratch(), holes)
-        self._filed = Bundle(filed._replace(holes=holes, loose=0))
-        self._loose, self._sifted[0] = loose[:0], 0
+        mark(self._grid.table, bundle.table, self._blocks, filed.loose, *self._scratch(), holes)
+        self._filed = Bundle(filed._replace(holes=holes, loose=filed.loose[:0]))
+        self._sifted[0] = 0
 
     def match(self, points: F64, others: MatchRows | None = None) -> MatchRows:
         """Return all matches of all events at once, each with its rows of the others behind."""
@@ -411,7 +409,7 @@ class Cells:
         filed = self._filed
         given = self._grid.table, filed.table, self._blocks, self._plain, self._width
         rows = _match_one(*given, points, others)
-        if len(self._loose):
+        if len(self._filed.arrays.loose):
             self._sifts(len(rows))
         return rows
 
@@ -422,7 +420,7 @@ class Cells:
         on_edges = np.empty(len(points), np.bool_)
         tables = self._grid.table, self._filed.table
         most = _locate_all(*tables, self._blocks, points, lists, on_edges)
-        if len(self._loose):
+        if len(self._filed.arrays.loose):
             self._sifts(most)
         filed = self._filed
         beside = _NONE if others is None else others
