@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -57,13 +59,28 @@ def run(name: str, *, quick: bool, folder: Path | None = None) -> Path:
     began = time.perf_counter()
     module = importlib.import_module(f"benchmarks.{name}")
     where = folder or ROOT / ("out" if quick else "docs") / "benchmarks"
+    if quick:
+        made = ": tiny sizes, at which expectations of large ones mean nothing"
+    else:
+        made = f" on {time.strftime('%Y-%m-%d')}, {_source()}, load {os.getloadavg()[0]:.1f} before"
     command = f"python -m benchmarks {name}" + (" --quick" if quick else "")
-    tiny = ": tiny sizes, at which expectations of large ones mean nothing" if quick else ""
-    report = Report(where / f"{name}.md", f"Made by `{command}`{tiny}.")
+    report = Report(where / f"{name}.md", f"Made by `{command}`{made}.")
     module.run(report, quick=quick)
     report.write()
     console.print(f"{report.path}: written in {time.perf_counter() - began:.0f} s")
     return report.path
+
+
+def _source() -> str:
+    """Return which source was measured: its commit, and whether it was edited since."""
+    describe = ("describe", "--always", "--dirty=, edited since", "--exclude=*")
+    try:
+        told = subprocess.run(
+            ("git", "-C", str(ROOT), *describe), check=True, capture_output=True, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "commit unknown"
+    return f"commit {told}"
 
 
 def main(about: Mapping[str, str]) -> None:
