@@ -35,6 +35,8 @@ DRAIN = 10
 """Seconds that requests under way have to end when the server stops."""
 PING = 20.0
 """Seconds after which a WebSocket is asked whether it is there; as many later it is closed."""
+_LINGER = 0.5
+"""Seconds that a client has at least to confirm that its connection ends, when the server stops."""
 _SWITCH = 0.0005
 """Seconds that a busy thread may keep the others of the process waiting: the committer comes back
 from the disk to a busy event loop several times for each group.
@@ -128,7 +130,7 @@ class Settings:
 
 
 class Server(uvicorn.Server):
-    """Closes streams itself before it waits for requests, and leaves signals to the caller."""
+    """Waits for requests alone when it stops, and leaves signals to the caller."""
 
     service: Service
     settings: Settings
@@ -137,7 +139,27 @@ class Server(uvicorn.Server):
         self.service.hub.close_all()
         for session in list(self.service.sessions):
             await session.close()
+        for one in self.servers:
+            one.close()
+        self.servers.clear()  # nor is a TLS handshake waited for that nobody goes on with
+        letting_go = asyncio.create_task(self._let_go())
         await super().shutdown(sockets)
+        letting_go.cancel()
+
+    async def _let_go(self) -> None:
+        """End connections that are closed here, and that their clients hold.
+
+        Over TLS a connection stays until its client has confirmed the end, and one that keeps it
+        for later doesn't look.
+        """
+        before: set[Any] = set()
+        while True:
+            await asyncio.sleep(_LINGER)  # what was answered last may be on its way
+            closing = {one for one in self.server_state.connections if one.transport.is_closing()}
+            for one in closing & before:
+                if not one.transport.get_write_buffer_size():
+                    one.transport.abort()
+            before = closing
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
