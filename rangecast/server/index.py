@@ -14,6 +14,7 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.many import filters_of_texts
+from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.space import Space
 from rangecast.server.registry import Change, SpaceEntry, Version
 
@@ -96,7 +97,7 @@ class SpaceIndex:
     def _filters(self, pairs: Sequence[tuple[Version, Filter | None]]) -> list[Filter]:
         """Return the filters of versions: those that are given, where they are of this space."""
         space = self.engine.space
-        found = [one if one is not None and one.space is space else None for _, one in pairs]
+        found = [None if one is None else _settled(one, space) for _, one in pairs]
         texts = [pair[0].filter for pair, one in zip(pairs, found, strict=True) if one is None]
         parsed = iter(parsed_again(texts, space))
         return [next(parsed) if one is None else one for one in found]
@@ -120,6 +121,14 @@ class SpaceIndex:
         self.names += [b""] * (least - len(self.names))
         for number, version in zip(numbers, versions, strict=True):
             self.names[number] = _encode(version.id)
+
+
+def _settled(wanted: Filter, space: Space) -> Filter | None:
+    """Return a filter that was accepted, once its words are learned; `None`: to parse again."""
+    read_in = wanted.space
+    if isinstance(read_in, TentativeSpace) and read_in.host is space and read_in.settle():
+        return Filter(space, wanted.boxes)
+    return None
 
 
 def parsed_again(texts: Sequence[str], space: Space) -> list[Filter]:

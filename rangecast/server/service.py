@@ -20,6 +20,7 @@ from typing import IO, Any
 from rangecast.errors import FileError, RangecastError, SnapshotError
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.server.board_index import BoardIndex
 from rangecast.server.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
 from rangecast.server.buses.kafka import KafkaWay
@@ -327,7 +328,7 @@ class Service:
         self,
         *edits: AnyEdit,
         if_match: str | None = None,
-        parsed: Sequence[Filter] | None = None,
+        parsed: Sequence[Filter | None] | None = None,
     ) -> Future[int]:
         """Ask for edits, all of them or none; the answer is the seq of the first.
 
@@ -339,7 +340,8 @@ class Service:
             if isinstance(edit, PutSubscription):
                 entry = self.registry.spaces.get((edit.tenant, edit.space))
                 if entry is not None:
-                    wanted = self.quotas.parsed(edit.tenant, edit.filter, entry.space)
+                    space = TentativeSpace(entry.space)
+                    wanted = self.quotas.parsed(edit.tenant, edit.filter, space)
             filters.append(wanted)
         asked = Edits(edits, filters, if_match)
         moved = [

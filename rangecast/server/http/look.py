@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 
 from rangecast.model.arguments import whole
 from rangecast.model.filters.filter import Filter
-from rangecast.model.space import Space
+from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.server import look
 from rangecast.server.http.access import allowed
 from rangecast.server.http.bodies import read_body
@@ -59,9 +59,8 @@ async def covered(request: Request, space: str) -> Any:
     if text is None:
         raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     index = service.indexes[entry.number]
-    # A copy: the words of a filter that isn't saved don't become words of the server's space.
-    known = index.engine.space
-    own = await asyncio.to_thread(Space.from_definition, known.definition(), known.vocabularies)
+    # The words of a filter that isn't saved don't become words of the server's space.
+    own = TentativeSpace(index.engine.space)
     wanted = await asyncio.to_thread(Filter.parse, text, own)
     passing = {
         one.number

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rangecast.errors import BadRowError, FilterError, RangecastError, SpaceError
 from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.members import as_id
 from rangecast.model.space import Space
 from rangecast.server.admission import ONLY_NEW
@@ -221,11 +222,15 @@ _KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
 
 def _bulk_edits(
     service: Service, caller: Caller, entry: SpaceEntry, rows: list[Any]
-) -> tuple[list[PutSubscription], list[Filter], list[tuple[int, str]]]:
-    edits, filters, refused = [], [], []
+) -> tuple[list[PutSubscription], list[Filter | None], list[tuple[int, str]]]:
+    """Return the edits of rows with their filters, and the place and the fault of each bad row."""
+    edits: list[PutSubscription] = []
+    filters: list[Filter | None] = []
+    refused: list[tuple[int, str]] = []
     texts = [one.get("filter") if isinstance(one, dict) else None for one in rows]
     usable = [one for one in texts if isinstance(one, str)]
-    parsed = iter(service.quotas.parsed_many(caller.tenant, usable, entry.space))
+    space = TentativeSpace(entry.space)
+    parsed = iter(service.quotas.parsed_many(caller.tenant, usable, space))
     for place, (row, text) in enumerate(zip(rows, texts, strict=True)):
         try:
             if not isinstance(text, str):
@@ -240,6 +245,8 @@ def _bulk_edits(
             filters.append(wanted)
         except (RangecastError, BadRowError) as error:
             refused.append((place, str(error)))
+    if refused and space.has_news:  # some may be of the refused ones: numbers are given without
+        filters = [None] * len(edits)
     return edits, filters, refused
 
 

@@ -1,0 +1,61 @@
+"""Filters that may still be refused: nothing is learned of them until they are accepted.
+
+A word that a filter mentions gets the next number of its attribute's vocabulary. A tentative space
+notes new words, and the numbers that they would get; `settle` has them learned. If other words have
+got the numbers meanwhile, the filters must be parsed again.
+"""
+
+from __future__ import annotations
+
+from rangecast.model.space import Space
+from rangecast.model.text_attributes import String
+
+
+class _Words(String):
+    """What a string attribute knows, and new words; for filters, not for events."""
+
+    def __init__(self, host: String):
+        vars(self).update(vars(host))
+        self.codes, self.vocabulary = {}, []
+        self._host = host
+        self._first = len(host.vocabulary)
+
+    def _learned(self, text: str) -> float:
+        code = self._host.codes.get(text)
+        if code is None or code >= self._first:  # others may be learned while this one is read
+            code = self.codes.get(text)
+            if code is None:
+                code = self.codes[text] = float(self._first + len(self.vocabulary))
+                self.vocabulary.append(text)
+        return code
+
+    def value(self, coordinate: float) -> str | None:
+        if not self._first <= coordinate < self._first + len(self.vocabulary):
+            return self._host.value(coordinate)
+        return self.vocabulary[int(coordinate) - self._first]
+
+    def settle(self) -> bool:
+        return all(self._host.equal(word) == (code, code) for word, code in self.codes.items())
+
+
+class TentativeSpace(Space):
+    """A space in which filters are read that may still be refused."""
+
+    def __init__(self, host: Space):
+        vars(self).update(vars(host))  # all was checked there
+        each = [_Words(one) if isinstance(one, String) else one for one in host]
+        self.attributes = tuple(each)
+        self._words = [one for one in each if isinstance(one, _Words)]
+        self.host = host
+        self._is_settled: bool | None = None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether filters mention words that the space doesn't know."""
+        return any(one.vocabulary for one in self._words)
+
+    def settle(self) -> bool:
+        """Learn the new words; return whether the boxes of the filters mean them."""
+        if self._is_settled is None:
+            self._is_settled = all(one.settle() for one in self._words)
+        return self._is_settled
