@@ -488,6 +488,24 @@ def test_answers_come_to_every_loop() -> None:
     service.stop()
 
 
+def test_what_comes_in_one_turn_of_the_loop_is_one_group() -> None:
+    async def work() -> None:
+        service = Service(None)
+        await prepared(service)
+        service.pump.gather(asyncio.get_running_loop().call_soon)
+        before = service.pump.groups
+        found = await asyncio.gather(*(publish(service, EVENTS[n : n + 1]) for n in range(50)))
+        assert [one.first for one in found] == [*range(found[0].first, found[0].first + 50)]
+        assert service.pump.groups == before + 1
+        # another thread isn't of the loop: its requests don't wait for a turn
+        entry = service.registry.space(T, "market")
+        answer = await asyncio.to_thread(service.publish, entry, EVENTS[:1])
+        assert answer.result(60).count == 1
+        service.stop()
+
+    run(work())
+
+
 @pytest.mark.parametrize("meanwhile", ["moved", "made again"])
 def test_an_acknowledgement_from_before_does_not_win_over_a_move(
     tmp_path: Path, meanwhile: str

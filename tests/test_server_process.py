@@ -201,3 +201,19 @@ def _fill_up_and_free(http: httpx.Client, ballast: Path, acked: dict[int, int]) 
     assert http.get("/readyz").json()["status"] == "ok"
     log = http.get("/v1/spaces/market/events?limit=1000000").text.splitlines()
     assert [json.loads(line)["event"]["price"] for line in log] == list(acked.values())
+
+
+def test_the_garbage_collector_spares_what_stays() -> None:
+    asked = """
+import gc
+from rangecast.server.run import spare_the_collector
+spare_the_collector()
+kept = gc.get_freeze_count()
+gc.collect()
+print(kept, gc.get_freeze_count() == kept, len(gc.get_objects()))
+"""
+    command = [sys.executable, "-c", asked]
+    told = subprocess.run(command, env=HERE, capture_output=True, text=True, check=True).stdout
+    kept, stays, left = told.split()
+    assert stays == "True"
+    assert int(left) < int(kept) / 100

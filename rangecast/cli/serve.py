@@ -134,7 +134,7 @@ def serve(
     from rangecast.server.buses.bus import need
     from rangecast.server.demo import demo as market
     from rangecast.server.logs import configure
-    from rangecast.server.run import Server, Settings, serve
+    from rangecast.server.run import Server, Settings, serve, spare_the_collector
     from rangecast.server.service import Retention
 
     spaces = {path.stem: Space.load(path) for path in space or []}
@@ -167,6 +167,7 @@ def serve(
     )
 
     def ready(url: str, server: Server) -> None:
+        spare_the_collector()
         registry = server.service.registry
         where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
         where = where if log is None else f"in {log}"

@@ -94,7 +94,12 @@ class Pump:
         self._acks: dict[str, int] = {}
         self._written: deque[Written] = deque()
         self._written_bytes = 0
-        self._change = threading.Condition()
+        self._change = threading.RLock()
+        self._to_commit = threading.Condition(self._change)
+        self._to_match = threading.Condition(self._change)
+        self._at_rest = threading.Condition(self._change)
+        self._soon: Callable[[Callable[[], None]], object] | None = None
+        self._gathering_thread, self._is_gathering = 0, False
         self._now = max((unit.at for unit in log.read(log.last - 1, 1)), default=0)
         """When the last group was written."""
         self._ending = self._paused = False
@@ -119,7 +124,7 @@ class Pump:
         """Write and match all that was submitted, then end."""
         with self._change:
             self._ending = True
-            self._change.notify_all()
+            self._to_commit.notify()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -152,7 +157,24 @@ class Pump:
                 )
             self._waiting.append(request)
             self.waiting_bytes += size
-            self._change.notify_all()
+            if self._soon is None or threading.get_ident() != self._gathering_thread:
+                self._to_commit.notify()
+            elif not self._is_gathering:
+                self._is_gathering = True
+                self._soon(self._gathered)
+
+    def gather(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """Let what this thread submits in one turn of its event loop be written together.
+
+        `soon` calls a function at the end of a turn. To wake the committer for each request of it
+        would take longer than all else that the loop does for them.
+        """
+        self._soon, self._gathering_thread = soon, threading.get_ident()
+
+    def _gathered(self) -> None:
+        with self._change:
+            self._is_gathering = False
+            self._to_commit.notify()
 
     def note_ack(self, consumer: Consumer, seq: int) -> None:
         """Note how far a consumer has got, to be written with the next group or `flush_acks`."""
@@ -165,7 +187,7 @@ class Pump:
         """Write acknowledgements that no group has taken along."""
         with self._change:
             if self._acks and not self._waiting:
-                self._change.notify_all()
+                self._to_commit.notify()
 
     def least_at(self) -> int:
         """Return a time before which nothing more is written; of a copy of a log nobody knows."""
@@ -179,7 +201,7 @@ class Pump:
         with self._change:
             self._paused = True
             try:
-                self._change.wait_for(
+                self._at_rest.wait_for(
                     lambda: (
                         self._failure or not (self._committing or self._matching or self._written)
                     )
@@ -189,7 +211,7 @@ class Pump:
                 return look()
             finally:
                 self._paused = False
-                self._change.notify_all()
+                self._to_commit.notify()
 
     # ---- the committer
 
@@ -209,7 +231,8 @@ class Pump:
             waiting = [*self._waiting, *(one.request for one in self._written if one.request)]
             left = [*taken, *waiting]
             self._waiting.clear()
-            self._change.notify_all()
+            for changed in (self._to_commit, self._to_match, self._at_rest):
+                changed.notify_all()
         self._stopped(error)
         for request in left:
             fail(request, error)
@@ -217,12 +240,12 @@ class Pump:
     def _commit(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(self._may_commit)
+                self._to_commit.wait_for(self._may_commit)
                 if self._failure is not None:
                     return
                 if self._ending and not self._waiting and not self._acks:
                     self._all_is_written = True
-                    self._change.notify_all()
+                    self._to_match.notify()
                     return
                 group: list[Request] = []
                 size = 0
@@ -241,7 +264,7 @@ class Pump:
             finally:
                 with self._change:
                     self._committing = False
-                    self._change.notify_all()
+                    self._at_rest.notify_all()
 
     def _may_commit(self) -> bool:
         if self._failure is not None or self._ending:
@@ -302,7 +325,7 @@ class Pump:
         with self._change:
             self._written.extend(written)
             self._written_bytes += sum(len(one.unit.body) for one in written)
-            self._change.notify_all()
+            self._to_match.notify()
         for request in admitted:
             if isinstance(request, Events) and not request.wants_matches:
                 assert request.accepted is not None
@@ -378,16 +401,17 @@ class Pump:
     def _match(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(
+                self._to_match.wait_for(
                     lambda: self._written or self._failure or self._all_is_written
                 )
                 if self._failure is not None or not self._written:
                     return
                 batch = list(self._written)
                 self._written.clear()
+                if self._written_bytes >= UNMATCHED:
+                    self._to_commit.notify()
                 self._written_bytes = 0
                 self._matching = True
-                self._change.notify_all()
             try:
                 self._match_batch(batch)
             except BaseException as error:
@@ -396,7 +420,7 @@ class Pump:
             finally:
                 with self._change:
                     self._matching = False
-                    self._change.notify_all()
+                    self._at_rest.notify_all()
 
     def _match_batch(self, batch: Sequence[Written]) -> None:
         """Carry out and match units, runs of one kind at once, and hand out what was found."""

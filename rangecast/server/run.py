@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -24,6 +25,7 @@ from rangecast.server.admission import check_name
 from rangecast.server.follow import Leader
 from rangecast.server.http.access import DEFAULT
 from rangecast.server.http.app import make_app
+from rangecast.server.http.corked import CorkedProtocol
 from rangecast.server.links.dial import checked_url
 from rangecast.server.links.links import LinkOptions
 from rangecast.server.records import DeleteConsumer, PutSpace
@@ -40,6 +42,10 @@ _LINGER = 0.5
 _SWITCH = 0.0005
 """Seconds that a busy thread may keep the others of the process waiting: the committer comes back
 from the disk to a busy event loop several times for each group.
+"""
+_YOUNG = 20_000
+"""Objects that are made before the garbage collector looks at them: a request makes hundreds, which
+go without it.
 """
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -235,6 +241,7 @@ def serve(
         make_app(service),
         log_config=None,
         access_log=False,
+        http=CorkedProtocol,
         ws="websockets-sansio",
         ws_per_message_deflate=False,
         ws_max_size=MOST_BYTES,
@@ -268,6 +275,19 @@ def serve(
         runner.run(run())
     if failure:
         raise failure[0]
+
+
+def spare_the_collector() -> None:
+    """Keep the garbage collector of this process from what stays: call it once all is loaded.
+
+    Modules and what was loaded are some 200,000 objects. To go through them takes the collector
+    0.1 s and more, during which nobody is answered.
+    """
+    import numba  # noqa: F401 - a third of them, and the first filter would load it
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, 20, 20)
 
 
 async def _prepare(service: Service, settings: Settings) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from rangecast.server.http import (
     admin,
@@ -33,12 +35,13 @@ PARTS = (
 )
 
 
-def make_app(service: Service) -> FastAPI:
+def make_app(service: Service) -> ASGIApp:
     """Return the application; it starts the service and stops it."""
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         service.start()
+        service.pump.gather(asyncio.get_running_loop().call_soon)
         try:
             yield
         finally:
@@ -58,9 +61,7 @@ def make_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.tickets = tickets.Tickets()
-    app.add_middleware(Direct)
-    app.add_middleware(Edge, service=service)  # the last is the outermost
     problems.install(app)
     for part in PARTS:
         app.include_router(part.router)
-    return app
+    return Edge(Direct(app), service)

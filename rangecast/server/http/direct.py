@@ -1,8 +1,8 @@
 """The requests that come most often, taken past the router.
 
-Finding a path and checking its parameters takes FastAPI longer than all that the server does for
-one event. So the plain forms of two requests, events and a subscription without options in the
-query, go straight to the functions of their paths. Every other form, and whatever isn't as
+Its layers, finding a path and checking its parameters take FastAPI longer than all that the server
+does for one event. So the plain forms of two requests, events and a subscription without options in
+the query, go straight to the functions of their paths. Every other form, and whatever isn't as
 expected, takes the usual way to the same functions.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import msgspec
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rangecast.errors import RangecastError
 from rangecast.server.http import events, spaces
@@ -37,9 +37,9 @@ _given = msgspec.json.Decoder(_Given)
 
 
 class Direct:
-    """A short way for what comes most often, in front of the router."""
+    """A short way for what comes most often, in front of all that FastAPI does."""
 
-    def __init__(self, app: ASGIApp):
+    def __init__(self, app: FastAPI):
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,6 +48,7 @@ class Direct:
             path: str = scope["path"]
             if path.startswith(_PREFIX):
                 space, _, rest = path[len(_PREFIX) :].partition("/")
+                scope["app"] = self._app
                 if rest == "events" and scope["method"] == "POST" and space:
                     request = Request(scope, receive)
                     await _answer(events.publish(request, space), request, send)

@@ -1,0 +1,56 @@
+"""Connections that send by turns of the event loop.
+
+The head and the body of an answer, and the frames of a WebSocket, are written one by one. Each
+would be a system call, and a packet that wakes the other side. So they wait for the end of the
+turn, and go together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_MOST = 64 << 10
+"""Bytes that wait at most: the connection must notice if nobody reads."""
+
+
+class CorkedProtocol(HttpToolsProtocol):
+    """HTTP over connections that send by turns; a WebSocket takes them over as they are."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve a connection."""
+        super().connection_made(cast(Any, Corked(transport, self.loop)))
+
+
+class Corked:
+    """A transport whose writes of one turn are sent at its end."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop):
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes at the end of this turn."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _MOST:
+            self._flush()
+
+    def close(self) -> None:
+        """Send what waits, then close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts, self._size = self._parts, [], 0
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
