@@ -65,7 +65,7 @@ class UsageError(RangecastError):
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """One row that can't be used, and why. Rows count from 0, as the default ids do."""
+    """One row that can't be used, and why. Rows count from 0, in each file of a table."""
 
     source: str
     row: int | None

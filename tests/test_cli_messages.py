@@ -268,12 +268,8 @@ def test_the_line_of_a_row(tmp_path, monkeypatch):
     ]
     (tmp_path / "t.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n')
     assert line_of("t.jsonl", 1) == ("t.jsonl", 3)
-    parts = tmp_path / "events"
-    parts.mkdir()
-    for number in range(2):
-        (parts / f"{number}.csv").write_text("a\n1\n2\n")
-    assert line_of(str(parts), 3) == (str(parts / "1.csv"), 3)
-    assert line_of("events", 3) is None  # that is what a table of Python is called
+    (tmp_path / "events").write_text("a\n1\n2\n")
+    assert line_of("events", 1) is None  # that is what a table of Python is called
     assert line_of(str(table), None) is None
 
 

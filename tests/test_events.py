@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -107,15 +108,38 @@ def test_a_folder_of_files_is_one_table(tmp_path, suffix):
         read(folder)
 
 
-def test_rows_of_a_folder_are_counted_over_its_files(tmp_path):
-    (tmp_path / "part-0.csv").write_text("price\n1\n2,3\n")
-    (tmp_path / "part-1.csv").write_text("price\n4\nx\n")
+def test_ids_count_over_the_files_of_a_folder_and_bad_rows_name_theirs(tmp_path):
+    parts = [tmp_path / f"part-{number}.csv" for number in range(3)]
+    parts[0].write_text("price\n1\n2,3\n")
+    parts[1].write_text("price\n")
+    parts[2].write_text("price\n4\nx\n5,6\n")
     with pytest.raises(BadRowError, match=r"part-0.csv, line 3 \(row 1, .*has 2 columns"):
         read(tmp_path)
     with BadRows(tmp_path.with_name("bad.csv")) as bad:
         assert read(tmp_path, bad)[0] == [0, 2]
-    rows = [line.split(",")[1] for line in tmp_path.with_name("bad.csv").read_text().splitlines()]
-    assert rows == ["row", "1", "3"]
+    found = pacsv.read_csv(tmp_path.with_name("bad.csv")).select(["file", "row", "column"])
+    assert [tuple(one.values()) for one in found.to_pylist()] == [
+        (str(parts[0]), 1, "(all)"),
+        (str(parts[2]), 2, "(all)"),
+        (str(parts[2]), 1, "price"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_bad_row_of_a_pattern_names_its_file(tmp_path, suffix):
+    write(tmp_path / f"e1.{suffix}", [{"id": 1, "price": 1.0}, {"id": 2, "price": 2.0}])
+    second = write(tmp_path / f"e2.{suffix}", [{"id": 3, "kind": "x"}, {"id": 4, "kind": "z"}])
+    with pytest.raises(BadRowError) as caught:
+        read(tmp_path / f"e*.{suffix}")
+    bad = caught.value.bad
+    assert (bad.source, bad.row, bad.column) == (str(second), 1, "kind")
+    assert str(caught.value).startswith(f"{second}, ")
+    write(second, [{"id": 3, "price": 1.0}, {"id": 2, "price": 1.0}])
+    with pytest.raises(BadRowError) as caught:
+        read(tmp_path / f"e*.{suffix}")
+    bad = caught.value.bad
+    assert (bad.source, bad.row, bad.column) == (str(second), 1, "id")
+    assert f"first seen in {tmp_path / f'e1.{suffix}'}, row 1)" in bad.reason
 
 
 def test_ids_of_text_formats_are_integers_only_if_all_are(tmp_path):

@@ -578,7 +578,7 @@ def test_a_pattern_is_the_files_that_it_matches_in_order(tmp_path, monkeypatch):
         bad = KeptRows()
         (*batches,) = EventFile(f"{base}e*.csv", space, bad_rows=bad)
         assert np.concatenate([one.points for one in batches]).ravel().tolist() == [1, 2, 3]
-        assert [one.row for one, _ in bad.kept] == [3]
+        assert [(one.source, one.row) for one, _ in bad.kept] == [(f"{base}e2.csv", 1)]
         with pytest.raises(BadRowError, match=r"e2\.csv, line 3"):
             list(EventFile(f"{base}e?.csv", space))
         (*batches,) = EventFile(f"{base}**/e[13].csv", space)

@@ -1,6 +1,7 @@
 """Epochs as timestamps, and values from fields within fields: the same through every door."""
 
 import json
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -68,13 +69,38 @@ def test_filters_snap_fractions_of_an_epoch_inwards_and_events_refuse_them():
         == Filter.parse("at > '1970-01-01T00:00:00Z'", space).boxes
     )
     for value in (SECOND + 0.5, Decimal("0.5"), "1.5"):
-        with pytest.raises(ValueRefusedError, match=r"whole numbers of its epoch, 's'"):
+        with pytest.raises(ValueRefusedError, match="takes whole seconds since 1970"):
             encode_event({"at": value}, space)
     for value in (10**15, -(10**15), 1e300, True, float("nan"), "soon"):
         with pytest.raises(ValueRefusedError):
             encode_event({"at": value}, space)
     with pytest.raises(FilterError, match="counts seconds since 1970"):
         Filter.parse(f"at < {SECOND}000", space)
+
+
+@pytest.mark.parametrize(
+    ("unit", "takes"),
+    [
+        ("s", "whole seconds since 1970 such as 1769851800, or an ISO"),
+        ("ms", "whole milliseconds since 1970 such as 1769851800000, or an ISO"),
+        ("us", "whole microseconds since 1970 such as 1769851800000000, or an ISO"),
+        (None, "an ISO"),
+    ],
+)
+def test_what_is_no_moment_is_told_what_this_attribute_takes(tmp_path, unit, takes):
+    at = Timestamp("at", epoch=unit)
+    told = f"'at' takes {takes} 8601 timestamp such as '2026-01-31T09:30:00Z'"
+    for wrong in ("yesterday", [], True):
+        with pytest.raises(ValueRefusedError) as caught:
+            at.coordinate(wrong)
+        assert caught.value.reason == told
+    (tmp_path / "e.csv").write_text("at\n2026-01-31\nyesterday\n")
+    with pytest.raises(BadRowError) as bad:
+        list(EventFile(tmp_path / "e.csv", Space([at])))
+    assert bad.value.bad.reason == told
+    if unit is not None:
+        number = re.findall("[0-9]{10,}", takes)[0]
+        assert at.coordinate(int(number)) == at.coordinate("2026-01-31T09:30:00Z")
 
 
 def test_numbers_without_an_epoch_are_refused_with_a_hint():

@@ -110,17 +110,22 @@ def read_batches(
     *,
     exact: Collection[str] = (),
     only: str | None = None,
+    begun: list[tuple[int, Path]] | None = None,
 ) -> Iterator[Batch]:
     """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading.
 
     exact   columns whose numbers must not be rounded to doubles; ids never are
     only    the one column that is needed, if it is there; others may be left out
+    begun   gets the files that are one table as they are read, each with the number of its first
+            row
     """
     kind = format_of(path)
     first = count = 0
+    begun = [] if begun is None else begun
+    begun.clear()
 
     def stop(row: int, text: str, why: str) -> None:
-        raise FileError(f"{path}, row {row} (counted from 0): {why}\n  given: {text[:200]}")
+        raise FileError(f"{part}, row {row - first} (counted from 0): {why}\n  given: {text[:200]}")
 
     def report(row: int, text: str, why: str) -> None:
         nonlocal count
@@ -129,6 +134,7 @@ def read_batches(
 
     try:
         for part in parts_of(path):
+            begun.append((first, part))
             for batch in _read(part, kind, report, exact, only):
                 count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
                 yield Batch(batch.rows + first, batch.columns)

@@ -8,37 +8,32 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from rangecast.errors import FileError
-from rangecast.model.files import format_of, is_pattern, parts_of
+from rangecast.model.files import format_of
 
 _MOST_LINES = 2_000_000
 """Rows further down aren't looked for: that would take more than a second or two."""
 
 
 def line_of(source: str, row: int | None) -> tuple[str, int] | None:
-    """Return the file and line, counted from 1, of a row of a CSV or JSON Lines file or folder.
+    """Return the file and line, counted from 1, of a row of a CSV or JSON Lines file.
 
     `None` where it isn't known: of another format, so far down that looking for it would take
-    long, or a table of Python, whose source is a plain word.
+    long, or a table of Python.
     """
     path = Path(source)
-    is_there = path.exists() or is_pattern(path)
-    if row is None or not is_there or not (path.suffix or path.name != source):
+    if row is None or row > _MOST_LINES or not path.is_file():
         return None
     try:
         kind = format_of(path)
-        if kind not in ("csv", "jsonl") or row > _MOST_LINES:
-            return None
-        left = row
-        for part in parts_of(path):
-            for line in _first_lines(part, kind):
-                if not left:
-                    return str(part), line
-                left -= 1
+        if kind in ("csv", "jsonl"):
+            for line in islice(_first_lines(path, kind), row, None):
+                return source, line
     except (FileError, OSError, UnicodeDecodeError, csv.Error):
         pass
     return None

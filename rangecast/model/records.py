@@ -7,8 +7,10 @@ used is reported to `BadRows` with its place and its reason, whatever stands bes
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,8 @@ from rangecast.model.ids import NO_ID, Duplicates, as_ids, id_type
 from rangecast.model.tables import batches_of
 
 REMEDY = "correct the value"
+Place = Callable[[int], tuple[str, int]]
+"""Of a row of a whole table: the file or table that it is in, and its number there."""
 
 
 class Source(NamedTuple):
@@ -36,15 +40,24 @@ class Source(NamedTuple):
     """(broken) -> all rows; with `only="id"`, other columns may be left out."""
     texts_too: bool
     """Whether ids that are texts may stand for integers."""
+    place: Place
+    """Where a row is that has been read."""
 
 
 def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
     """Return a file as a source; `exact` columns keep integers beyond 2^53."""
+    begun: list[tuple[int, Path]] = []
 
     def read(broken: Broken, only: str | None = None) -> Iterator[Batch]:
-        return read_batches(path, broken, exact=exact, only=only)
+        # A pass for one column may leave out whole files.
+        places = begun if only is None else None
+        return read_batches(path, broken, exact=exact, only=only, begun=places)
 
-    return Source(str(path), read, format_of(path) in ("csv", "jsonl"))
+    def place(row: int) -> tuple[str, int]:
+        first, file = begun[bisect_right(begun, row, key=itemgetter(0)) - 1]
+        return str(file), row - first
+
+    return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place)
 
 
 def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
@@ -54,15 +67,16 @@ def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
     def read(_: Broken, only: str | None = None) -> Iterator[Batch]:  # noqa: ARG001
         return iter(batches)
 
-    return Source(noun, read, texts_too=False)
+    return Source(noun, read, texts_too=False, place=lambda row: (noun, row))
 
 
 class Rows:
     """Rows of one batch, and which of them are good so far."""
 
-    def __init__(self, source: str, batch: Batch, bad: BadRows):
+    def __init__(self, source: str, batch: Batch, bad: BadRows, place: Place | None = None):
         self.source = source
         self.batch = batch
+        self._place = place or (lambda row: (source, row))
         self.ids: pa.Array = pa.array(batch.rows)
         self.good: Bool = np.ones(len(batch.rows), np.bool_)
         self._bad = bad
@@ -100,8 +114,8 @@ class Rows:
         self.good[place] = False
         values = self.batch.columns.get(column, values)
         given = "null" if values is None else text_at(values, place)
-        row = int(self.batch.rows[place])
-        bad = BadRow(self.source, row, column, given, reason, remedy, more=more)
+        where = self._place(int(self.batch.rows[place]))
+        bad = BadRow(*where, column, given, reason, remedy, more=more)
         self._bad.add(bad, self.batch.row(place))
 
     def coordinates(
@@ -184,22 +198,27 @@ class Records:
             seen.update(dict.fromkeys(batch.columns))
             if batch.columns or len(batch.rows):  # nothing at all lacks nothing
                 self._check(list(batch.columns))
-            rows = Rows(self.source.name, batch, self._bad)
+            rows = Rows(self.source.name, batch, self._bad, self.source.place)
             if self.id_type is not None:
                 column = batch.columns.get("id", pa.nulls(len(rows)))
                 rows.take_ids(column, self.id_type)
                 if self._unique:
                     for place, first in duplicates.find(batch, rows.ids, rows.good.copy()):
-                        reason = f"duplicate id (first seen in row {first})"
+                        reason = f"duplicate id (first seen in {self._said(batch, place, first)})"
                         rows.refuse(place, "id", reason, "give each row an id of its own")
             yield rows
 
     def _ids(self) -> Iterator[Batch]:
         return self.source.read(pass_over, only="id")
 
+    def _said(self, batch: Batch, place: int, earlier: int) -> str:
+        """Return where an earlier row is, as it is said of a row of this batch."""
+        (file, row), (here, _) = map(self.source.place, (earlier, int(batch.rows[place])))
+        return f"row {row}" if file == here else f"{file}, row {row}"
+
     def _broken(self, row: int, text: str, why: str) -> None:
-        bad = BadRow(self.source.name, row, "(all)", text[:200], f"the row {why}", REMEDY)
-        self._bad.add(bad, text)
+        where = self.source.place(row)
+        self._bad.add(BadRow(*where, "(all)", text[:200], f"the row {why}", REMEDY), text)
 
 
 def pass_over(row: int, text: str, why: str) -> None:

@@ -36,7 +36,9 @@ LAST_MOMENT = (datetime.max.replace(tzinfo=UTC) - EPOCH + FARTHEST_ZONE) // MICR
 EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """The microseconds of what numbers may count since 1970."""
 EPOCH_NAMES = {1_000_000: "seconds", 1_000: "milliseconds", 1: "microseconds"}
-_TAKES_ISO = "takes an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
+_ISO = "an ISO 8601 timestamp such as '2026-01-31T09:30:00Z'"
+_SECONDS = 1_769_851_800
+"""The same moment, in seconds since 1970."""
 _IN_YEARS = "takes a moment in the years 1 to 9999"
 
 
@@ -79,7 +81,7 @@ class Timestamp(Ordered):
             return MISSING
         micros, exact = self._micros(value)
         if self.epoch is not None and _is_number(value) and value != int(value):
-            raise self._refuse(value, f"takes whole numbers of its epoch, {self.epoch!r}")
+            raise self._refuse(value, self._takes())
         if not exact:
             raise self._refuse(value, "takes whole microseconds")
         carried = float(micros)
@@ -102,7 +104,7 @@ class Timestamp(Ordered):
             value = datetime(value.year, value.month, value.day)
         if not isinstance(value, datetime):
             hint = "; numbers need an epoch in the space" if _is_number(value) else ""
-            raise self._refuse(value, f"{_TAKES_ISO}{hint}")
+            raise self._refuse(value, f"{self._takes()}{hint}")
         if value.tzinfo is None:
             value = value.replace(tzinfo=UTC)
         return int((value - EPOCH) // MICROSECOND), exact
@@ -129,7 +131,14 @@ class Timestamp(Ordered):
                 raise ValueError
             return datetime.fromisoformat(text.strip())
         except ValueError:
-            raise self._refuse(text, _TAKES_ISO) from None
+            raise self._refuse(text, self._takes()) from None
+
+    def _takes(self) -> str:
+        if self.epoch is None:
+            return f"takes {_ISO}"
+        unit = EPOCH_UNITS[self.epoch]
+        example = _SECONDS * EPOCH_UNITS["s"] // unit
+        return f"takes whole {EPOCH_NAMES[unit]} since 1970 such as {example}, or {_ISO}"
 
     def value(self, coordinate: float) -> datetime:
         return EPOCH + timedelta(microseconds=int(coordinate))

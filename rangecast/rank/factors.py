@@ -87,7 +87,8 @@ def read_factors(
     values = [np.zeros(0)]
 
     def broken(row: int, text: str, why: str) -> None:
-        raise FileError(f"{source.name}: row {row} {why}: {text[:80]}")
+        file, at = source.place(row)
+        raise FileError(f"{file}: row {at} {why}: {text[:80]}")
 
     for batch in source.read(broken):
         names = sorted(batch.columns)
@@ -96,7 +97,7 @@ def read_factors(
                 f"{source.name}: factors have the columns {', '.join(COLUMNS)}; "
                 f"given: {', '.join(names)}\n  to do: rename or drop columns"
             )
-        rows = Rows(source.name, batch, bad)
+        rows = Rows(source.name, batch, bad, source.place)
         rows.take_ids(batch.columns["event"], event_ids, "event")
         ids, missing = as_ids(batch.columns["subscription"], subscription_ids)
         for place in np.flatnonzero(missing & rows.good).tolist():
