@@ -10,6 +10,7 @@ import pytest
 
 from rangecast import encode_events
 from rangecast.errors import FileError, SpaceError
+from rangecast.model.batch import Batch
 from rangecast.model.infer import LEAVES
 from rangecast.model.space import Space
 from rangecast.model.table_writer import write_table
@@ -144,7 +145,7 @@ def test_bounds_are_open_unless_asked_for():
         ([1, "a"], "left out, it has values of several types, number and text"),
         ([time(1), None], "left out, no attribute takes values of its type, time"),
         ([b"x"], "left out, no attribute takes values of its type, bytes"),
-        ([{"a": 1}], "left out, no attribute takes values of its type, dict"),
+        ([{}], "left out, no attribute takes values of its type, dict"),
         ([None], "left out, it has no value in 1 row"),
         (
             [np.datetime64("2026-01-31T00:00:00.000000001")],
@@ -225,3 +226,67 @@ def test_the_command(cli, tmp_path):
     assert cli("space", "infer", "-", stdin=there).stdout == text
     cli("space", "infer", "events.csv", "-o", "events.csv", "--overwrite", code=2)
     assert (tmp_path / "events.csv").read_bytes() == there
+
+
+NESTED = [
+    {
+        "id": n,
+        "total": 1.5,
+        "order": {"total": n + 0.5, "is open": n % 2 == 0, "lines": [n]},
+        "user": {"home": {"city": "kiel" if n % 3 else "ulm"}, "since": "2024-01-01"},
+        "mixed": {"a": 1} if n else 7,
+        "note": None if n else {"it's \"": 1},
+        "a_b": n,
+        "a": {"b": n},
+    }
+    for n in range(40)
+]
+
+
+def nested_files(folder):
+    lines = folder / "e.jsonl"
+    lines.write_text("".join(json.dumps(one) + "\n" for one in NESTED))
+    yield lines
+    plain = [{key: one[key] for key in one if key not in ("mixed", "note")} for one in NESTED]
+    for suffix in ("parquet", "arrow"):
+        write_table(pa.Table.from_pylist(plain), folder / f"e.{suffix}")
+        yield folder / f"e.{suffix}"
+
+
+def test_fields_within_fields_get_a_source(tmp_path):
+    for given in (NESTED, *nested_files(tmp_path)):
+        space = Space.infer(given)
+        assert {one.name: (one.type, one.source) for one in space} == {
+            "total": ("number", None),
+            "order_total": ("number", "$.order.total"),
+            "order_is open": ("boolean", "$.order['is open']"),
+            "user_home_city": ("category", "$.user.home.city"),
+            "user_since": ("timestamp", "$.user.since"),
+            "a_b": ("integer", None),
+        }
+        assert "left out, no attribute takes values of its type" in space.guesses["$.order.lines"]
+        assert "a column 'a_b' would also be" in space.guesses["$.a.b"]
+        if "mixed" in space.guesses:
+            assert "it has values of several types" in space.guesses["mixed"]
+            assert "both kinds of quotes" in space.guesses["note_it's \""]
+        assert Space.from_toml(space.to_toml()) == space
+        (point,) = encode_events(NESTED[3:4], space, ignore_unknown=True).points
+        assert point[space.axis("order_total")] == 3.5
+    bounded = Space.infer(NESTED, bounds=True)
+    assert bounded["order_total"].definition() == {
+        "name": "order_total",
+        "type": "number",
+        "min": 0.5,
+        "max": 39.5,
+        "source": "$.order.total",
+    }
+
+
+def test_objects_in_some_batches_alone_are_no_attribute(tmp_path, monkeypatch):
+    path = tmp_path / "e.jsonl"
+    rows = [{"x": 1}, {"x": {"y": 1}, "z": None}, {"z": {"y": 2}}]
+    tables = [Batch.of(pa.RecordBatch.from_pylist([one])) for one in rows]
+    monkeypatch.setattr("rangecast.model.infer.read_batches", lambda _: tables)
+    space = Space.infer(path)
+    assert [(one.name, one.source) for one in space] == [("z_y", "$.z.y")]
+    assert space.guesses["x"] == "left out, it has values of several types, number and object"

@@ -95,7 +95,7 @@ def import_(
         columns = {"id": pa.string(), "filter": pa.string()}
         run.write(pa.Table.from_pylist(done.subscriptions, pa.schema(columns)), output)
         if space_out is not None and done.space is not None:
-            done.space.save(space_out)
+            done.space.save(space_out, overwrite=overwrite)
         count = len(done.subscriptions)
         facts = {"subscriptions": count, "refused": len(done.refused)}
         run.done(f"{counted(count, 'subscription')}{_left(done.refused, refused)}", None, facts)

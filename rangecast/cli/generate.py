@@ -108,7 +108,7 @@ def _write(
             _check_ours(output, names)
         for file, rows in tables.items():
             write_table(rows, output / file)
-        made.space.save(output / "space.toml")
+        made.space.save(output / "space.toml", overwrite=True)
         _remember(output, names)
         paths = {file: str(output / file) for file in names}
         sizes = {file: f" ({counted(rows.num_rows, 'row')})" for file, rows in tables.items()}

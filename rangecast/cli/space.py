@@ -38,8 +38,8 @@ def infer(
     """Guess the type of every column of a file, and write them as a space.
 
     What each column was taken for, and why, is shown, and written beside it as a comment. The
-    column id is left out, and so is what can't be an attribute, with the reason. All rows are read.
-    Correct the file where a guess is wrong.
+    column id is left out, and so is what can't be an attribute, with the reason. Fields within
+    fields have a source. All rows are read. Correct the file where a guess is wrong.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def infer(
         if is_pipe(output):
             print(space.to_toml(), end="")
         else:
-            space.save(output)
+            space.save(output, overwrite=overwrite)
         for name, guess in space.guesses.items():
             run.say(commented(name, guess))
         left_out = len(space.guesses) - len(space)

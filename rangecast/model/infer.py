@@ -3,12 +3,13 @@
 A kind of attribute is possible for a column if `encode` takes all of its values, and if they are
 written as one would expect: `007` is a text and 5.0 is no integer, though both could be read as
 one. Columns are read in batches, and every kind that is still possible is tried on each of them.
+The fields of objects are columns of their own, with a source.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -21,10 +22,11 @@ import pyarrow.compute as pc
 from rangecast.errors import SpaceError, shown
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes import Attribute, Boolean, Integer, Number
-from rangecast.model.batch import Batch, Values, text_at
+from rangecast.model.batch import Batch, Values, as_values, text_at
 from rangecast.model.casts import is_text
 from rangecast.model.encode import encode, explain
 from rangecast.model.files import read_batches
+from rangecast.model.sources import Fields, source_of
 from rangecast.model.space import RESERVED, Space, columns_of
 from rangecast.model.tables import batches_of
 from rangecast.model.text_attributes import Category, Hierarchy, String
@@ -58,21 +60,25 @@ _SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
 
 def infer_space(given: Any, *, bounds: bool) -> Space:
     """Return the space of a file or table; see `Space.infer`."""
-    columns: dict[str, _Column] = {}
+    columns: dict[Fields, _Column] = {}
     rows = 0
     for batch in _batches(given):
         rows += len(batch.rows)
-        for name, values in batch.columns.items():
-            columns.setdefault(name, _Column(name)).add(values, batch.rows)
+        for name, column in batch.columns.items():
+            for path, values in _flat((name,), column):
+                columns.setdefault(path, _Column(path)).add(values, batch.rows)
+    columns = _consistent(columns)
     clashes = _clashes(columns)
     attributes, guesses = [], {}
-    for name, column in columns.items():
-        attribute, guess = None, clashes.get(name, "")
+    for path, known in columns.items():
+        attribute, guess = None, clashes.get(path, "")
         if not guess:
-            attribute, guess = column.guess(rows, bounds=bounds)
-        guesses[name] = guess if attribute is not None else f"left out, {guess}"
+            attribute, guess = known.guess(rows, bounds=bounds)
         if attribute is not None:
             attributes.append(attribute)
+            guesses[attribute.name] = guess
+        else:
+            guesses[known.source or known.name] = f"left out, {guess}"
     if not attributes:
         reasons = "".join(f"\n  {name}: {guess}" for name, guess in guesses.items())
         raise SpaceError(f"no column can be an attribute{reasons or ': there is none'}")
@@ -81,29 +87,66 @@ def infer_space(given: Any, *, bounds: bool) -> Space:
     return space
 
 
+def _flat(path: Fields, values: Values) -> Iterator[tuple[Fields, Values]]:
+    """Yield a column; of one with objects, their fields instead, each with its path."""
+    fields: dict[str, Values] = {}
+    if not isinstance(values, list):
+        if pa.types.is_struct(values.type):
+            names = [field.name for field in values.type]
+            fields = {name: pc.struct_field(values, at) for at, name in enumerate(names)}
+    elif all(one is None or isinstance(one, dict) for one in values):
+        names = list(dict.fromkeys(name for one in values if one is not None for name in one))
+        for name in names if all(isinstance(name, str) for name in names) else ():
+            fields[name] = as_values([None if one is None else one.get(name) for one in values])
+    if not fields:
+        yield path, values
+    for name, below in fields.items():
+        yield from _flat((*path, name), below)
+
+
+def _consistent(columns: dict[Fields, _Column]) -> dict[Fields, _Column]:
+    """Return columns without those that have objects in some batches alone, and their fields."""
+    within = {path[:length] for path in columns for length in range(1, len(path))}
+    for path in within & columns.keys():
+        if columns[path].count:
+            columns[path].mix("object")
+        else:  # nothing but null, in some batch
+            del columns[path]
+    mixed = within & columns.keys()
+    return {
+        path: one
+        for path, one in columns.items()
+        if mixed.isdisjoint(path[:length] for length in range(1, len(path)))
+    }
+
+
 def _batches(given: Any) -> Iterable[Batch]:
     if isinstance(given, str | Path):
         return read_batches(given)
     return batches_of(given, "events")
 
 
-def _clashes(names: Iterable[str]) -> dict[str, str]:
+def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
     """Return the columns that can't be attributes because of their names, and why."""
-    found: dict[str, str] = {}
+    found: dict[Fields, str] = {}
     taken: dict[str, str] = {}
-    for name in sorted(names, key=len):  # of price and price_lo, price is the attribute
-        columns = columns_of(name)
-        both = next((one for one in columns if one in taken), None)
+    # Of price and price_lo, price is the attribute; of order_id and id within order, order_id.
+    for path in sorted(columns, key=lambda path: (len(columns[path].name), len(path))):
+        name = columns[path].name
+        also = columns_of(name)
+        both = next((one for one in also if one in taken), None)
         if name == "id":
-            found[name] = "it names the rows"
+            found[path] = "it names the rows"
         elif not name.strip():
-            found[name] = "it has no name"
-        elif not columns.keys().isdisjoint(RESERVED):
-            found[name] = "files of subscriptions have a column of this name; rename it"
+            found[path] = "it has no name"
+        elif len(path) > 1 and columns[path].source is None:
+            found[path] = "no source can name a field with both kinds of quotes in its name"
+        elif not also.keys().isdisjoint(RESERVED):
+            found[path] = "files of subscriptions have a column of this name; rename it"
         elif both is not None:
-            found[name] = f"a column {both!r} would also be {taken[both]}; rename it"
+            found[path] = f"a column {both!r} would also be {taken[both]}; rename it"
         else:
-            taken |= columns
+            taken |= also
     return found
 
 
@@ -128,19 +171,30 @@ class _Tried:
 class _Column:
     """What is known of a column after some batches."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, path: Fields):
+        self.name = path[0] if len(path) == 1 else "_".join(path)
+        self.source = None if len(path) == 1 else source_of(path)
         self.count = 0
         """Values that aren't null."""
         self.types: dict[str, None] = {}
         self.distinct: dict[str, None] = {}
         """Its texts, if it has texts; at most one more than is ever listed."""
-        named = isinstance(name, str) and name.strip()
-        self.possible = {kind: _Tried(kind(name)) for kind in _TRIED} if named else {}
+        self.possible: dict[type[Attribute], _Tried] = {}
+        if isinstance(self.name, str) and self.name.strip():
+            self.possible = {kind: _Tried(self._made(kind)) for kind in _TRIED}
         self.refused = ""
         """Why the kind that suits the type of its values doesn't take all of them."""
         self.nearly = ""
         """Why it isn't what most of its texts are."""
+
+    def _made(self, kind: Any, *options: Any) -> Any:
+        """Return an attribute of a kind, under its name."""
+        return kind(self.name, *options, source=self.source)
+
+    def mix(self, kind: str) -> None:
+        """Note that there are values of another type, which no attribute takes."""
+        self.types[kind] = None
+        self.possible.clear()
 
     def add(self, values: Values, rows: I64) -> None:
         """Take the values of a batch into account."""
@@ -203,7 +257,7 @@ class _Column:
     def _texts(self, end: str) -> tuple[Attribute, str]:
         """Return a category, hierarchy or string."""
         if self.nearly:
-            return String(self.name), f"string{end}"
+            return self._made(String), f"string{end}"
         values = sorted(self.distinct)
         size = len(values)
         seen_often = self.count >= _ROWS_PER_VALUE * size
@@ -211,13 +265,13 @@ class _Column:
             for mark in _MARKS:
                 tree = _tree(values, mark)
                 if tree is not None:
-                    attribute = Hierarchy(self.name, tree)
+                    attribute = self._made(Hierarchy, tree)
                     above = _counted(len(attribute.ranges) - size, "concept")
                     text = f"hierarchy, paths by {mark!r}: {size:,} leaves, {above}{end}"
                     return attribute, text
         distinct = f"{_counted(size, 'distinct value')}"
         if size <= CATEGORY_VALUES and seen_often:
-            return Category(self.name, values), f"category, {distinct}{end}"
+            return self._made(Category, values), f"category, {distinct}{end}"
         if size == self.count and size > 1:
             why = "no two are the same"
         elif size > CATEGORY_VALUES:
@@ -225,7 +279,7 @@ class _Column:
             why = "too many to list"
         else:
             why = "too few rows to know all values"
-        return String(self.name), f"string, {distinct}{end}: {why}"
+        return self._made(String), f"string, {distinct}{end}: {why}"
 
 
 def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
@@ -240,7 +294,7 @@ def _ordered(tried: _Tried, end: str, *, bounds: bool) -> tuple[Attribute, str]:
         text += "; all are whole, it may be an integer"
     if bounds:
         ends = {"min": attribute.value(tried.lo), "max": attribute.value(tried.hi)}
-        attribute = type(attribute)(attribute.name, **ends)
+        attribute = type(attribute)(attribute.name, source=attribute.source, **ends)
         text += "; min and max are those of the data"
     return attribute, text
 

@@ -34,6 +34,18 @@ def path_of(attribute: str, source: Any) -> Fields:
     )
 
 
+def source_of(path: Fields) -> str | None:
+    """Return a source that names these fields; `None`: none can."""
+    steps = []
+    for name in path:
+        ways = (f".{name}", f"['{name}']", f'["{name}"]')
+        step = next((one for one in ways if _STEP.fullmatch(one)), None)
+        if step is None:
+            return None
+        steps.append(step)
+    return f"${''.join(steps)}"
+
+
 class NoObject:
     """Stands for a value that can't be: on its way is something other than fields."""
 

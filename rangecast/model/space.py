@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -112,7 +113,8 @@ class Space:
         """Guess a space from data: a file, a table, a DataFrame, a list of dicts.
 
         `guesses` says of each column what it was taken for and why, also of those that were left
-        out; `save` writes it as comments. Correct the file where a guess is wrong.
+        out; `save` writes it as comments. Correct the file where a guess is wrong. Fields within
+        fields become attributes with a `source`.
 
         bounds   give ordered attributes the `min` and `max` of the data; events outside would be
                  refused
@@ -158,8 +160,14 @@ class Space:
         except SpaceError as error:
             raise SpaceError(f"{path}: {error}") from None
 
-    def save(self, path: str | Path) -> None:
-        """Write the space to a TOML file."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the space to a TOML file; one that exists is refused, or replaced if asked for."""
+        if not overwrite and os.path.lexists(path):
+            raise SpaceError(
+                f"{path}: already exists\n"
+                "  to do: save under another name, or replace it with overwrite=True "
+                "(in the shell, --overwrite)"
+            )
         try:
             Path(path).write_text(self.to_toml(), encoding="utf-8")
         except OSError as error:
