@@ -2,26 +2,32 @@
 
 There `slabs` has many short runs, and a single event would look at each. For every attribute and
 slab a bitmap says which boxes may hold a value in it; boxes that don't mention the attribute are in
-all of them. The AND of one bitmap per attribute leaves few boxes, and each is compared exactly.
-So an event costs n d / 512 steps, whatever the boxes mention, and the boxes that are left.
+all of them. The AND of one bitmap per attribute leaves few boxes. Each is compared by the codes of
+its bounds, which lie side by side, and exactly where these leave a doubt. So an event costs
+n d / 512 steps, whatever the boxes mention, and the boxes that are left.
 
 Layout. Boxes have the order of the `Layout`. The slabs are as many as memory allows, `SLABS` at
-most: neighbouring codes share one. Memory: d * slabs / 8 bytes per box.
+most: neighbouring codes share one. Memory: d * slabs / 8 bytes per box, and 4 for each attribute
+that it mentions.
+
+Most of the time goes by waiting for memory. So the boxes that are left of a tile are listed first,
+then what is needed of them is fetched for all, and only then it is looked at: the processor waits
+for many of them at once.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64, U8, U64
+from rangecast.kernels.arrays import F64, I32, I64, U8, U32, U64
 from rangecast.kernels.bits import bits_up_to, lowest_bit
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
-from rangecast.match.slabs.search import Part, holds, is_first
+from rangecast.match.slabs.search import is_first
 
 SLABS = 64
 _FEWEST_SLABS = 8
@@ -44,19 +50,32 @@ class Maps(NamedTuple):
     """A code and this many bits to the right is the number of its slab."""
     maps: U64
     """Bit b of a word w of attribute j and slab s: maps[(j * slabs + s) * words + w]."""
-    first_block: I32
-    """Of each word: the block of its first box."""
+    block_of: I32
+    """Of each box."""
     run_of: I32
     """Of each block."""
+    slots: U32
+    """An attribute that a box mentions, and the codes of its bounds: 16, 8 and 8 bits. Those of a
+    box of k attributes lie side by side; those of a run begin at half its place in the codes.
+    """
 
 
 @jit
-def _fill(table: I64, d: int, slabs: int, shift: int, words: int, maps: U64, run_of: I32) -> None:
-    """Write the bitmaps, a word of all of them at a time."""
+def _fill(
+    table: I64,
+    d: int,
+    slabs: int,
+    shift: int,
+    words: int,
+    maps: U64,
+    run_of: I32,
+    slots: U32,
+) -> None:
+    """Write the bitmaps, a word of all of them at a time, and the slots of all boxes."""
     layout = opened(table, Layout)
     boxes = layout.blocks[-1]
     column = np.empty(d * slabs, np.uint64)
-    block = 0
+    block = filled = 0
     for word in range(words):
         first = 64 * word
         full = bits_up_to(min(64, max(0, boxes - first)))
@@ -74,7 +93,10 @@ def _fill(table: I64, d: int, slabs: int, shift: int, words: int, maps: U64, run
             others = ~(np.uint64(1) << np.uint64(box - first))
             for s in range(slot, end):
                 base = layout.attributes[s] * slabs
-                low, high = layout.codes[place] >> shift, layout.codes[place + size] >> shift
+                low, high = layout.codes[place], layout.codes[place + size]
+                slots[filled] = (layout.attributes[s] << 16) | (low << 8) | high
+                filled += 1
+                low, high = low >> shift, high >> shift
                 place += 2 * size
                 for slab in range(slabs):
                     if slab < low or slab > high:
@@ -95,10 +117,11 @@ def maps_of(layout: Bundle[Layout], dimensions: int) -> Bundle[Maps] | None:
     shift = (256 // slabs).bit_length() - 1
     words = -(-boxes // (64 * _TILE)) * _TILE
     run_of = np.repeat(np.arange(runs, dtype=np.int32), np.diff(arrays.runs[:, FIRST_BLOCK]))
-    first = np.searchsorted(arrays.blocks, np.arange(0, boxes, 64), side="right") - 1
+    block_of = np.repeat(np.arange(len(run_of), dtype=np.int32), np.diff(arrays.blocks))
     maps = np.empty(dimensions * slabs * words, np.uint64)
-    _fill(layout.table, dimensions, slabs, shift, words, maps, run_of)
-    return Bundle(Maps(words, shift, maps, first.astype(np.int32), run_of))
+    slots = np.empty(len(arrays.codes) // 2, np.uint32)
+    _fill(layout.table, dimensions, slabs, shift, words, maps, run_of, slots)
+    return Bundle(Maps(words, shift, maps, block_of, run_of, slots))
 
 
 @jit
@@ -112,50 +135,120 @@ def _narrowed(maps: U64, words: int, slabs: int, shift: int, codes: U8, d: int, 
     return left
 
 
+class Left(NamedTuple):
+    """The boxes that are left of a tile, and what is needed to judge them: pointers."""
+
+    boxes: Any
+    blocks: Any
+    places: Any
+    """Of the slots of each box."""
+    widths: Any
+    """How many these are."""
+    heads: Any
+    """The first of them."""
+
+
+@jit
+def _list_left(at: Any, maps: Any, masks: U64, tile: int, left: Left) -> int:
+    """Write down the boxes of a tile that are left and not dead; return how many.
+
+    at, maps   the arrays of the layout and of its maps, as pointers
+    """
+    count = 0
+    for w in range(_TILE):
+        mask, first = masks[w], 64 * (tile + w)
+        while mask:
+            left.boxes[count] = first + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            count += 1
+    for i in range(count):
+        left.blocks[i] = maps.block_of[left.boxes[i]]
+    kept = 0
+    for i in range(count):
+        box, block = left.boxes[i], left.blocks[i]
+        run = 4 * maps.run_of[block]
+        width = at.runs[run + 4 + SLOT] - at.runs[run + SLOT]
+        before = box - at.blocks[at.runs[run + FIRST_BLOCK]]
+        left.boxes[kept], left.blocks[kept], left.widths[kept] = box, block, width
+        left.places[kept] = at.runs[run + CODE] // 2 + width * before
+        is_dead = (at.dead[block] >> np.uint64(box - at.blocks[block])) & np.uint64(1)
+        kept += 1 - int(is_dead)
+    for i in range(kept):
+        left.heads[i] = maps.slots[left.places[i]] if left.widths[i] else 0
+    return kept
+
+
+@jit
+def _judged(at: Any, slots: Any, left: Left, i: int, codes: Any) -> int:
+    """Return whether a box that is left holds the event, by the codes of its bounds.
+
+    0 no, 1 yes, 2 it depends on bounds that have the code of the event.
+    """
+    verdict = 1
+    for s in range(left.widths[i]):
+        slot = left.heads[i] if s == 0 else slots[left.places[i] + s]
+        attribute, low, high = slot >> 16, (slot >> 8) & 255, slot & 255
+        code = codes[attribute]
+        if code < low or code > high:
+            return 0
+        if at.rough[attribute] and ((code == low) | (code == high)):
+            verdict = 2
+    return verdict
+
+
+@jit
+def _holds_exactly(at: Any, maps: Any, left: Left, i: int, codes: Any, point: Any) -> bool:
+    """Compare the bounds of a box that have the code of the event: the others aren't in doubt."""
+    block, width = left.blocks[i], left.widths[i]
+    run, begin = 4 * maps.run_of[block], at.blocks[block]
+    size = at.blocks[block + 1] - begin
+    before = begin - at.blocks[at.runs[run + FIRST_BLOCK]]
+    place = at.runs[run + CODE] + 2 * width * before + left.boxes[i] - begin
+    for s in range(width):
+        slot = maps.slots[left.places[i] + s]
+        attribute, low, high = slot >> 16, (slot >> 8) & 255, slot & 255
+        code, value = codes[attribute], point[attribute]
+        if code == low and not at.bounds[place] <= value:
+            return False
+        if code == high and not value <= at.bounds[place + size]:
+            return False
+        place += 2 * size
+    return True
+
+
 @jit_single
 def search_maps(
-    table: I64, maps_table: I64, point: F64, word: int, out: I32, filled: int
+    table: I64, maps_table: I64, point: F64, tile: int, out: I32, filled: int
 ) -> tuple[int, int]:
-    """Append the subscriptions that hold one event, from a word on.
+    """Append the subscriptions that hold one event, from a tile on.
 
-    Stops where there is less than a word's room. Returns the word to go on with (the number of
-    words when done) and how far `out` is filled.
+    Stops where there is no room for all that is left of a tile. Returns the tile to go on with (the
+    number of words when done) and how far `out` is filled.
     """
-    layout, maps = opened(table, Layout), opened(maps_table, Maps)
-    at, rows = pointers(layout), pointer(out, 0)
+    layout, arrays = opened(table, Layout), opened(maps_table, Maps)
+    at, maps, rows = pointers(layout), pointers(arrays), pointer(out, 0)
     codes = np.empty((1, len(point)), np.uint8)
     encode_points(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
-    values = pointer(point, 0)
+    coded, values = pointer(codes, 0), pointer(point, 0)
     d, several = len(point), len(layout.earlier) > 0
-    words, shift, slabs = maps.words, maps.shift, 256 >> maps.shift
-    for tile in range(word // _TILE * _TILE, words, _TILE):
-        left = _narrowed(pointer(maps.maps, 0), words, slabs, shift, codes, d, tile)
-        for w in range(max(0, word - tile), _TILE):
-            mask = left[w]
-            if mask == 0:
-                continue
-            if filled + 64 > len(out):
-                return tile + w, filled
-            first = 64 * (tile + w)
-            block = maps.first_block[tile + w]
-            while mask:
-                box = first + lowest_bit(mask)
-                mask &= mask - np.uint64(1)
-                while at.blocks[block + 1] <= box:
-                    block += 1
-                begin = at.blocks[block]
-                if (at.dead[block] >> np.uint64(box - begin)) & np.uint64(1):
-                    continue
-                run = 4 * maps.run_of[block]
-                slot = at.runs[run + SLOT]
-                width, size = at.runs[run + 4 + SLOT] - slot, at.blocks[block + 1] - begin
-                before = begin - at.blocks[at.runs[run + FIRST_BLOCK]]
-                base = at.runs[run + CODE] + 2 * width * before
-                attributes = pointer(at.attributes, slot)
-                part = Part(at.codes, base, size, size, attributes, width)
-                if holds(part, box - begin, at.bounds, values, 0) and not (
-                    several and not is_first(layout, box, values, 0)
-                ):
-                    rows[filled] = at.owner[box]
-                    filled += 1
+    words, shift, slabs = arrays.words, arrays.shift, 256 >> arrays.shift
+    boxes, blocks, widths = np.empty((3, 64 * _TILE), np.int32)
+    places, heads = np.empty(64 * _TILE, np.int64), np.empty(64 * _TILE, np.uint32)
+    left = Left(
+        pointer(boxes, 0), pointer(blocks, 0), pointer(places, 0), pointer(widths, 0),
+        pointer(heads, 0),
+    )  # fmt: skip
+    for now in range(tile, words, _TILE):
+        masks = _narrowed(maps.maps, words, slabs, shift, codes, d, now)
+        count = _list_left(at, maps, masks, now, left)
+        if filled + count > len(out):
+            return now, filled
+        for i in range(count):
+            verdict = _judged(at, maps.slots, left, i, coded)
+            if verdict == 2:
+                verdict = _holds_exactly(at, maps, left, i, coded, values)
+            box = boxes[i]
+            if verdict and not (several and not is_first(layout, box, values, 0)):
+                rows[filled] = at.owner[box]
+                filled += 1
     return words, filled
