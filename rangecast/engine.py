@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rangecast.errors import RangecastError, UsageError, ValueRefusedError
-from rangecast.kernels.arrays import F64, I64
+from rangecast.kernels.arrays import F64, I64, has_nan
 from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
 from rangecast.match.live import match_live, match_one_live
@@ -125,7 +124,7 @@ class Engine(LiveSet):
         """
         view = self._view
         given = np.ascontiguousarray(points, dtype=np.float64)
-        if given.ndim != 2 or given.shape[1] != len(self.space) or _has_nan(given):
+        if given.ndim != 2 or given.shape[1] != len(self.space) or has_nan(given):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {given.shape}"
@@ -394,13 +393,6 @@ class _Options:
         """What columns events may have."""
         uncertain = self.chances is not None
         return EventColumns(spans=uncertain or self.span is not None, chances=uncertain)
-
-
-def _has_nan(points: F64) -> bool:
-    if len(points) > 1:
-        return bool(np.isnan(points).any())
-    # Of one point: quicker than two calls of NumPy.
-    return any(map(isnan, points.ravel().tolist()))
 
 
 def _match(view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,14 @@ def readonly(array: AnyArray) -> AnyArray:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def has_nan(points: F64) -> bool:
+    """Whether some coordinate of events, (events, d), is no number."""
+    if len(points) > 1:
+        return bool(np.isnan(points).any())
+    # Of one point: quicker than two calls of NumPy.
+    return any(map(isnan, points.ravel().tolist()))
 
 
 def grown(array: AnyArray, size: int, fill: float = 0) -> AnyArray:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.kernels.arrays import F64, I32, I64, has_nan, readonly
 from rangecast.kernels.bundle import opened, pointers
 from rangecast.kernels.jit import jit_single
 from rangecast.model.boxes import frozen
@@ -57,8 +57,12 @@ class Query(NamedTuple):
         """Check what was given."""
         check_combine(combine, relaxed=relaxed)
         lo = checked(spans[0], dimensions, k)
-        hi = lo if spans[1] is spans[0] else checked(spans[1], dimensions, k)
-        if not (lo <= hi).all():
+        if spans[1] is spans[0]:
+            hi, is_wrong = lo, has_nan(lo)
+        else:
+            hi = checked(spans[1], dimensions, k)
+            is_wrong = not (lo <= hi).all()
+        if is_wrong:
             raise UsageError("a span begins where it ends or before, and no value is NaN")
         return cls(lo, hi, k, span, combine if relaxed else None)
 
@@ -144,10 +148,33 @@ def _compare(
         counts[event] = filled
 
 
-def _best_recent(view: LiveView[Any, RankedPart], query: Query) -> PartBest:
+class _Ranked(NamedTuple):
+    """What ranking reads of the rows of a view; all arrays are read-only."""
+
+    died: I64
+    """Empty if all rows of the set live: nobody need ask."""
+    arrival: I64
+    recent: I64
+    """The rows that are in no part, by arrival."""
+    recent_rows: I32
+    """The same."""
+
+    @classmethod
+    def of(cls, view: LiveView[Any, RankedPart]) -> _Ranked:
+        """Return it; the first answer of a view makes it."""
+        if not view.ranked:
+            rows, start = view.rows, view.indexed
+            order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
+            died = rows.died[: len(rows.died) if view.dead else 0]
+            given = readonly(died), readonly(rows.arrival), readonly(order)
+            view.ranked.append(cls(*given, frozen(order, np.int32)))
+        found: _Ranked = view.ranked[0]
+        return found
+
+
+def _best_recent(view: LiveView[Any, RankedPart], ranked: _Ranked, query: Query) -> PartBest:
     """Return the k best among the rows that are in no part."""
-    rows, start = view.rows, view.indexed
-    order = start + np.argsort(rows.arrival[start : view.count], kind="stable")
+    rows, order = view.rows, ranked.recent
     places, scores, counts = new_best(len(query.lo), min(query.k, len(order)))
     counters = new_counters(levels=0)
     if query.combine is None:
@@ -159,11 +186,14 @@ def _best_recent(view: LiveView[Any, RankedPart], query: Query) -> PartBest:
     above, below = (query.lo, query.hi) if query.span == "contain" else (query.hi, query.lo)
     relaxed, combine = query.combine is not None, number_of(query.combine or "sum")
     live = rows.bounds.table, order, rows.died, view.edit, relaxed, combine, worth
-    for first in range(0, len(above), _PIECE):  # between pieces other threads may run
-        some = slice(first, first + _PIECE)
-        out = places[some], scores[some], counts[some], counters
-        _compare(*live, above[some], below[some], *out)
-    return PartBest(Best(places, scores, counts, Work.of(counters)), frozen(order, np.int32))
+    if len(above) <= _PIECE:
+        _compare(*live, above, below, places, scores, counts, counters)
+    else:
+        for first in range(0, len(above), _PIECE):  # between pieces other threads may run
+            some = slice(first, first + _PIECE)
+            out = places[some], scores[some], counts[some], counters
+            _compare(*live, above[some], below[some], *out)
+    return PartBest(Best(places, scores, counts, Work.of(counters)), ranked.recent_rows)
 
 
 def _best_part(part: RankedPart, died: I64, edit: int, query: Query) -> PartBest:
@@ -181,14 +211,12 @@ def best_live(view: LiveView[Any, RankedPart], query: Query, index: str, space: 
 
     index   of such a structure
     """
-    rows, combine = view.rows, query.combine
-    died = rows.died[: len(rows.died) if view.dead else 0].view()  # if all live, nobody need ask
-    died.flags.writeable = False
+    rows, combine, ranked = view.rows, query.combine, _Ranked.of(view)
     found = []
     for part in view.parts:
         if combine not in part.rankings:
             part.rankings[combine] = ranked_part(rows, part.set_rows, space, index, combine)
-        found.append(_best_part(part.rankings[combine], died, view.edit, query))
-    if view.indexed < view.count or not found:
-        found.append(_best_recent(view, query))
-    return merged(found, rows.arrival, query.k)
+        found.append(_best_part(part.rankings[combine], ranked.died, view.edit, query))
+    if len(ranked.recent) or not found:
+        found.append(_best_recent(view, ranked, query))
+    return merged(found, ranked.arrival, query.k)

@@ -44,10 +44,7 @@ def _merge(
     out_scores: F64,
     out_counts: I64,
 ) -> None:
-    """Merge two lists of each event; `set_rows` are the whole's rows, none: the same.
-
-    Without `arrival` rows are in order of arrival.
-    """
+    """Merge two lists of each event; `set_rows` are the whole's rows, none: the same."""
     room = out_rows.shape[1]
     for event in range(len(counts)):
         if other_counts[event] == 0:  # most often, as the other part is small
@@ -70,8 +67,7 @@ def _merge(
                 other = other_set_rows[other] if len(other_set_rows) else other
             if first < counts[event] and second < other_counts[event]:
                 mine, its = scores[event, first], other_scores[event, second]
-                earlier = arrival[row] < arrival[other] if len(arrival) else row < other
-                take_first = mine > its or (mine == its and earlier)
+                take_first = mine > its or (mine == its and arrival[row] < arrival[other])
             if take_first:
                 out_rows[event, filled], out_scores[event, filled] = row, scores[event, first]
                 first += 1
@@ -83,19 +79,21 @@ def _merge(
         out_counts[event] = filled
 
 
-def merged(parts: Sequence[PartBest], arrival: I64 | None, k: int) -> Best:
-    """Return the k best of all parts, at least one; without `arrival` ties go by row."""
-    order = np.zeros(0, np.int64) if arrival is None else arrival.view()
-    order.flags.writeable = False
+def merged(parts: Sequence[PartBest], arrival: I64, k: int) -> Best:
+    """Return the k best of all parts, at least one; ties go by arrival, which is read-only."""
     (rows, scores, counts, work), set_rows = parts[0]
     for best, its_set_rows in parts[1:]:
         room = min(k, rows.shape[1] + best.rows.shape[1])
         out = new_best(len(counts), room)
-        for first in range(0, len(counts), _PIECE):  # between pieces other threads may run
-            some = slice(first, first + _PIECE)
-            mine = rows[some], scores[some], counts[some], set_rows
-            other = best.rows[some], best.scores[some], best.counts[some], its_set_rows
-            _merge(*mine, *other, order, out[0][some], out[1][some], out[2][some])
+        if len(counts) <= _PIECE:
+            mine = rows, scores, counts, set_rows
+            _merge(*mine, best.rows, best.scores, best.counts, its_set_rows, arrival, *out)
+        else:
+            for first in range(0, len(counts), _PIECE):  # between pieces other threads may run
+                some = slice(first, first + _PIECE)
+                my = rows[some], scores[some], counts[some], set_rows
+                its = best.rows[some], best.scores[some], best.counts[some], its_set_rows
+                _merge(*my, *its, arrival, out[0][some], out[1][some], out[2][some])
         rows, scores, counts = out
         set_rows = _SAME
         work = work.plus(best.work)

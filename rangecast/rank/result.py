@@ -13,6 +13,7 @@ from rangecast.model.arguments import whole
 
 # Places in the array of counters that kernels fill; from LEVEL on, pages opened by level.
 EXAMINED, HOLES, CALLS, TESTED, WORDS, LEVEL = 0, 1, 2, 3, 4, 5
+_F64 = np.dtype(np.float64)
 LEVELS = 32
 """More levels than any tree of pages has."""
 
@@ -94,6 +95,14 @@ def check_k(k: int) -> None:
 def checked(points: F64, dimensions: int, k: int) -> F64:
     """Return events as kernels take them, (events, d), read-only; refuse what doesn't fit."""
     check_k(k)
+    if type(points) is np.ndarray:
+        flags = points.flags
+        if (
+            (points.dtype, points.ndim, points.shape[-1:]) == (_F64, 2, (dimensions,))
+            and flags.c_contiguous
+            and not flags.writeable
+        ):
+            return points  # they were checked before
     given = np.ascontiguousarray(points, np.float64).view()
     if given.ndim != 2 or given.shape[1] != dimensions:
         raise UsageError(
