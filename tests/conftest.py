@@ -32,6 +32,15 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker, for all tests of the group "servers" that need one."""
+    from tests.servers import kafka_broker
+
+    with kafka_broker(tmp_path_factory.mktemp("kafka")) as servers:
+        yield servers
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:

@@ -206,6 +206,7 @@ def test_the_examples_of_every_command_run(cli, data, monkeypatch, name):
     [
         *((name,) for name in TRIED_ELSEWHERE),
         *(("log", name) for name in ("check", "dump", "export", "verify", "repair")),
+        *(("worker", name) for name in ("run", "verify")),
         ("pipeline", "run"),
         ("pipeline", "backfill"),
         ("generate", "market"),

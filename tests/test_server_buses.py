@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from rangecast.server.kafka_log import KafkaLog
 from rangecast.server.log import Draft, LogError, MemoryLog, Unit
 from rangecast.server.records import EVENTS, events_of
 from rangecast.server.service import Service
-from tests.servers import answers, free_port, kafka_broker, server
+from tests.servers import answers, free_port, server
 from tests.serving import SPACE, WANTED, Client, run, serving, subscribe, until
 from tests.test_server_log import filled
 
@@ -132,13 +132,6 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     with server([program, "-c", settings], tmp_path / "nats.log", lambda: answers(port)):
         run(work)
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker."""
-    with kafka_broker(tmp_path_factory.mktemp("kafka")) as servers:
-        yield servers
 
 
 def committed(servers: str, topic: str) -> list[bytes]:

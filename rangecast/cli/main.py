@@ -34,6 +34,7 @@ from rangecast.cli import (
     verify,
     warm,
     why,
+    worker,
 )
 from rangecast.cli import (
     filter as filtering,
@@ -52,6 +53,7 @@ _COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
     "network": (network.network, "Compare what messages cost in a network of brokers."),
     "route": (route.app, "Send events through a network of brokers; break it."),
     "serve": (serve.serve, "Serve subscriptions and events over HTTP, durably."),
+    "worker": (worker.app, "Share the matching of a topic of Kafka."),
     "publish": (remote.publish, "Publish events to a server."),
     "subscribe": (remote.subscribe, "Subscribe at a server, and follow the matches."),
     "token": (remote.token, "Make a token for a server."),

@@ -28,6 +28,8 @@ LIMIT = 30.0
 """Seconds that the brokers have for an answer."""
 LARGEST = 64 << 20
 """Bytes that a unit may have."""
+TAKEN = 500
+"""Units that are read at a time."""
 _URL = re.compile(r"kafka://([^/]+)/([A-Za-z0-9._-]{1,200})")
 _TOPIC = {
     "cleanup.policy": "delete",
@@ -36,7 +38,9 @@ _TOPIC = {
     "message.timestamp.type": "CreateTime",
     "max.message.bytes": str(LARGEST),
 }
-_quiet = logging.getLogger("rangecast.server.kafka")
+quiet = logging.getLogger("rangecast.server.kafka")
+"""For what the client says by itself: what matters comes by the calls as well."""
+quiet.setLevel(logging.CRITICAL)
 
 
 class KafkaPlace(NamedTuple):
@@ -58,20 +62,86 @@ class KafkaPlace(NamedTuple):
         """The topic of the units."""
         return f"{self.prefix}-log"
 
+    def __str__(self) -> str:
+        return f"kafka://{self.servers}/{self.prefix}"
+
+    @contextmanager
+    def said(self, what: str) -> Iterator[None]:
+        """Turn what Kafka says into a `LogError`."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            yield
+        except (KafkaException, BufferError, LogError) as error:
+            text, remedy = str(error), "look at the brokers, then start again"
+            if isinstance(error, KafkaException):
+                text = error.args[0].str()
+                if error.args[0].code() in (
+                    KafkaError._FENCED,
+                    KafkaError.PRODUCER_FENCED,
+                    KafkaError.INVALID_PRODUCER_EPOCH,
+                ):
+                    text = "another server writes this log now"
+                    remedy = "run one server per prefix"
+            raise LogError(f"{self}: {what}: {text}\n  to do: {remedy}") from None
+
+
+def connecting(servers: str) -> dict[str, Any]:
+    """Return the settings of every client."""
+    return {"bootstrap.servers": servers, "error_cb": silent, "message.max.bytes": LARGEST}
+
+
+def reading(group: str) -> dict[str, Any]:
+    """Return the settings of who reads units. No group is joined: places are given."""
+    return {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "fetch.message.max.bytes": LARGEST,
+        "fetch.max.bytes": 2 * LARGEST,
+        "receive.message.max.bytes": 3 * LARGEST,
+    }
+
+
+def arrived(reader: Any, most: int, seconds: float) -> list[Any]:
+    """Return the next record and what has come with it; wait for one, at most so long."""
+    first = reader.poll(seconds)
+    return [] if first is None else [first, *reader.consume(most - 1, 0)]
+
+
+def make_topic(
+    settings: dict[str, Any], name: str, partitions: int, config: dict[str, str] | None = None
+) -> int:
+    """Make a topic, if it isn't there; return how many partitions it has."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    admin = AdminClient(settings, logger=quiet)
+    topic = NewTopic(name, partitions, config=config or {})
+    for made in admin.create_topics([topic], request_timeout=LIMIT).values():
+        try:
+            made.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    deadline = time.monotonic() + LIMIT
+    while not (count := len(admin.list_topics(name, LIMIT).topics[name].partitions)):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)  # it is made, but not every broker knows of it yet
+    return count
+
 
 class KafkaLog:
     """A log in a topic. Opening it fences off whoever wrote it before."""
 
     def __init__(self, url: str):
         self._place = place = KafkaPlace.parse(url)
-        self._settings: dict[str, Any] = {
-            "bootstrap.servers": place.servers,
-            "error_cb": _silent,
-            "message.max.bytes": LARGEST,
-        }
+        self._settings = connecting(place.servers)
         self._one = threading.Lock()
         self._broken: str | None = None
-        with self._said("can't be opened"):
+        with self._place.said("can't be opened"):
             self._open()
 
     def _open(self) -> None:
@@ -79,24 +149,13 @@ class KafkaLog:
 
         self._make_topic()
         name = f"{self._place.prefix}-writer"
+        # Should it be killed, those who read wait for the end of what it has begun.
+        patience = {"transaction.timeout.ms": int(LIMIT * 1000)}
+        writing = self._settings | patience | {"transactional.id": name, "acks": "all"}
         # From here on nobody else writes; what another one has begun is undone.
-        self._producer = Producer(
-            {**self._settings, "transactional.id": name, "acks": "all"}, logger=_quiet
-        )
+        self._producer = Producer(writing, logger=quiet)
         self._producer.init_transactions(LIMIT)
-        self._reader = Consumer(
-            {
-                **self._settings,
-                "group.id": name,  # not used: places are given
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "fetch.message.max.bytes": LARGEST,
-                "fetch.max.bytes": 2 * LARGEST,
-                "receive.message.max.bytes": 3 * LARGEST,
-            },
-            logger=_quiet,
-        )
+        self._reader = Consumer(self._settings | reading(name), logger=quiet)
         self._partition = TopicPartition(self._place.topic, 0)
         low, high = self._reader.get_watermark_offsets(self._partition, LIMIT)
         first, last = next(self._records(low), None), self._last_record(low, high)
@@ -106,25 +165,10 @@ class KafkaLog:
             self.first, self.last, self.chain = unit.first, end.last, end.chain
 
     def _make_topic(self) -> None:
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-        admin = AdminClient(self._settings, logger=_quiet)
-        topic = NewTopic(self._place.topic, 1, config=_TOPIC)
-        for made in admin.create_topics([topic], request_timeout=LIMIT).values():
-            try:
-                made.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-        name, deadline = self._place.topic, time.monotonic() + LIMIT
-        while not (count := len(admin.list_topics(name, LIMIT).topics[name].partitions)):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)  # it is made, but not every broker knows of it yet
+        count = make_topic(self._settings, self._place.topic, 1, _TOPIC)
         if count != 1:
             raise LogError(
-                f"the topic {name!r} has {count} partitions; a log has one\n"
+                f"the topic {self._place.topic!r} has {count} partitions; a log has one\n"
                 "  to do: choose another prefix"
             )
 
@@ -143,7 +187,7 @@ class KafkaLog:
         # What became of a transaction that failed isn't known: so nothing more is taken, as after
         # a failed write to a disk. A server that is started again sees what is there.
         try:
-            with self._said("writing failed, and nothing more is accepted"):
+            with self._place.said("writing failed, and nothing more is accepted"):
                 self._producer.begin_transaction()
                 for unit in added:
                     self._produce(unit)
@@ -170,12 +214,12 @@ class KafkaLog:
         """Delete the records of units that lie at or before a seq."""
         from confluent_kafka.admin import AdminClient
 
-        with self._one, self._said("can't be cut"):
+        with self._one, self._place.said("can't be cut"):
             begin = self._offset_after(upto)
             if begin is None:
                 return
             self._partition.offset = begin
-            admin = AdminClient(self._settings, logger=_quiet)
+            admin = AdminClient(self._settings, logger=quiet)
             for done in admin.delete_records([self._partition]).values():
                 done.result()
             found = next(self._records(begin), None)
@@ -191,7 +235,7 @@ class KafkaLog:
         last = self.last
         units: list[Unit] = []
         size = 0
-        with self._one, self._said("can't be read"):
+        with self._one, self._place.said("can't be read"):
             begin = self._offset_after(after)
             for _, unit in self._records(begin) if begin is not None else ():
                 if unit.last <= after:
@@ -218,13 +262,13 @@ class KafkaLog:
 
         self._reader.assign([TopicPartition(self._place.topic, 0, begin)])
         while True:
-            first = self._reader.poll(LIMIT)
-            if first is None:
+            found = arrived(self._reader, TAKEN, LIMIT)
+            if not found:
                 raise LogError(f"the brokers don't answer within {LIMIT:g} seconds")
-            for one in (first, *self._reader.consume(500, 0)):  # and what has come with it
+            for one in found:
                 error = one.error()
                 if error is None:
-                    yield _unit(one)
+                    yield unit_of(one)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return
                 else:
@@ -244,29 +288,9 @@ class KafkaLog:
         """Let go of the connections."""
         self._reader.close()
 
-    @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
-        """Turn what Kafka says into a `LogError`."""
-        from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            yield
-        except (KafkaException, BufferError, LogError) as error:
-            text, remedy = str(error), "look at the brokers, then start the server again"
-            if isinstance(error, KafkaException):
-                text = error.args[0].str()
-                if error.args[0].code() in (
-                    KafkaError._FENCED,
-                    KafkaError.PRODUCER_FENCED,
-                    KafkaError.INVALID_PRODUCER_EPOCH,
-                ):
-                    text = "another server writes this log now"
-                    remedy = "run one server per prefix"
-            where = f"kafka://{self._place.servers}/{self._place.prefix}"
-            raise LogError(f"{where}: {what}: {text}\n  to do: {remedy}") from None
-
-
-def _unit(record: Any) -> tuple[str, Unit]:
+def unit_of(record: Any) -> tuple[str, Unit]:
+    """Return the epoch and the unit of a record."""
     head = dict(record.headers() or [])
     try:
         numbers = int(head["first"]), int(head["length"]), head["kind"].decode(), int(head["at"])
@@ -278,5 +302,5 @@ def _unit(record: Any) -> tuple[str, Unit]:
         ) from None
 
 
-def _silent(_error: Any) -> None:
+def silent(_error: Any) -> None:
     """Errors come by the calls as well."""

@@ -30,18 +30,14 @@ from rangecast.server.fanout import board_messages, carry_out
 from rangecast.server.follow import Follower, Leader
 from rangecast.server.house import Housekeeper
 from rangecast.server.hub import Hub
-from rangecast.server.index import SpaceIndex
 from rangecast.server.kafka_log import KafkaLog
 from rangecast.server.links.driver import TENANT
 from rangecast.server.links.links import LinkOptions, Links
-from rangecast.server.log import START, Log, LogError, MemoryLog, Unit, is_chained
+from rangecast.server.log import Log, LogError, MemoryLog, Unit
 from rangecast.server.pulls import Pulls
 from rangecast.server.pump import Pump
 from rangecast.server.quotas import Quotas
 from rangecast.server.records import (
-    ACKS,
-    EDITS,
-    EVENTS,
     UPDATES,
     AnyEdit,
     DeleteConsumer,
@@ -49,15 +45,11 @@ from rangecast.server.records import (
     PutConsumer,
     PutSubscription,
     StopConsumer,
-    acks_of,
-    edits_of,
-    events_of,
-    head_of,
 )
-from rangecast.server.registry import AnyChange, Consumer, RefusedError, Registry, SpaceEntry
-from rangecast.server.repeats import Repeats
+from rangecast.server.registry import AnyChange, Consumer, RefusedError, SpaceEntry
+from rangecast.server.replay import Replay
 from rangecast.server.requests import Accepted, Edits, Events, Updates
-from rangecast.server.snapshots import Picture, opened, snapshots
+from rangecast.server.snapshots import Picture
 from rangecast.server.sqlite_log import SqliteLog
 from rangecast.server.ways import Ways
 from rangecast.server.webhook import Webhook
@@ -111,8 +103,7 @@ class Service:
         self._where = log or self.folder
         self.retention = retention or Retention()
         self.started_at = time.time()
-        self.registry, self.repeats = Registry(), Repeats()
-        self.indexes: dict[int, SpaceIndex] = {}
+        self._replay = Replay(self._where)
         self.hub = Hub()
         self.pulls = Pulls(self.hub)
         self.sessions: set[Any] = set()
@@ -217,80 +208,26 @@ class Service:
 
     def _recover(self) -> None:
         """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
-        unread: list[str] = []
-        after, chain = self._from_snapshot(unread)
-        if after < self.log.first - 1:
-            lines = [f"the log begins at seq {self.log.first}, and no snapshot has what was before"]
-            lines += [f"  {reason}" for reason in unread]
-            lines += ["  to do: restore the folder from a backup, or use the version that wrote it"]
-            raise LogError(f"{self._where}: " + "\n".join(lines))
-        if after > self.log.last:
+        replay, log = self._replay, self.log
+        replay.begin(self.folder, log.epoch, log.first)
+        self.registry, self.repeats, self.indexes = replay.registry, replay.repeats, replay.indexes
+        self.snapshot_seq = replay.seq
+        if replay.seq > log.last:
             raise LogError(
-                f"{self._where}: the snapshot is of seq {after}, the log ends at {self.log.last}: "
+                f"{self._where}: the snapshot is of seq {replay.seq}, the log ends at {log.last}: "
                 "something acknowledged was lost\n  to do: restore the folder from a backup"
             )
         changes: list[AnyChange] = []
-        while after < self.log.last:
-            for unit in self.log.read(after, _REPLAYED):
-                if chain is not None and not is_chained(chain, unit):
-                    raise LogError(
-                        f"{self._where}: the log is damaged at seq {unit.first}\n"
-                        "  to do: restore a backup; `rangecast log check` says how far it is whole"
-                    )
-                changes += self.replayed(unit)
-                after, chain = unit.last, unit.chain
+        while replay.seq < log.last:
+            for unit in log.read(replay.seq, _REPLAYED):
+                changes += replay.take(unit)
         carry_out(changes, self.indexes)
         for board in self.registry.boards.values():
             board.index = BoardIndex(board, board.objects, board.live.values())
 
-    def _from_snapshot(self, unread: list[str]) -> tuple[int, bytes | None]:
-        """Return where the newest whole snapshot ends; note why others can't be used."""
-        if self.folder is None:
-            return 0, START
-        for seq in reversed(snapshots(self.folder)):
-            try:
-                state, self.registry, self.indexes, self.repeats = opened(self.folder, seq)
-            except SnapshotError as error:
-                logger.warning("%s; the one before it, or the log, serves instead", error)
-                unread.append(str(error))
-                continue
-            if state.epoch != self.log.epoch:
-                logger.warning("snapshot %s is of another history: not used", seq)
-                self.registry, self.indexes, self.repeats = Registry(), {}, Repeats()
-                continue
-            self.snapshot_seq = seq
-            return seq, bytes.fromhex(state.chain)
-        return 0, START if self.log.first == 1 else None
-
-    def replayed(self, unit: Unit) -> list[AnyChange]:
-        """Carry out a unit that is in the log; return what it means for indexes."""
-        changes: list[AnyChange] = []
-        if unit.kind == EDITS:
-            for place, edit in enumerate(edits_of(unit)):
-                changes += self.registry.apply(edit, unit.first + place)
-        elif unit.kind == ACKS:
-            consumers = {one.key: one for one in self.registry.consumers.values()}
-            for key, seq in acks_of(unit).items():
-                if key in consumers:
-                    consumers[key].cursor = max(consumers[key].cursor, seq)
-        elif unit.kind == UPDATES:
-            told = updates_of(unit)[0]
-            self.registry.boards[told.tenant, told.board].take(unit)
-        elif unit.kind == EVENTS:
-            head = head_of(unit)
-            self.registry.retained.note(head.tenant, unit.last, len(unit.body))
-            if head.key or head.dedup or head.source:
-                self.repeats.replay(unit.first, *events_of(unit))
-        else:
-            raise LogError(
-                f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"
-                "  to do: use the version that wrote it, or a newer one"
-            )
-        return changes
-
     def follow(self, unit: Unit) -> None:
         """Carry out a unit that another server wrote."""
-        changes = self.replayed(unit)
+        changes = self._replay.carried_out(unit)
         carry_out(changes, self.indexes)
         for _ in board_messages(changes, _nobody):
             pass

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rangecast.errors import RangecastError, shown
 from rangecast.server.buses.bus import AGAIN, TAKEN, BusError, Source, known, published
 from rangecast.server.cloudevents import ONE, match_event
+from rangecast.server.kafka_log import quiet, silent
 from rangecast.server.messages import Message
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.ways import Way
@@ -29,10 +30,6 @@ LIMIT = 30.0
 """Seconds that the broker has for an answer."""
 LOOK = 30.0
 """Seconds after which a source looks for new partitions."""
-
-
-def _silent(_error: Any) -> None:
-    """Errors come by the calls as well."""
 
 
 class KafkaWay(Way):
@@ -90,13 +87,13 @@ class KafkaWay(Way):
 
         one, epoch = self.consumer, self.service.log.epoch
         name = f"rangecast-{epoch}-{one.tenant}-{one.name}"
-        servers = {"bootstrap.servers": self.service.kafka, "error_cb": _silent}
+        servers = {"bootstrap.servers": self.service.kafka, "error_cb": silent}
         # What another process with this name has begun is ended or undone before this returns.
-        self._producer = Producer({**servers, "transactional.id": name}, logger=_quiet)
+        self._producer = Producer({**servers, "transactional.id": name}, logger=quiet)
         self._producer.init_transactions(LIMIT)
         # Moved to another place, a consumer has a new group: the old cursor means nothing.
         group = {**servers, "group.id": f"{name}-{one.moved}", "enable.auto.commit": False}
-        self._group = KafkaConsumer(group, logger=_quiet)
+        self._group = KafkaConsumer(group, logger=quiet)
         found = self._group.committed([TopicPartition(one.out["topic"], 0)], LIMIT)[0]
         committed: int = found.offset  # below 0 if there is none
         return max(one.cursor, committed)
@@ -154,9 +151,9 @@ async def _read(service: Service, servers: str, source: Source, thread: ThreadPo
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
-        "error_cb": _silent,
+        "error_cb": silent,
     }
-    consumer = KafkaConsumer(settings, logger=_quiet)
+    consumer = KafkaConsumer(settings, logger=quiet)
     reading: set[int] = set()
     looked = -LOOK
     try:
@@ -185,7 +182,3 @@ async def _read(service: Service, servers: str, source: Source, thread: ThreadPo
                 await published(service, source.space, lines, place, upto)
     finally:
         await loop.run_in_executor(thread, consumer.close)
-
-
-_quiet = logging.getLogger("rangecast.server.kafka")
-_quiet.setLevel(logging.CRITICAL)

@@ -1,0 +1,132 @@
+"""The log of a server on Kafka, read by others while it grows. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rangecast.errors import UsageError
+from rangecast.server.kafka_log import (
+    LIMIT,
+    TAKEN,
+    KafkaPlace,
+    arrived,
+    connecting,
+    quiet,
+    reading,
+    unit_of,
+)
+from rangecast.server.log import LogError, Unit
+
+_EMPTY_ANSWER = 20
+"""Milliseconds after which the broker says that there is no more; before, the end isn't known."""
+
+
+class KafkaTail:
+    """Units in their order, as far as they are committed.
+
+    `begin` says where; `end` and `some` get to any place that was acknowledged.
+    """
+
+    def __init__(self, url: str):
+        from confluent_kafka import Consumer
+        from confluent_kafka.admin import AdminClient
+
+        self._place = place = KafkaPlace.parse(url)
+        settings = connecting(place.servers)
+        more = {"fetch.wait.max.ms": _EMPTY_ANSWER, "auto.offset.reset": "error"}
+        self._reader = Consumer(settings | reading(f"{place.prefix}-tail") | more, logger=quiet)
+        self._admin = AdminClient(settings, logger=quiet)
+        self.epoch, self.first = "", 1
+        """Those of the log; of an empty one nothing is known."""
+        self.at = 0
+        """The offset up to which all has been read."""
+        with place.said("can't be read"):
+            self._open()
+
+    def _open(self) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = self._reader.list_topics(self._place.topic, LIMIT).topics[self._place.topic]
+        if found.error is not None:
+            if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(found.error)
+            raise UsageError(
+                f"{self._place}: no log is there: Kafka has no topic {self._place.topic!r}\n"
+                "  to do: start a server with this --log first, or correct the prefix"
+            )
+        self._partition = self._at(0)
+        low, _ = self._reader.get_watermark_offsets(self._partition, LIMIT)
+        end = self._end()
+        self._go_to(low)
+        while self.at < end and not self.epoch:
+            for epoch, unit in self._records(1.0):
+                self.epoch, self.first = epoch, unit.first
+                break
+        self._go_to(low)
+
+    def begin(self, after: int) -> None:
+        """Begin after a seq."""
+        with self._place.said("can't be read"):
+            # The timestamp of a record is its last seq.
+            found = self._reader.offsets_for_times([self._at(after + 1)], LIMIT)[0].offset
+            self._go_to(found if found >= 0 else self._end())
+
+    def end(self) -> int:
+        """Return an offset before which everything lies that was acknowledged until now.
+
+        It is the end of what was written, not of what is committed: a commit is acknowledged a
+        moment before readers see it.
+        """
+        with self._place.said("can't be read"):
+            return self._end()
+
+    def some(self, seconds: float) -> list[Unit]:
+        """Return the next units; wait for one, at most so long."""
+        with self._place.said("can't be read"):
+            units = []
+            for epoch, unit in self._records(seconds):
+                if epoch != (self.epoch or epoch):
+                    raise LogError(f"the history changes from {self.epoch} to {epoch} in the log")
+                self.epoch = epoch
+                units.append(unit)
+            return units
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()
+
+    def _end(self) -> int:
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        latest: Any = OffsetSpec.latest
+        asked, level = {self._at(0): latest()}, IsolationLevel.READ_UNCOMMITTED
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=LIMIT)
+        return int(next(iter(answers.values())).result().offset)
+
+    def _at(self, offset: int) -> Any:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._place.topic, 0, offset)
+
+    def _go_to(self, offset: int) -> None:
+        self._reader.assign([self._at(offset)])
+        self.at = offset
+
+    def _records(self, seconds: float) -> Sequence[tuple[str, Unit]]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = []
+        for one in arrived(self._reader, TAKEN, seconds):
+            error = one.error()
+            if error is None:
+                found.append(unit_of(one))
+                self.at = one.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.at = max(self.at, one.offset())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise LogError("the log was cut, or made anew, before it was read to its end")
+            else:
+                raise KafkaException(error)
+        return found

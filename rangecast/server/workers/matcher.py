@@ -1,0 +1,152 @@
+"""What a worker knows and answers, without Kafka: units of a log in, records for a batch out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from rangecast.errors import UsageError, near, shown
+from rangecast.server.cloudevents import MATCH, cloud_event
+from rangecast.server.encoding import encoded
+from rangecast.server.fanout import carry_out, fan_out
+from rangecast.server.log import Unit
+from rangecast.server.messages import Message, position
+from rangecast.server.registry import Change, Consumer, SpaceEntry
+from rangecast.server.replay import Replay
+
+logger = logging.getLogger("rangecast.server")
+_FORGET = 10_000
+"""Changes after which what is dead is forgotten."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Event(NamedTuple):
+    """An event in its place of a topic."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Match(NamedTuple):
+    """An event for a consumer."""
+
+    event: Event
+    consumer: str
+    body: bytes
+    """A CloudEvent."""
+
+
+@dataclass
+class Answer:
+    """All that is to be told of a batch."""
+
+    edits: str
+    """The place of the log that it was matched with."""
+    matches: list[Match] = field(default_factory=list)
+    refused: list[tuple[Event, str]] = field(default_factory=list)
+    """Events that can't be used, and why."""
+
+
+class Matcher:
+    """The subscriptions of one space at one place of a log."""
+
+    def __init__(self, where: object, tenant: str, space: str, topic: str):
+        self._replay = Replay(where)
+        self._name = tenant, space
+        self._topic = topic
+        self._epoch = ""
+        self._changes: list[Change] = []
+        self._since_forgotten = 0
+        self._told: set[str] = set()
+
+    def begin(self, folder: Path | None, epoch: str, first: int) -> int:
+        """Begin with the newest snapshot of a folder, if there is one; return its seq."""
+        self._epoch = epoch
+        self._replay.begin(folder, epoch, first)
+        return self._replay.seq
+
+    def take(self, units: Iterable[Unit]) -> None:
+        """Carry out the next units of the log."""
+        for unit in units:
+            for change in self._replay.take(unit):
+                if isinstance(change, Change) and self._is_mine(change.entry):
+                    self._changes.append(change)
+
+    def entry(self) -> SpaceEntry:
+        """Return the space; refuse a log that has none of this name."""
+        tenant, name = self._name
+        spaces = self._replay.registry.spaces
+        if self._name not in spaces:
+            mine = [one for owner, one in spaces if owner == tenant]
+            raise UsageError(
+                f"the log has no space {shown(name)} of the tenant {tenant}: {near(name, mine)}\n"
+                "  to do: make it at the server first, or correct --space"
+            )
+        return spaces[self._name]
+
+    @property
+    def position(self) -> str:
+        """The place of the log that has been reached."""
+        return position(self._epoch, self._replay.seq)
+
+    def match(self, events: Sequence[Event]) -> Answer:
+        """Return what is to be told of events, all by the subscriptions of this moment."""
+        entry = self.entry()
+        self._settle(entry)
+        index, registry = self._replay.indexes[entry.number], self._replay.registry
+        lines = [one.value for one in events]
+        taken, refused = encoded(lines, entry.space, ignore_unknown=True)
+        wrong = {place for place, _ in refused}
+        used = [one for place, one in enumerate(events) if place not in wrong]
+        answer = Answer(self.position, refused=[(events[place], why) for place, why in refused])
+        if not used:
+            return answer
+        messages: dict[int, list[Message]] = {}
+        everybody = np.ones(max(1, len(registry.numbered)), bool)
+        found, places = index.match(taken.points), np.arange(len(used))
+        fan_out(found, index, everybody, registry.numbered, taken.lines, places, messages)
+        for number, some in messages.items():
+            consumer = registry.numbered[number]
+            assert consumer is not None
+            self._tell_of_budget(consumer)
+            answer.matches += [self._match(used[one.seq], one, consumer) for one in some]
+        return answer
+
+    def _match(self, event: Event, message: Message, consumer: Consumer) -> Match:
+        data = b'{"edits":"%s","event":%s,"subscriptions":[%s]}' % (
+            self.position.encode(),
+            message.event,
+            b",".join(message.subscriptions),
+        )
+        name = f"{self._topic}:{event.partition}:{event.offset}"
+        return Match(event, consumer.name, cloud_event(MATCH, name, consumer, data))
+
+    def _is_mine(self, entry: SpaceEntry) -> bool:
+        return (entry.tenant, entry.name) == self._name
+
+    def _settle(self, entry: SpaceEntry) -> None:
+        """Bring the index to where the log has been carried out."""
+        if not self._changes:
+            return
+        carry_out(self._changes, self._replay.indexes)
+        self._since_forgotten += len(self._changes)
+        self._changes = []
+        if self._since_forgotten >= max(_FORGET, len(entry.live)):
+            # Nothing of the past is matched again.
+            self._replay.registry.forget(self._replay.seq + 1)
+            self._since_forgotten = 0
+
+    def _tell_of_budget(self, consumer: Consumer) -> None:
+        if consumer.budget and consumer.name not in self._told:
+            self._told.add(consumer.name)
+            logger.warning(
+                "consumer %s has a budget: only the server keeps it; it gets every match here",
+                consumer.name,
+            )

@@ -1,0 +1,281 @@
+"""A member of a consumer group that answers in transactions: events in, records out, each once.
+
+What a batch has come to and how far it was read are committed together. The group's coordinator
+checks that the batch was fetched in the group's present generation; so a member that was thought
+dead, and has lost its partitions, can commit nothing. It is the old, eager way of rebalancing: all
+partitions are given up, then given anew. Nothing is under way between two batches, and that is when
+it happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from rangecast.errors import RangecastError, UsageError
+from rangecast.server.kafka_log import LIMIT, arrived, connecting, quiet
+from rangecast.server.workers.matcher import Event
+
+logger = logging.getLogger("rangecast.server")
+SESSION = 10.0
+"""Seconds of silence after which a member is thought dead, and others get its partitions."""
+OPEN = 10.0
+"""Seconds that a transaction may be open: so long readers wait for one whose writer was killed."""
+
+
+class FencedError(RangecastError):
+    """Somebody else does this member's work."""
+
+
+class UndoneError(RangecastError):
+    """A batch came to nothing: it has to be fetched again, by whoever has its partitions now."""
+
+
+class Record(NamedTuple):
+    """What is written."""
+
+    topic: str
+    key: str
+    body: bytes
+    headers: dict[str, str | bytes | None]
+
+
+class Batch(NamedTuple):
+    """Events that were fetched together, and what is committed with them."""
+
+    events: list[Event]
+    begins: dict[int, int]
+    """Where each partition was before, by offset."""
+    ends: dict[int, int]
+    """Where it is after."""
+    generation: Any
+
+
+class Member:
+    """Fetches batches and commits what they come to."""
+
+    def __init__(self, servers: str, topic: str, group: str, name: str):
+        from confluent_kafka import Consumer, Producer
+
+        self._topic = topic
+        self._group = group
+        self._name = name
+        writing = {
+            "transactional.id": f"{group}-{name}",
+            "transaction.timeout.ms": int(OPEN * 1000),
+            "acks": "all",
+        }
+        self._producer = Producer(connecting(servers) | writing, logger=quiet)
+        # What another process of this name has begun is undone before this returns.
+        self._told(lambda: self._producer.init_transactions(LIMIT))
+        joining = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",  # where to begin is said when partitions come
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": int(SESSION * 1000),
+            "heartbeat.interval.ms": int(SESSION * 300),
+        }
+        self._consumer = Consumer(connecting(servers) | joining, logger=quiet)
+        self._generation: Any = None
+        self._next: dict[int, int] = {}
+        """Of each partition that it has: what comes next."""
+        self._seen_end: dict[int, int] = {}
+
+    # ---- joining
+
+    def join(self, *, from_start: bool) -> None:
+        """Become a member; a group that is new begins at the start or at the end of the topic."""
+        self._told(lambda: self._join(from_start=from_start))
+
+    def _join(self, *, from_start: bool) -> None:
+        from confluent_kafka import KafkaException
+
+        places = self._all()
+        if all(one.offset < 0 for one in self._consumer.committed(places, LIMIT)):
+            # All partitions at once: one that is added later begins at its start.
+            for one in places:
+                one.offset = self._consumer.get_watermark_offsets(one, LIMIT)[not from_start]
+            try:
+                self._consumer.commit(offsets=places, asynchronous=False)
+            except KafkaException as error:  # a member that was quicker has done it
+                logger.debug("the group %s has begun: %s", self._group, error)
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
+        )
+
+    def ends(self) -> dict[int, int]:
+        """Return where each partition of the topic ends now."""
+        found = {}
+        for one in self._all():
+            found[one.partition] = self._consumer.get_watermark_offsets(one, LIMIT)[1]
+        return found
+
+    def _all(self) -> list[Any]:
+        """Return all partitions of the topic."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        found = self._consumer.list_topics(self._topic, LIMIT).topics[self._topic]
+        if found.error is not None:
+            if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(found.error)
+            raise UsageError(
+                f"Kafka has no topic {self._topic!r}\n"
+                "  to do: make it, with a partition per worker or more, or correct --events"
+            )
+        return [TopicPartition(self._topic, number) for number in sorted(found.partitions)]
+
+    def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        generation = consumer.consumer_group_metadata()
+        self._next.clear()
+        self._seen_end.clear()
+        # Without an id it is no member any more: another call will tell that all is lost.
+        self._generation = generation if consumer.memberid() else None
+        for one in consumer.committed(partitions, LIMIT) if partitions else ():
+            if one.error is not None:
+                raise KafkaException(one.error)
+            low, _ = consumer.get_watermark_offsets(one, LIMIT)
+            if 0 <= one.offset < low:
+                logger.warning(
+                    "partition %s: events %s to %s are gone before they were matched",
+                    *(one.partition, one.offset, low - 1),
+                )
+            self._next[one.partition] = max(low, one.offset)
+        consumer.assign([TopicPartition(self._topic, *place) for place in self._next.items()])
+        logger.info("has partitions %s", ", ".join(map(str, self._next)) or "none")
+
+    def _gone(self, _consumer: Any, _partitions: Any) -> None:
+        self._generation = None
+        self._next.clear()
+        self._seen_end.clear()
+
+    # ---- batches
+
+    def fetch(self, most: int, seconds: float) -> Batch:
+        """Return the next events, and no more than these; wait for one, at most so long."""
+        begins: dict[int, int] = {}
+        events = []
+        for one in self._told(lambda: self._fetched(most, seconds)):
+            number, offset = one.partition(), one.offset()
+            # What was fetched before partitions came and went may still be among it.
+            if offset >= self._next.get(number, offset + 1):
+                begins.setdefault(number, self._next[number])
+                events.append(Event(number, offset, one.value() or b""))
+                self._next[number] = offset + 1
+        ends = {number: self._next[number] for number in begins}
+        return Batch(events, begins, ends, self._generation)
+
+    def _fetched(self, most: int, seconds: float) -> list[Any]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = []
+        for one in arrived(self._consumer, most, seconds):
+            error = one.error()
+            if error is None:
+                found.append(one)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._seen_end[one.partition()] = one.offset()
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._MAX_POLL_EXCEEDED):
+                raise UndoneError(error.str())
+            else:
+                raise KafkaException(error)
+        return found
+
+    def has_reached(self, ends: dict[int, int]) -> bool:
+        """Whether all partitions that it has are committed up to given ends."""
+        return self._generation is not None and all(
+            max(at, self._seen_end.get(number, 0)) >= ends.get(number, 0)
+            for number, at in self._next.items()
+        )
+
+    def commit(self, batch: Batch, records: Iterable[Record]) -> None:
+        """Write records and how far the batch goes, both or neither.
+
+        `UndoneError`: neither; leave, and join again.
+        """
+        if batch.generation is None:
+            raise UndoneError("the partitions were lost")
+        self._told(lambda: self._commit(batch, records))
+
+    def _commit(self, batch: Batch, records: Iterable[Record]) -> None:
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        producer = self._producer
+        refused: list[Any] = []
+
+        def noted(error: Any, _message: Any) -> None:
+            if error is not None:
+                refused.append(error)
+
+        is_ending = False
+        try:
+            producer.begin_transaction()
+            for record in records:
+                self._produce(record, noted)
+            producer.flush(LIMIT)
+            if refused:
+                raise KafkaException(refused[0])
+            places = [TopicPartition(self._topic, *place) for place in batch.ends.items()]
+            producer.send_offsets_to_transaction(places, batch.generation, LIMIT)
+            is_ending = True
+            self._end_transaction()
+        except KafkaException as failure:
+            error = failure.args[0]
+            is_known = not is_ending or error.txn_requires_abort()
+            if error.fatal() or _is_fence(error) or not is_known:
+                raise  # what became of it isn't known: whoever is started next sees what is there
+            producer.abort_transaction(LIMIT)
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise UsageError(
+                    "an event with all its subscriptions of one consumer is larger than a record "
+                    "of Kafka may be\n  to do: raise max.message.bytes of the topic of matches, "
+                    "and message.max.bytes of the brokers"
+                ) from None
+            raise UndoneError(error.str()) from None
+
+    def _produce(self, record: Record, noted: Callable[[Any, Any], None]) -> None:
+        topic, key, body, headers = record
+        while True:
+            try:
+                self._producer.produce(topic, body, key, headers=headers, on_delivery=noted)
+                self._producer.poll(0)
+                return
+            except BufferError:  # more than may wait
+                self._producer.poll(1.0)
+
+    def _end_transaction(self) -> None:
+        self._producer.commit_transaction(LIMIT)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _told(self, call: Callable[[], Any]) -> Any:
+        """Call something of Kafka's; say what its errors mean."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return call()
+        except KafkaException as failure:
+            error = failure.args[0]
+            if _is_fence(error) or error.fatal():
+                raise FencedError(
+                    f"this worker is fenced off ({error.str()}): another one runs under its name, "
+                    f"{self._name!r}, or it stood still for more than {OPEN:g} seconds\n"
+                    "  to do: give every worker a --name of its own, or none; start it again"
+                ) from None
+            raise RangecastError(
+                f"Kafka: {error.str()}\n  to do: look at the brokers, then start the worker again"
+            ) from None
+
+
+def _is_fence(error: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    fences = KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH
+    return error.code() in fences

@@ -1,0 +1,245 @@
+"""A worker: fetch a batch, catch up with the log, match, commit; again and again.
+
+The order is the promise. The end of the log is asked for *after* the batch was fetched, and the
+log is carried out up to there. So an event that was produced after an edit was acknowledged is
+always matched with that edit.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rangecast.errors import UsageError
+from rangecast.server.cloudevents import ONE
+from rangecast.server.kafka_log import KafkaPlace, connecting, make_topic
+from rangecast.server.kafka_tail import KafkaTail
+from rangecast.server.workers.matcher import Answer, Matcher
+from rangecast.server.workers.member import Batch, Member, Record, UndoneError
+
+logger = logging.getLogger("rangecast.server")
+TAKEN = 2_000
+"""Events that are matched at a time, at most."""
+AGAIN = 1.0
+"""Seconds after which a worker that lost its partitions joins again."""
+_LOOK = 0.5
+_TELL = 30.0
+"""Seconds after which it is said what is waited for."""
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What a worker does."""
+
+    log: str
+    """The server's log: kafka://HOST:PORT/PREFIX."""
+    space: str
+    events: str
+    """The topic that is read."""
+    matches: str
+    """The topic that is written."""
+    tenant: str = "default"
+    group: str = ""
+    name: str = ""
+    """Of this process; given again after a crash, what it had begun is undone at once."""
+    from_start: bool = True
+    """Where a new group begins."""
+    data: Path | None = None
+    """A folder with snapshots of the server."""
+    most: int = 0
+    """Events after which it ends; 0: never."""
+    until_end: bool = False
+    """Whether it ends where the topic ended when it began."""
+
+    @property
+    def batches(self) -> str:
+        """The topic that says what each batch was matched with."""
+        return f"{self.matches}-batches"
+
+    @property
+    def group_name(self) -> str:
+        """The consumer group."""
+        return self.group or f"{KafkaPlace.parse(self.log).prefix}-{self.space}-{self.matches}"
+
+
+class BatchRecord(msgspec.Struct):
+    """What is said of a batch, for each of its partitions."""
+
+    topic: str
+    partition: int
+    first: int
+    """The offset where it begins."""
+    upto: int
+    """The offset where the next one begins."""
+    edits: str
+    """The place of the log that it was matched with."""
+    worker: str
+    refused: list[tuple[int, str]]
+    """The events that can't be used: offset and reason."""
+
+
+@dataclass
+class Totals:
+    """What a worker has done."""
+
+    events: int = 0
+    matches: int = 0
+    refused: int = 0
+    batches: int = 0
+    undone: int = 0
+    edits: str = field(default="")
+
+
+class Worker:
+    """Matches what the group gives it, by a log that it reads whole."""
+
+    def __init__(self, settings: WorkerSettings):
+        self._settings = settings
+        self._place = place = KafkaPlace.parse(settings.log)
+        topics = settings.events, settings.matches, place.topic
+        if len({*topics}) < len(topics):
+            raise UsageError(
+                "events, matches and the log are three topics; given: " + ", ".join(topics)
+            )
+        self.name = settings.name or secrets.token_hex(4)
+        self.totals = Totals()
+        self.subscriptions = 0
+        """How many there were when it had read the log."""
+        self._tail = KafkaTail(settings.log)
+        self._matcher = Matcher(place, settings.tenant, settings.space, settings.events)
+        self._member: Member | None = None
+        self._ends: dict[int, int] | None = None
+
+    def prepare(self, is_over: Callable[[], bool]) -> None:
+        """Read the log and join the group; refuse what can't be worked on."""
+        tail, settings = self._tail, self._settings
+        tail.begin(self._matcher.begin(settings.data, tail.epoch, tail.first))
+        self._catch_up(is_over)
+        if not is_over():
+            self._join()
+            self.subscriptions = len(self._matcher.entry().live)
+            self._matcher.match(())  # builds the index
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Work until it is over."""
+        while not is_over():
+            try:
+                if self._member is None:
+                    self._join()
+                while not is_over() and not self._is_done():
+                    self._batch(is_over)
+                return
+            except UndoneError as error:
+                self.totals.undone += 1
+                logger.warning("a batch is undone: %s; the group is joined again", error)
+                time.sleep(AGAIN)
+            finally:
+                self._leave()
+
+    @property
+    def position(self) -> str:
+        """The place of the log that has been reached."""
+        return self._matcher.position
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._leave()
+        self._tail.close()
+
+    def _join(self) -> None:
+        settings, servers = self._settings, self._place.servers
+        given = servers, settings.events, settings.group_name, self.name
+        self._member = member = Member(*given)
+        ends = member.ends()
+        with self._place.said("the topics of matches can't be made"):
+            make_topic(connecting(servers), settings.matches, len(ends))
+            make_topic(connecting(servers), settings.batches, 1)
+        if settings.until_end and self._ends is None:
+            self._ends = ends
+        member.join(from_start=settings.from_start)
+
+    def _leave(self) -> None:
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+
+    def _is_done(self) -> bool:
+        settings = self._settings
+        if settings.most and self.totals.events >= settings.most:
+            return True
+        assert self._member is not None
+        return self._ends is not None and self._member.has_reached(self._ends)
+
+    def _batch(self, is_over: Callable[[], bool]) -> None:
+        assert self._member is not None
+        most = self._settings.most
+        taken = TAKEN if not most else min(TAKEN, most - self.totals.events)
+        batch = self._member.fetch(taken, _LOOK)
+        if not batch.events:
+            self._matcher.take(self._tail.some(0))
+            return
+        self._catch_up(is_over)
+        if is_over():
+            return  # nothing of it is committed: others, or the next start, get it
+        began = time.monotonic()
+        answer = self._matcher.match(batch.events)
+        self._member.commit(batch, self._records(batch, answer))
+        self._count(batch, answer, time.monotonic() - began)
+
+    def _catch_up(self, is_over: Callable[[], bool]) -> None:
+        """Carry out all of the log that was acknowledged until now."""
+        end, told = self._tail.end(), time.monotonic()
+        while self._tail.at < end and not is_over():
+            units = self._tail.some(_LOOK)
+            self._matcher.take(units)
+            if units:
+                told = time.monotonic()
+            elif time.monotonic() - told > _TELL:
+                told = time.monotonic()
+                logger.warning("waits for the end of what the server has begun to write")
+
+    def _records(self, batch: Batch, answer: Answer) -> Iterator[Record]:
+        settings = self._settings
+        for event, consumer, body in answer.matches:
+            headers: dict[str, str | bytes | None] = {
+                "content-type": ONE,
+                "topic": settings.events,
+                "partition": str(event.partition),
+                "offset": str(event.offset),
+                "edits": answer.edits,
+            }
+            yield Record(settings.matches, consumer, body, headers)
+        refused: dict[int, list[tuple[int, str]]] = {}
+        for event, why in answer.refused:
+            refused.setdefault(event.partition, []).append((event.offset, why))
+        for number, first in batch.begins.items():
+            place = settings.events, number, first, batch.ends[number]
+            said = BatchRecord(*place, answer.edits, self.name, refused.get(number, []))
+            yield Record(settings.batches, f"{settings.events}:{number}", _encode(said), {})
+
+    def _count(self, batch: Batch, answer: Answer, seconds: float) -> None:
+        totals = self.totals
+        totals.events += len(batch.events)
+        totals.matches += len(answer.matches)
+        totals.refused += len(answer.refused)
+        totals.batches += 1
+        totals.edits = answer.edits
+        for event, why in answer.refused[:1]:
+            logger.warning(
+                "%s events can't be used; partition %s, offset %s: %s",
+                *(len(answer.refused), event.partition, event.offset, why),
+            )
+        said: dict[str, Any] = {"seconds": round(seconds, 4)}
+        logger.info(
+            "%s events, %s matches, by %s",
+            *(len(batch.events), len(answer.matches), answer.edits),
+            extra=said,
+        )
