@@ -41,6 +41,7 @@ class KafkaTail:
         """Those of the log; of an empty one nothing is known."""
         self.at = 0
         """The offset up to which all has been read."""
+        self._after = 0
         with place.said("can't be read"):
             self._open()
 
@@ -67,8 +68,9 @@ class KafkaTail:
 
     def begin(self, after: int) -> None:
         """Begin after a seq."""
+        self._after = after
         with self._place.said("can't be read"):
-            # The timestamp of a record is its last seq.
+            # The timestamp of a record is its last seq; what isn't a unit has another.
             found = self._reader.offsets_for_times([self._at(after + 1)], LIMIT)[0].offset
             self._go_to(found if found >= 0 else self._end())
 
@@ -89,7 +91,8 @@ class KafkaTail:
                 if epoch != (self.epoch or epoch):
                     raise LogError(f"the history changes from {self.epoch} to {epoch} in the log")
                 self.epoch = epoch
-                units.append(unit)
+                if unit.last > self._after:
+                    units.append(unit)
             return units
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ it happens.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -92,20 +93,38 @@ class Member:
         self._told(lambda: self._join(from_start=from_start))
 
     def _join(self, *, from_start: bool) -> None:
-        from confluent_kafka import KafkaException
-
         places = self._all()
-        if all(one.offset < 0 for one in self._consumer.committed(places, LIMIT)):
+        if self._is_new(places):
             # All partitions at once: one that is added later begins at its start.
             for one in places:
                 one.offset = self._consumer.get_watermark_offsets(one, LIMIT)[not from_start]
-            try:
-                self._consumer.commit(offsets=places, asynchronous=False)
-            except KafkaException as error:  # a member that was quicker has done it
-                logger.debug("the group %s has begun: %s", self._group, error)
+            _patiently(lambda: self._begin_at(places))
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
         )
+
+    def _is_new(self, places: Sequence[Any]) -> bool:
+        return all(one.offset < 0 for one in self._committed(places))
+
+    def _begin_at(self, places: Sequence[Any]) -> None:
+        """Say where a group begins, unless another member was quicker: that counts."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._consumer.commit(offsets=[*places], asynchronous=False)
+        except KafkaException:
+            if self._is_new(places):
+                raise
+
+    def _committed(self, places: Sequence[Any]) -> list[Any]:
+        """Return how far the group has committed; what others have begun ends first."""
+        from confluent_kafka import KafkaException
+
+        found: list[Any] = _patiently(lambda: self._consumer.committed([*places], LIMIT))
+        for one in found:
+            if one.error is not None:
+                raise KafkaException(one.error)
+        return found
 
     def ends(self) -> dict[int, int]:
         """Return where each partition of the topic ends now."""
@@ -129,16 +148,14 @@ class Member:
         return [TopicPartition(self._topic, number) for number in sorted(found.partitions)]
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         generation = consumer.consumer_group_metadata()
         self._next.clear()
         self._seen_end.clear()
         # Without an id it is no member any more: another call will tell that all is lost.
         self._generation = generation if consumer.memberid() else None
-        for one in consumer.committed(partitions, LIMIT) if partitions else ():
-            if one.error is not None:
-                raise KafkaException(one.error)
+        for one in self._committed(partitions) if partitions else ():
             low, _ = consumer.get_watermark_offsets(one, LIMIT)
             if 0 <= one.offset < low:
                 logger.warning(
@@ -206,20 +223,12 @@ class Member:
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         producer = self._producer
-        refused: list[Any] = []
-
-        def noted(error: Any, _message: Any) -> None:
-            if error is not None:
-                refused.append(error)
-
         is_ending = False
         try:
             producer.begin_transaction()
             for record in records:
-                self._produce(record, noted)
+                self._produce(record)
             producer.flush(LIMIT)
-            if refused:
-                raise KafkaException(refused[0])
             places = [TopicPartition(self._topic, *place) for place in batch.ends.items()]
             producer.send_offsets_to_transaction(places, batch.generation, LIMIT)
             is_ending = True
@@ -238,11 +247,11 @@ class Member:
                 ) from None
             raise UndoneError(error.str()) from None
 
-    def _produce(self, record: Record, noted: Callable[[Any, Any], None]) -> None:
+    def _produce(self, record: Record) -> None:
         topic, key, body, headers = record
         while True:
             try:
-                self._producer.produce(topic, body, key, headers=headers, on_delivery=noted)
+                self._producer.produce(topic, body, key, headers=headers)
                 self._producer.poll(0)
                 return
             except BufferError:  # more than may wait
@@ -272,6 +281,20 @@ class Member:
             raise RangecastError(
                 f"Kafka: {error.str()}\n  to do: look at the brokers, then start the worker again"
             ) from None
+
+
+def _patiently(call: Callable[[], Any]) -> Any:
+    """Call something until it succeeds: while brokers start, a group may have no coordinator."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            return call()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _is_fence(error: Any) -> bool:
