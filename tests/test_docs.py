@@ -108,6 +108,8 @@ def test_shell_examples_run(page, session, cli, tmp_path):
                 assert set(extras[1].split(",") if extras else []) <= EXTRAS
             case ["rangecast", "serve", *_]:
                 pass  # a fixture has started it
+            case ["rangecast", "worker", *_]:
+                pass  # test_server_workers.py has, with Kafka
             case ["rangecast", *arguments]:
                 cli(*arguments)
             case ["curl", *arguments]:
