@@ -9,8 +9,6 @@ no time is spent on a protocol.
 from __future__ import annotations
 
 import atexit
-import os
-import pwd
 import re
 import shutil
 import struct
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import MatchPeer, Peer, RankPeer
+from benchmarks.started import Unavailable, as_user, give, plain_user
 from rangecast.kernels.arrays import F64, AnyArray
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
@@ -60,55 +59,36 @@ rm -rf "$2"
 """Waits for its input to end, which it does however we end, then stops the server."""
 
 
-class Unavailable(Exception):  # noqa: N818
-    """No server can be started here; says why."""
-
-
 class Server:
     """A private server that runs until the process ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         programs = _programs()
         if programs is None:
             raise Unavailable("no initdb, pg_ctl and psql found")
         self.programs = programs
-        self.user = self._user()
+        self.user = plain_user()
         self.folder = Path(tempfile.mkdtemp(prefix="rangecast-postgres-"))
-        if self.user is not None:
-            owner = pwd.getpwnam(self.user)
-            os.chown(self.folder, owner.pw_uid, owner.pw_gid)
+        give(self.folder, self.user)
         self.guard = subprocess.Popen(
             ["sh", "-c", _GUARD, "guard", str(programs / "pg_ctl"), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            **self._as_user(),
+            **as_user(self.user),
         )
         atexit.register(self.stop)
         data = str(self.folder / "data")
-        self._run("initdb", "-D", data, "-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C")
-        options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+        self._run(
+            "initdb", "-D", data, "-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "-N"
+        )
+        chosen = _SETTINGS | settings
+        options = " ".join(f"-c {name}={value}" for name, value in chosen.items())
         log = str(self.folder / "log")
         self._run(
             "pg_ctl", "-D", data, "-l", log, "-w", "-o", f"-k {self.folder} {options}", "start"
         )
         self.run("create extension if not exists cube")
-
-    @staticmethod
-    def _user() -> str | None:
-        if os.geteuid() != 0:
-            return None
-        known = {entry.pw_name for entry in pwd.getpwall()}
-        for name in ("postgres", "nobody"):
-            if name in known:
-                return name
-        raise Unavailable("root may not run it, and there is no user postgres or nobody")
-
-    def _as_user(self) -> dict[str, Any]:
-        if self.user is None:
-            return {}
-        group = pwd.getpwnam(self.user).pw_gid
-        return {"user": self.user, "group": group, "extra_groups": []}
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -118,7 +98,7 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            **self._as_user(),
+            **as_user(self.user),
         )
         if done.returncode:
             raise Unavailable(f"{program} failed: {done.stderr.strip()[-300:]}")

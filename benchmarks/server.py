@@ -1,5 +1,5 @@
 """The server: durable ingest, requests, edits, fan-out, replay, restart; load and server on one
-machine, ids checked.
+machine, ids checked; beside what others do with the same boxes and events.
 """
 
 from __future__ import annotations
@@ -7,38 +7,46 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.frame import Report
-from benchmarks.harness import expected
-from benchmarks.server_delivery import delivery_rows
-from benchmarks.server_load import Connection, race
-from benchmarks.server_peers import jetstream_rows
+from benchmarks.server_beside import JETSTREAM, PERCOLATOR, POSTGRES, beside
+from benchmarks.server_delivery import delivery
+from benchmarks.server_load import (
+    BODIES,
+    BODIES_ANSWERED,
+    BODY,
+    BULK,
+    EDITS,
+    EDITS_IN_BULK,
+    EVENTS,
+    LINES,
+    SINGLES,
+    SINGLES_P99,
+    Connection,
+    Load,
+    Measured,
+    race,
+)
+from benchmarks.server_process import Served, served
 from rangecast.client import Client
-from rangecast.engine import Engine
 from rangecast.experiments.timing import DisagreementError
-from rangecast.model.attributes import Number
-from rangecast.model.space import Space
 from rangecast.report.markdown import Table
 
-AXES = 4
-SPACE = Space([Number(f"a{axis}") for axis in range(AXES)])
 ABOUT = """
 One process with its log on disk, every answer after the sync; the load comes from
 another process on the same two cores, so both share them. Boxes in four attributes, about ten of
-100,000 match an event. NATS JetStream, which stores events and matches nothing, gets
-events of the same kind over as many connections.
+100,000 match an event. Ids are compared with those of a plain scan. Peers get the same boxes and
+events in the same run, each alone; their answers are compared, too.
+"""
+NOT_BESIDE = """
+Tile38 has geofences in the plane, and is what one would take for those. It wasn't run: its program
+can't be fetched on the machine that this page is made on.
 """
 
 
@@ -51,129 +59,113 @@ def run(report: Report, *, quick: bool) -> None:
             f"The machine was busy: a load of {load:.0f} when this began, at nice {priority}. So "
             "these rates are lower than those of a quiet machine, and say little."
         )
-    report.table(_measured(quick=quick))
-
-
-def _measured(*, quick: bool) -> Table:
-    """Measure a server that runs."""
     subscriptions = 1_000 if quick else 100_000
     rng = np.random.default_rng(4)
-    with tempfile.TemporaryDirectory() as folder, _served(Path(folder)) as served:
-        filters = _filters(rng, subscriptions)
-        rows: list[list[Any]] = []
-        with Client(served.url, space="points") as client:
-            client.put_consumer("few")
-            began = time.perf_counter()
-            _subscribe(client, filters, "s")
-            rate = len(filters) / (time.perf_counter() - began)
-            rows.append(_row("edits in bulk, durable", rate, 60_000))
-            _check(client, filters, rng)
-            rows += asyncio.run(_load(served.url, client, rng, quick=quick))
-            rows += asyncio.run(
-                delivery_rows(served.url, client, _bodies(rng, 20, 99), quick=quick)
-            )
-            many = subscriptions if quick else 1_000_000
-            _subscribe(client, _filters(rng, many - subscriptions), "m")
-        rows.append(_restarted(served, many))
-        events = [json.dumps(one).encode() for one in _events(rng, 320 if quick else 6_400)]
-        rows += jetstream_rows(Path(folder), events, 64)
+    boxes = Load.made(rng, subscriptions, BODY * (4 if quick else 20))
+    with tempfile.TemporaryDirectory() as folder:
+        ours = _measured(Path(folder), boxes, rng, quick=quick)
     title = f"The server, {subscriptions:,} subscriptions"
-    return Table(title, ["", "measured", "expected"], rows)
+    report.table(Table(title, ["", "measured", "expected"], [one.row() for one in ours]))
+    beside(report, (JETSTREAM, POSTGRES), boxes, lambda: ours, quick=quick)
+    few = min(subscriptions, 20_000)
+    fewer = Load(boxes.lo[:few], boxes.hi[:few], boxes.points)
+    beside(report, [PERCOLATOR], fewer, partial(_alone, fewer, quick=quick), quick=quick)
+    report.text(NOT_BESIDE)
 
 
-def _subscribe(client: Client, filters: list[str], prefix: str) -> None:
-    for at in range(0, len(filters), 5_000):
-        some = enumerate(filters[at : at + 5_000], at)
-        client.upsert_many([{"id": f"{prefix}{n}", "filter": one} for n, one in some])
+def _alone(boxes: Load, *, quick: bool) -> list[Measured]:
+    """Measure edits and events of a server that has had no others."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder)) as one,
+        Client(one.url, space="points") as client,
+    ):
+        return _loaded(one, client, boxes, quick=quick)
 
 
-def _row(name: str, rate: float, least: float, unit: str = "/s") -> list[Any]:
-    return [name, f"{rate:,.0f}{unit}", expected(rate, least=least)]
+def _measured(
+    folder: Path, boxes: Load, rng: np.random.Generator, *, quick: bool
+) -> list[Measured]:
+    """Measure a server that runs."""
+    with served(folder) as one:
+        with Client(one.url, space="points") as client:
+            found = _loaded(one, client, boxes, quick=quick)
+            found.append(_read_again(client, Load.made(rng, 1_000, 0), quick=quick))
+            others = Load.made(rng, 0, 20 * 99).lines
+            bodies = [b"\n".join(others[at::20]) for at in range(20)]
+            found += asyncio.run(delivery(one.url, client, bodies, quick=quick))
+            many = len(boxes.lo) if quick else 1_000_000
+            _subscribe(client, Load.made(rng, many - len(boxes.lo), 0).filters, "m")
+        found.append(_restarted(one, many))
+    return found
 
 
-def _filters(rng: np.random.Generator, count: int) -> list[str]:
-    low = rng.random((count, AXES)) * 0.9
-    high = low + 0.1
+def _loaded(one: Served, client: Client, boxes: Load, *, quick: bool) -> list[Measured]:
+    """Measure edits and events."""
+    filters = boxes.filters
+    began = time.perf_counter()
+    _subscribe(client, filters, "s")
+    rate = len(filters) / (time.perf_counter() - began)
+    found = client.publish(boxes.events[:50], matches=True).matches
+    assert found is not None
+    boxes.check("the server", found)
     return [
-        " and ".join(
-            f"a{axis} >= {low[n, axis]:.4f} and a{axis} <= {high[n, axis]:.4f}"
-            for axis in range(AXES)
-        )
-        for n in range(count)
+        Measured(EDITS_IN_BULK, rate, least=60_000),
+        *asyncio.run(_raced(one, boxes, filters[0], quick=quick)),
     ]
 
 
-def _events(rng: np.random.Generator, count: int) -> list[dict[str, float]]:
-    values = np.round(rng.random((count, AXES)), 4)
-    return [{f"a{axis}": row[axis] for axis in range(AXES)} for row in values.tolist()]
+def _subscribe(client: Client, filters: list[str], prefix: str) -> None:
+    for at in range(0, len(filters), BULK):
+        some = enumerate(filters[at : at + BULK], at)
+        client.upsert_many([{"id": f"{prefix}{n}", "filter": one} for n, one in some])
 
 
-def _bodies(rng: np.random.Generator, count: int, events: int) -> list[bytes]:
-    return ["\n".join(map(json.dumps, _events(rng, events))).encode() for _ in range(count)]
+async def _raced(one: Served, boxes: Load, text: str, *, quick: bool) -> list[Measured]:
+    bodies, single = boxes.bodies, boxes.lines[0]
 
-
-def _check(client: Client, filters: list[str], rng: np.random.Generator) -> None:
-    """Compare the ids of some events with those of an engine."""
-    engine = Engine(SPACE)
-    engine.subscribe_many([{"id": f"s{n}", "filter": one} for n, one in enumerate(filters)])
-    events = _events(rng, 50)
-    found = client.publish(events, matches=True).matches
-    if found != [[str(one) for one in names] for names in engine.match_many(events)]:
-        raise DisagreementError("the server and the engine give different ids")
-
-
-# ---- the load
-
-
-async def _load(
-    url: str, client: Client, rng: np.random.Generator, *, quick: bool
-) -> list[list[Any]]:
-    host, port = re.findall(r"//([^:]+):(\d+)", url)[0]
-    rows = []
-    bodies = _bodies(rng, 4 if quick else 20, 1_000)
-    kind = "application/x-ndjson"
-    path = "/v1/spaces/points/events"
-
-    async def batches(connection: Connection, turns: int) -> None:
+    async def batches(connection: Connection, turns: int, path: str = EVENTS) -> None:
         for turn in range(turns):
-            await connection.ask("POST", path, bodies[turn % len(bodies)], kind)
+            await connection.ask("POST", path, bodies[turn % len(bodies)], LINES)
 
-    count = 2 if quick else 40
-    seconds, _ = await race(host, int(port), 4, count, batches)
-    rows.append(_row("events in bodies of 1,000, durable", 4 * count * 1_000 / seconds, 150_000))
-
-    one = json.dumps(_events(rng, 1)[0]).encode()
+    async def answered(connection: Connection, turns: int) -> None:
+        await batches(connection, turns, EVENTS + "?wait=matches")
 
     async def singles(connection: Connection, turns: int) -> None:
         for _ in range(turns):
             began = time.perf_counter()
-            await connection.ask("POST", path, one, "application/json")
+            await connection.ask("POST", EVENTS, single, "application/json")
             connection.times.append(time.perf_counter() - began)
-
-    count = 5 if quick else 200
-    seconds, times = await race(host, int(port), 64, count, singles)
-    rows.append(_row("one event per request, 64 connections", 64 * count / seconds, 8_000))
-    p99 = float(np.quantile(times, 0.99)) * 1000
-    rows.append(["the same, p99 of an answer", f"{p99:,.1f} ms", expected(p99, most=15)])
-
-    text = _filters(rng, 1)[0]
 
     async def edits(connection: Connection, turns: int) -> None:
         for turn in range(turns):
             body = json.dumps({"filter": text}).encode()
-            name = f"e{id(connection)}-{turn}"
-            target = f"/v1/spaces/points/subscriptions/{name}"
+            target = f"/v1/spaces/points/subscriptions/e{id(connection)}-{turn}"
             await connection.ask("PUT", target, body, "application/json")
 
-    count = 5 if quick else 100
-    seconds, _ = await race(host, int(port), 64, count, edits)
-    rows.append(_row("edits one by one, durable, 64 connections", 64 * count / seconds, 6_000))
-
-    some = [
-        {"id": f"f{n}", "filter": one, "consumer": "few"}
-        for n, one in enumerate(_filters(rng, 100 if quick else 1_000))
+    count = 2 if quick else 40
+    unanswered, _ = await race(one.host, one.port, 4, count, batches)
+    seconds, _ = await race(one.host, one.port, 4, count, answered)
+    requests = 5 if quick else 200
+    alone, times = await race(one.host, one.port, 64, requests, singles)
+    turns = 5 if quick else 100
+    edited, _ = await race(one.host, one.port, 64, turns, edits)
+    p99 = float(np.quantile(times, 0.99)) * 1000
+    return [
+        Measured(BODIES, 4 * count * BODY / unanswered, least=150_000),
+        Measured(BODIES_ANSWERED, 4 * count * BODY / seconds),
+        Measured(SINGLES, 64 * requests / alone, least=8_000),
+        Measured(SINGLES_P99, p99, "ms", most=15),
+        Measured(EDITS, 64 * turns / edited, least=6_000),
     ]
-    client.upsert_many(some)
+
+
+def _read_again(client: Client, boxes: Load, *, quick: bool) -> Measured:
+    client.put_consumer("few")
+    client.upsert_many(
+        {"id": f"f{n}", "filter": one, "consumer": "few"}
+        for n, one in enumerate(boxes.filters[: 100 if quick else 1_000])
+    )
     client.seek("few", "start", set="now")
     began, looked_at = time.perf_counter(), client.status()["events"]
     while True:
@@ -182,60 +174,16 @@ async def _load(
         if not page.items:
             break
     rate = looked_at / (time.perf_counter() - began)
-    rows.append(_row("events read again for 1,000 subscriptions", rate, 300_000))
-    return rows
+    return Measured("events read again for 1,000 subscriptions", rate, least=300_000)
 
 
-# ---- the server
-
-
-class _Served:
-    """A server in a process of its own."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        SPACE.save(folder / "points.toml")
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "rangecast", "serve", "--space", "points.toml"]
-        self.process = subprocess.Popen(
-            [*command, "--data", "data", "--port", "0"],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(Path.cwd())},
-        )
-        assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        self.url = re.findall(r"http://[^,]+", said)[0]
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-
-@contextmanager
-def _served(folder: Path) -> Iterator[_Served]:
-    served = _Served(folder)
-    try:
-        yield served
-    finally:
-        served.kill()
-
-
-def _restarted(served: _Served, subscriptions: int) -> list[Any]:
-    served.kill()
+def _restarted(one: Served, subscriptions: int) -> Measured:
+    one.kill()
     began = time.perf_counter()
-    served.start()
+    one.start()
     seconds = time.perf_counter() - began
-    with Client(served.url, space="points") as client:
+    with Client(one.url, space="points") as client:
         if len(client) < subscriptions:
             raise DisagreementError("subscriptions are missing after a restart")
-    return [
-        f"restart with {subscriptions:,} subscriptions after kill -9, until it serves",
-        f"{seconds:,.1f} s",
-        expected(seconds, most=5),
-    ]
+    name = f"restart with {subscriptions:,} subscriptions after kill -9, until it serves"
+    return Measured(name, seconds, "s", most=5)

@@ -5,28 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 import websockets
 
-from benchmarks.harness import expected
-from benchmarks.server_load import Connection
+from benchmarks.server_load import EVENTS, LINES, Connection, Measured
 from rangecast.client import Client
 from rangecast.experiments.timing import DisagreementError
 
-PATH, LINES = "/v1/spaces/points/events", "application/x-ndjson"
 _AWAY = 2.0
 """A value that none of the other subscriptions wants."""
 _CONNECTIONS = 8
 
 
-async def delivery_rows(
-    url: str, client: Client, bodies: list[bytes], *, quick: bool
-) -> list[list[Any]]:
-    """Return the rows of both measurements; `bodies` are 99 events each, for nobody who listens."""
+async def delivery(url: str, client: Client, bodies: list[bytes], *, quick: bool) -> list[Measured]:
+    """Return both measurements; `bodies` are 99 events each, for nobody who listens."""
     sessions, events = (3, 50) if quick else (50, 4_000)
     return [
         *await _delays(url, client, bodies, turns=16 if quick else 1_000),
@@ -34,7 +29,7 @@ async def delivery_rows(
     ]
 
 
-async def _delays(url: str, client: Client, bodies: list[bytes], turns: int) -> list[list[Any]]:
+async def _delays(url: str, client: Client, bodies: list[bytes], turns: int) -> list[Measured]:
     """Publish 20,000 events per second in bodies of 100, of which one goes to a session."""
     client.put_consumer("delays")
     client.subscribe("delays", f"a0 >= {_AWAY}", consumer="delays")
@@ -48,7 +43,7 @@ async def _delays(url: str, client: Client, bodies: list[bytes], turns: int) -> 
             event = {"a0": _AWAY, "a1": turn, "a2": 0.0, "a3": 0.0}
             body = bodies[turn % len(bodies)] + b"\n" + json.dumps(event).encode()
             sent[turn] = time.perf_counter()
-            await connection.ask("POST", PATH, body, LINES)
+            await connection.ask("POST", EVENTS, body, LINES)
         connection.close()
 
     async def hear() -> None:
@@ -70,12 +65,12 @@ async def _delays(url: str, client: Client, bodies: list[bytes], turns: int) -> 
     p50, p99 = (float(np.quantile(delays, share)) * 1000 for share in (0.5, 0.99))
     name = f"sent to delivered by WebSocket, {rate:,.0f} events/s of 20,000"
     return [
-        [f"{name}: p50", f"{p50:,.1f} ms", expected(p50, most=3)],
-        ["the same: p99", f"{p99:,.1f} ms", expected(p99, most=20)],
+        Measured(f"{name}: p50", p50, "ms", most=3),
+        Measured("the same: p99", p99, "ms", most=20),
     ]
 
 
-async def _fanned_out(url: str, client: Client, sessions: int, events: int) -> list[Any]:
+async def _fanned_out(url: str, client: Client, sessions: int, events: int) -> Measured:
     """Publish events that all sessions get, for ten subscriptions of each."""
     client.unsubscribe("delays")
     names = [f"session{n}" for n in range(sessions)]
@@ -109,12 +104,12 @@ async def _fanned_out(url: str, client: Client, sessions: int, events: int) -> l
         await ready.wait()
         began = time.perf_counter()
         for at in range(0, events, 1_000):
-            await connection.ask("POST", PATH, b"\n".join(lines[at : at + 1_000]), LINES)
+            await connection.ask("POST", EVENTS, b"\n".join(lines[at : at + 1_000]), LINES)
         connection.close()
     seconds = time.perf_counter() - began
     rate = events * sessions * 10 / seconds
     name = f"matches to {sessions} sessions, {events * sessions / seconds:,.0f} messages/s"
-    return [name, f"{rate:,.0f}/s", expected(rate, least=400_000)]
+    return Measured(name, rate, least=400_000)
 
 
 async def _connection(url: str) -> Connection:

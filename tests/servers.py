@@ -1,4 +1,4 @@
-"""Servers that tests start: each on 127.0.0.1, on a free port, stopped by its id.
+"""Servers that tests start, beside those of `benchmarks.started`.
 
 Tests that start one are of the group "servers": they run one after the other, beside those that
 share a session of Spark.
@@ -7,13 +7,10 @@ share a session of Spark.
 import base64
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from uuid import uuid4
 import pyspark
 import pytest
 
+from benchmarks.started import answers, by_maven, fetched, free_port, server
 from rangecast.spark.java import java_home, launcher
 
 ROOT = Path(__file__).parents[1]
@@ -41,46 +39,6 @@ def environment(**more: str) -> dict[str, str]:
         "JAVA_HOME": str(launcher(java_home())),
     }
     return {**os.environ, **ours, **more}
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def answers(port: int) -> bool:
-    """Whether somebody listens on a port."""
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def server(
-    command: list[Any], log: Path, is_up: Callable[[], bool], *, seconds: int = 180, **how: Any
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the `with` ends; it and all that it started are killed then."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            **how,
-        )
-    try:
-        end = time.monotonic() + seconds
-        while not is_up():
-            if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{command[0]}: didn't start:\n{log.read_text()[-3000:]}")
-            time.sleep(0.2)
-        yield process
-    finally:
-        with suppress(ProcessLookupError):  # it has ended, and was waited for
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @contextmanager
@@ -137,7 +95,6 @@ CONNECTOR = (
     "org.apache.commons:commons-pool2:2.13.1",
 )
 """What works with PySpark 4.2 and 4.3."""
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _BROKER = """\
 process.roles=broker,controller
 node.id=1
@@ -164,26 +121,12 @@ def jars(name: str, *wanted: str, transitive: bool = False) -> list[Path]:
     """Return the jars of coordinates, from a cache folder; Maven brings them the first time."""
     if not shutil.which("mvn") or not shutil.which("java"):
         pytest.skip("there is no Maven or no Java here to bring and run Kafka with")
-    place = Path.home() / ".cache" / "rangecast-tests" / name
-    if not place.exists():
-        fresh = place.with_name(f"{name}.{os.getpid()}")
-        fresh.mkdir(parents=True)
+
+    def fetch(folder: Path) -> None:
         for coordinates in wanted:
-            if transitive:
-                group, artifact, version = coordinates.split(":")
-                (fresh / "pom.xml").write_text(
-                    "<project><modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifactId>t"
-                    "</artifactId><version>1</version><dependencies><dependency>"
-                    f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-                    f"<version>{version}</version></dependency></dependencies></project>"
-                )
-                goal = [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
-            else:
-                goal = [f"{_PLUGIN}:copy", f"-Dartifact={coordinates}"]
-            command = ["mvn", "-q", "-B", *goal, f"-DoutputDirectory={fresh}"]
-            subprocess.run(command, cwd=fresh, check=True, timeout=600)
-        fresh.rename(place)
-    return sorted(place.glob("*.jar"))
+            by_maven(folder, coordinates, transitive=transitive)
+
+    return sorted(fetched(name, fetch).glob("*.jar"))
 
 
 @contextmanager

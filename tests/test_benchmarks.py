@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import compare, frame, match, match_peers, rank_peers, spark_size
+from benchmarks import compare, frame, match, match_peers, rank_peers, server_beside, spark_size
 from benchmarks.harness import Case, Contestant, contest, expected
 from benchmarks.peers import MatchPeer, Peer, RankPeer, finite
+from benchmarks.server_load import Load, Measured, Theirs
+from benchmarks.started import Unavailable
 from rangecast import Number, Space
 from rangecast.experiments.timing import DisagreementError, race
 from rangecast.kernels.arrays import F64
@@ -205,6 +207,38 @@ def test_a_page_has_its_blocks_in_order(tmp_path: Path) -> None:
         "## First\n\n| a |\n| --- |\n\n## Second\n\n| a | b |\n| --- | ---: |\n| x | 1 |\n\n"
         "![A plot](plot.png)\n"
     )
+
+
+# ---------------------------------------------------------------- peers of the server
+
+
+def test_a_peer_of_the_server_is_compared_by_rates_and_times_or_told_with_why(
+    tmp_path: Path,
+) -> None:
+    def slow(*_: object) -> list[Theirs]:
+        return [Theirs("inserts", "edits", 50.0), Theirs("the same, p99", "p99", 20.0)]
+
+    def missing(*_: object) -> list[Theirs]:
+        raise Unavailable("it isn't installed\n/some/path")
+
+    report = frame.Report(tmp_path / "server.md", "Made by a test.")
+    peers = [server_beside.Peer("Slow", "slow", slow), server_beside.Peer("Gone", "gone", missing)]
+    ours = [Measured("edits", 200.0), Measured("p99", 10.0, "ms")]
+    load = Load.made(np.random.default_rng(1), 5, 5)
+    server_beside.beside(report, peers, load, lambda: ours, quick=True)
+    assert report.blocks[-1].splitlines()[2:] == [
+        "| Slow: inserts | 50/s | 200/s | 4 |",
+        "| Slow: the same, p99 | 20.0 ms | 10.0 ms | 2 |",
+        "| Gone: not run, it isn't installed |  |  |  |",
+    ]
+
+
+def test_ids_that_a_peer_of_the_server_gives_are_compared() -> None:
+    load = Load(np.array([[0.0], [0.5]]), np.array([[1.0], [0.6]]), np.array([[0.5], [0.7]]))
+    load.check("it", [["s1", "s0"], ["s0"]])
+    for wrong in ([["s0"], ["s0"]], [["s0", "s1"], ["s0", "s0"]], [["s0", "s1"], ["s1"]]):
+        with pytest.raises(DisagreementError, match="it gives"):
+            load.check("it", wrong)
 
 
 # ---------------------------------------------------------------- everything runs

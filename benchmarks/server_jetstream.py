@@ -8,47 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
-import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from benchmarks.server_load import SINGLES, SINGLES_P99, Load, Theirs
+from benchmarks.started import Unavailable, answers, free_port, server
 from rangecast.experiments.timing import DisagreementError
 
-NAME = "NATS JetStream, sync_interval always"
 _STREAM = "points"
 
 
-def jetstream_rows(folder: Path, events: list[bytes], connections: int) -> list[list[Any]]:
-    """Return how fast JetStream takes events, or why that wasn't measured."""
+def jetstream(folder: Path, boxes: Load, quick: bool) -> list[Theirs]:
+    """Measure how fast JetStream takes events."""
     beside = str(Path(sys.executable).parent)
     program = shutil.which("nats-server", path=beside) or shutil.which("nats-server")
     if program is None:
-        return [[NAME, "skipped", "nats-server isn't installed"]]
+        raise Unavailable("nats-server isn't installed")
     if find_spec("nats") is None:
-        return [[NAME, "skipped", "nats-py isn't installed"]]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = folder / "nats.conf"
-    store = folder / "jetstream"
+        raise Unavailable("nats-py isn't installed")
+    port, settings, store = free_port(), folder / "nats.conf", folder / "jetstream"
     settings.write_text(
         f'listen: 127.0.0.1:{port}\njetstream {{ store_dir: "{store}", sync_interval: always }}\n'
     )
-    process = subprocess.Popen([program, "-c", settings], stderr=subprocess.DEVNULL)
-    try:
-        rate, p99 = asyncio.run(_published(f"nats://127.0.0.1:{port}", events, connections))
-    finally:
-        process.terminate()
-        process.wait()
+    events = boxes.lines[: 320 if quick else 6_400]
+    with server([program, "-c", settings], folder / "log.txt", partial(answers, port)):
+        rate, p99 = asyncio.run(_published(f"nats://127.0.0.1:{port}", events, 64))
     return [
-        [f"{NAME}: one event per request, {connections} connections", f"{rate:,.0f}/s", ""],
-        ["the same, p99 of an answer", f"{p99:,.1f} ms", ""],
+        Theirs("one event per request, 64 connections", SINGLES, rate),
+        Theirs("the same, p99 of an answer", SINGLES_P99, p99),
     ]
 
 
