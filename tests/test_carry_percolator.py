@@ -128,7 +128,12 @@ def test_queries_hold_where_they_held():
 @pytest.mark.parametrize(
     ("query", "place", "reason"),
     [
-        ({"match": {"a": "x"}}, "query.match", "has no exact counterpart"),
+        ({"match": {"a": "x"}}, "query.match", "whole values: use term or terms"),
+        ({"match_phrase": {"a": "x y"}}, "query.match_phrase", "words that an analyzer makes"),
+        ({"geo_distance": {"a": "1,2"}}, "query.geo_distance", "use a range per coordinate"),
+        ({"script": {"script": "x"}}, "query.script", "carry its result in a field"),
+        ({"nested": {"path": "a"}}, "query.nested", "publish an event per element"),
+        ({"trem": {"a": "x"}}, "query.trem", "has no exact counterpart: did you mean 'term'"),
         ({"range": {"a": {"gte": "now-1d/d"}}}, "query.range", "date math moves"),
         ({"range": {"a": {"gte": "2026-01-31||/M"}}}, "query.range", "date math moves"),
         ({"range": {"a": {"gte": "abc"}}}, "query.range", "only if they are dates"),
@@ -141,7 +146,7 @@ def test_queries_hold_where_they_held():
         (
             {"bool": {"must": [{"wildcard": {"a": "x*"}}]}},
             "query.bool.must[0].wildcard",
-            "no exact",
+            "list them in terms",
         ),
         ({"bool": {"mustnt": []}}, "query.bool.mustnt", "did you mean 'must_not' or 'must'"),
         (
@@ -157,6 +162,7 @@ def test_queries_without_an_exact_counterpart_are_refused(query, place, reason):
     found = refusal(percolator, query)
     assert found[0] == place
     assert reason in found[1]
+    assert "match_all" not in found[1]
 
 
 def test_the_answer_of_a_search_is_read():

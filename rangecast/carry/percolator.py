@@ -18,6 +18,31 @@ from rangecast.model.timestamps import Timestamp
 
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _QUERIES = ("bool", "constant_score", "exists", "match_all", "match_none", "range", "term", "terms")
+_ANALYSED = (
+    "compares words that an analyzer makes of a text, a subscription whole values: use term or "
+    "terms, on a keyword field or on a field that says which words there are"
+)
+_PART = (
+    "compares a part of a text, a subscription whole values: list them in terms, or put the part "
+    "into a field of its own and use term"
+)
+_PLACE = "compares shapes, a subscription ranges: use a range per coordinate, or import GeoJSON"
+_WITHOUT_COUNTERPART = {
+    **dict.fromkeys(
+        (
+            *("combined_fields", "intervals", "match", "match_bool_prefix", "match_phrase"),
+            *("match_phrase_prefix", "more_like_this", "multi_match", "query_string"),
+            "simple_query_string",
+        ),
+        _ANALYSED,
+    ),
+    **dict.fromkeys(("fuzzy", "prefix", "regexp", "wildcard"), _PART),
+    **dict.fromkeys(("geo_bounding_box", "geo_distance", "geo_polygon", "geo_shape"), _PLACE),
+    "script": "runs a program, a subscription compares: have the event carry its result in a field",
+    "nested": "asks for one element of an array, an event has one value each: publish an event per "
+    "element",
+}
+"""Queries that people have, why they aren't carried over, and what to do instead."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)?)?")
 """Whole dates, or moments to the second or millisecond."""
 _NO_MEANING = ("boost", "_name")
@@ -58,6 +83,8 @@ def _hit(given: Any) -> tuple[str, Any]:
 def _rule(query: Any, place: str) -> Rule:
     kind, body = _only(query, place, "a query has one kind")
     place = f"{place}.{kind}"
+    if kind in _WITHOUT_COUNTERPART:
+        raise NotCarriedError(place, _WITHOUT_COUNTERPART[kind])
     if kind not in _QUERIES:
         raise NotCarriedError(place, f"has no exact counterpart: {near(kind, _QUERIES)}")
     if kind == "bool":
