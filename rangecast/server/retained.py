@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from rangecast.server.log import Log
+from rangecast.server.records import EVENTS, head_of
+
+_READ = 64 << 20
 COARSE = 16 << 20
 """Bytes that are forgotten together: so the list of a tenant stays short."""
 
@@ -9,7 +13,11 @@ COARSE = 16 << 20
 class Retained:
     """A function of the log, like the registry: only the committer changes it."""
 
-    def __init__(self, parts: dict[str, list[tuple[int, int]]] | None = None):
+    def __init__(
+        self, parts: dict[str, list[tuple[int, int]]] | None = None, *, is_counted: bool = True
+    ):
+        self.is_counted = is_counted
+        """Whether all is in it that the log keeps."""
         self.parts = parts or {}
         """By tenant: pieces of the log, each as the last seq and the bytes of his events."""
         self._sums = {name: sum(size for _, size in some) for name, some in self.parts.items()}
@@ -23,6 +31,15 @@ class Retained:
         else:
             some.append((last, size))
         self._sums[tenant] = self._sums.get(tenant, 0) + size
+
+    def count(self, log: Log, upto: int) -> None:
+        """Take all units of a log into account, up to a seq."""
+        self.is_counted, after = True, log.first - 1
+        while after < upto:
+            for unit in log.read(after, _READ):
+                after = unit.last
+                if unit.kind == EVENTS and after <= upto:
+                    self.note(head_of(unit).tenant, after, len(unit.body))
 
     def forget(self, first: int) -> None:
         """Leave out the pieces that lie before the first seq of the log."""

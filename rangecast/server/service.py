@@ -217,6 +217,8 @@ class Service:
                 f"{self._where}: the snapshot is of seq {replay.seq}, the log ends at {log.last}: "
                 "something acknowledged was lost\n  to do: restore the folder from a backup"
             )
+        if not self.registry.retained.is_counted:
+            self.registry.retained.count(log, replay.seq)
         changes: list[AnyChange] = []
         while replay.seq < log.last:
             for unit in log.read(replay.seq, _REPLAYED):

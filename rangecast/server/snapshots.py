@@ -92,7 +92,8 @@ class State(msgspec.Struct):
     offsets: dict[str, int]
     boards: list[_Board] = []
     broker: PutBroker | None = None
-    retained: dict[str, list[tuple[int, int]]] = {}
+    retained: dict[str, list[tuple[int, int]]] | None = None
+    """`None`: an earlier version wrote it, which didn't count."""
 
 
 class Picture:
@@ -258,7 +259,7 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     registry.had_token = state.had_token
     registry.tenants = state.tenants
     registry.broker = state.broker
-    registry.retained = Retained(state.retained)
+    registry.retained = Retained(state.retained, is_counted=state.retained is not None)
     repeats.requests.update(state.requests)
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)
