@@ -348,7 +348,7 @@ def test_what_cant_be_worked_on_is_refused(kafka: str, tmp_path: Path) -> None:
     place = log.epoch, log.last, log.chain
     Picture(replay.registry, replay.indexes, replay.repeats, place).write(tmp_path)
     log.drop(2)
-    with pytest.raises(LogError, match=r"begins at seq [23], and no snapshot has what was before"):
+    with pytest.raises(LogError, match="begins at seq 3, and no snapshot has what was before"):
         worker(space="s2")
     worker(space="s0", data=tmp_path)
     log.close()

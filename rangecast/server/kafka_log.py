@@ -7,8 +7,8 @@ many brokers as the topic's `min.insync.replicas` says. Only committed records a
 One server writes at a time. The one that was started last has the transactional id; another one
 that still runs is fenced off by the brokers, and stops at its next write.
 
-The timestamp of a record is the unit's last seq, in place of a time: so Kafka's own index of times
-finds a seq.
+Where the unit of a seq lies is found by halving: seqs grow with offsets, and offsets have gaps, as
+the ends of transactions are records, too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ LARGEST = 64 << 20
 """Bytes that a unit may have."""
 TAKEN = 500
 """Units that are read at a time."""
+_EMPTY_ANSWER = 20
+"""Milliseconds after which the broker says that there is no more. Before, a reader neither knows
+that it is at the end nor can go elsewhere.
+"""
+_KNOWN = 1000
+"""Places of the log that are remembered: readers go on where they were."""
 _URL = re.compile(r"kafka://([^/]+)/([A-Za-z0-9._-]{1,200})")
 _TOPIC = {
     "cleanup.policy": "delete",
@@ -41,6 +47,14 @@ _TOPIC = {
 quiet = logging.getLogger("rangecast.server.kafka")
 """For what the client says by itself: what matters comes by the calls as well."""
 quiet.setLevel(logging.CRITICAL)
+
+
+class Placed(NamedTuple):
+    """A unit in its place."""
+
+    offset: int
+    epoch: str
+    unit: Unit
 
 
 class KafkaPlace(NamedTuple):
@@ -98,6 +112,7 @@ def reading(group: str) -> dict[str, Any]:
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
+        "fetch.wait.max.ms": _EMPTY_ANSWER,
         "fetch.message.max.bytes": LARGEST,
         "fetch.max.bytes": 2 * LARGEST,
         "receive.message.max.bytes": 3 * LARGEST,
@@ -141,6 +156,8 @@ class KafkaLog:
         self._settings = connecting(place.servers)
         self._one = threading.Lock()
         self._broken: str | None = None
+        self._begins: dict[int, int] = {}
+        """Of the last seqs up to which was read: the offset where that goes on."""
         with self._place.said("can't be opened"):
             self._open()
 
@@ -161,7 +178,7 @@ class KafkaLog:
         first, last = next(self._records(low), None), self._last_record(low, high)
         self.epoch, self.first, self.last, self.chain = new_epoch(), 1, 0, START
         if first is not None and last is not None:
-            (self.epoch, unit), (_, end) = first, last
+            (_, self.epoch, unit), (_, _, end) = first, last
             self.first, self.last, self.chain = unit.first, end.last, end.chain
 
     def _make_topic(self) -> None:
@@ -208,23 +225,23 @@ class KafkaLog:
             "chain": unit.chain,
         }
         topic = self._place.topic
-        self._producer.produce(topic, unit.body, partition=0, headers=headers, timestamp=unit.last)
+        self._producer.produce(topic, unit.body, partition=0, headers=headers)
 
     def drop(self, upto: int) -> None:
         """Delete the records of units that lie at or before a seq."""
         from confluent_kafka.admin import AdminClient
 
         with self._one, self._place.said("can't be cut"):
-            begin = self._offset_after(upto)
-            if begin is None:
-                return
+            # The last one stays: a log without any would begin a new history.
+            begin = offset_after(self._place, min(upto, self.last - 1))
+            self._begins.clear()
             self._partition.offset = begin
             admin = AdminClient(self._settings, logger=quiet)
             for done in admin.delete_records([self._partition]).values():
                 done.result()
             found = next(self._records(begin), None)
             if found is not None:
-                self.first = found[1].first
+                self.first = found.unit.first
 
     # ---- reading
 
@@ -236,45 +253,26 @@ class KafkaLog:
         units: list[Unit] = []
         size = 0
         with self._one, self._place.said("can't be read"):
-            begin = self._offset_after(after)
-            for _, unit in self._records(begin) if begin is not None else ():
-                if unit.last <= after:
-                    continue
+            end = self._begins.get(after)
+            end = offset_after(self._place, after) if end is None else end
+            for offset, _, unit in self._records(end):
                 if units and size + len(unit.body) > most_bytes:
                     break
                 units.append(unit)
                 size += len(unit.body)
+                end = offset + 1
                 if unit.last >= last:
                     break
+            if units:
+                self._begins[units[-1].last] = end
+            if len(self._begins) > _KNOWN:
+                del self._begins[next(iter(self._begins))]
         return units
 
-    def _offset_after(self, seq: int) -> int | None:
-        """Return the offset of the first record with a later seq."""
-        from confluent_kafka import TopicPartition
+    def _records(self, begin: int) -> Iterator[Placed]:
+        return records(self._reader, self._place.topic, begin)
 
-        asked = TopicPartition(self._place.topic, 0, seq + 1)
-        found: int = self._reader.offsets_for_times([asked], LIMIT)[0].offset
-        return None if found < 0 else found
-
-    def _records(self, begin: int) -> Iterator[tuple[str, Unit]]:
-        """Yield the committed units from an offset on, each with its epoch, to the end."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-        self._reader.assign([TopicPartition(self._place.topic, 0, begin)])
-        while True:
-            found = arrived(self._reader, TAKEN, LIMIT)
-            if not found:
-                raise LogError(f"the brokers don't answer within {LIMIT:g} seconds")
-            for one in found:
-                error = one.error()
-                if error is None:
-                    yield unit_of(one)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return
-                else:
-                    raise KafkaException(error)
-
-    def _last_record(self, low: int, high: int) -> tuple[str, Unit] | None:
+    def _last_record(self, low: int, high: int) -> Placed | None:
         """Return the last committed unit: the end of a topic has records that aren't data."""
         step = 16
         while True:
@@ -289,12 +287,52 @@ class KafkaLog:
         self._reader.close()
 
 
-def unit_of(record: Any) -> tuple[str, Unit]:
-    """Return the epoch and the unit of a record."""
+def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
+    """Yield the committed units of a topic from an offset on, to its end."""
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+    reader.assign([TopicPartition(topic, 0, begin)])
+    while True:
+        found = arrived(reader, TAKEN, LIMIT)
+        if not found:
+            raise LogError(f"the brokers don't answer within {LIMIT:g} seconds")
+        for one in found:
+            error = one.error()
+            if error is None:
+                yield unit_of(one)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                raise KafkaException(error)
+
+
+def offset_after(place: KafkaPlace, seq: int) -> int:
+    """Return the offset of the first unit with a later seq; that of the end, if there is none."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = connecting(place.servers) | reading(f"{place.prefix}-finder")
+    finder = Consumer(settings | {"fetch.message.max.bytes": 1024}, logger=quiet)
+    try:
+        low, high = finder.get_watermark_offsets(TopicPartition(place.topic, 0), LIMIT)
+        while low < high:
+            middle = (low + high) // 2
+            found = next(records(finder, place.topic, middle), None)
+            if found is None or found.unit.last > seq:
+                high = middle
+            else:
+                low = found.offset + 1
+        return int(low)
+    finally:
+        finder.close()
+
+
+def unit_of(record: Any) -> Placed:
+    """Return the unit of a record."""
     head = dict(record.headers() or [])
     try:
         numbers = int(head["first"]), int(head["length"]), head["kind"].decode(), int(head["at"])
-        return head["epoch"].decode(), Unit(*numbers, record.value() or b"", head["chain"])
+        unit = Unit(*numbers, record.value() or b"", head["chain"])
+        return Placed(record.offset(), head["epoch"].decode(), unit)
     except (KeyError, ValueError) as error:
         raise LogError(
             f"the record at offset {record.offset()} isn't a unit of a log: {error!r}\n"

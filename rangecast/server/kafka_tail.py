@@ -10,16 +10,15 @@ from rangecast.server.kafka_log import (
     LIMIT,
     TAKEN,
     KafkaPlace,
+    Placed,
     arrived,
     connecting,
+    offset_after,
     quiet,
     reading,
     unit_of,
 )
 from rangecast.server.log import LogError, Unit
-
-_EMPTY_ANSWER = 20
-"""Milliseconds after which the broker says that there is no more; before, the end isn't known."""
 
 
 class KafkaTail:
@@ -34,14 +33,13 @@ class KafkaTail:
 
         self._place = place = KafkaPlace.parse(url)
         settings = connecting(place.servers)
-        more = {"fetch.wait.max.ms": _EMPTY_ANSWER, "auto.offset.reset": "error"}
-        self._reader = Consumer(settings | reading(f"{place.prefix}-tail") | more, logger=quiet)
+        reads = reading(f"{place.prefix}-tail") | {"auto.offset.reset": "error"}
+        self._reader = Consumer(settings | reads, logger=quiet)
         self._admin = AdminClient(settings, logger=quiet)
         self.epoch, self.first = "", 1
         """Those of the log; of an empty one nothing is known."""
         self.at = 0
         """The offset up to which all has been read."""
-        self._after = 0
         with place.said("can't be read"):
             self._open()
 
@@ -61,18 +59,15 @@ class KafkaTail:
         end = self._end()
         self._go_to(low)
         while self.at < end and not self.epoch:
-            for epoch, unit in self._records(1.0):
+            for _, epoch, unit in self._records(1.0):
                 self.epoch, self.first = epoch, unit.first
                 break
         self._go_to(low)
 
     def begin(self, after: int) -> None:
         """Begin after a seq."""
-        self._after = after
         with self._place.said("can't be read"):
-            # The timestamp of a record is its last seq; what isn't a unit has another.
-            found = self._reader.offsets_for_times([self._at(after + 1)], LIMIT)[0].offset
-            self._go_to(found if found >= 0 else self._end())
+            self._go_to(offset_after(self._place, after))
 
     def end(self) -> int:
         """Return an offset before which everything lies that was acknowledged until now.
@@ -87,12 +82,11 @@ class KafkaTail:
         """Return the next units; wait for one, at most so long."""
         with self._place.said("can't be read"):
             units = []
-            for epoch, unit in self._records(seconds):
+            for _, epoch, unit in self._records(seconds):
                 if epoch != (self.epoch or epoch):
                     raise LogError(f"the history changes from {self.epoch} to {epoch} in the log")
                 self.epoch = epoch
-                if unit.last > self._after:
-                    units.append(unit)
+                units.append(unit)
             return units
 
     def close(self) -> None:
@@ -117,7 +111,7 @@ class KafkaTail:
         self._reader.assign([self._at(offset)])
         self.at = offset
 
-    def _records(self, seconds: float) -> Sequence[tuple[str, Unit]]:
+    def _records(self, seconds: float) -> Sequence[Placed]:
         from confluent_kafka import KafkaError, KafkaException
 
         found = []
