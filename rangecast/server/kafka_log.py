@@ -46,7 +46,7 @@ _TOPIC = {
 }
 quiet = logging.getLogger("rangecast.server.kafka")
 """For what the client says by itself: what matters comes by the calls as well."""
-quiet.setLevel(logging.CRITICAL)
+quiet.setLevel(logging.CRITICAL + 1)
 
 
 class Placed(NamedTuple):
