@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from rangecast.kernels.arrays import I64, Bool
@@ -13,6 +14,8 @@ from rangecast.server.boards import InterestChange
 from rangecast.server.index import Found, SpaceIndex, by_event, grouped
 from rangecast.server.messages import Message
 from rangecast.server.registry import AnyChange, Change, Consumer
+
+_decode = msgspec.json.Decoder(list[str]).decode
 
 
 def carry_out(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> None:
@@ -78,10 +81,10 @@ def fan_out(
 
 def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[str]]:
     """Return the ids of the subscriptions that match each of some events."""
-    lists: list[list[str]] = [[] for _ in range(count)]
-    mine = (found.events >= begin) & (found.events < begin + count)
-    events, numbers = found.events[mine] - begin, found.numbers[mine]
-    order = np.lexsort((numbers, events))
-    for event, number in zip(events[order].tolist(), numbers[order].tolist(), strict=True):
-        lists[event].append(index.name(number))
-    return lists
+    first, last = np.searchsorted(found.events, (begin, begin + count))
+    events, numbers = found.events[first:last] - begin, found.numbers[first:last]
+    numbers = numbers[np.lexsort((numbers, events))]
+    names = b",".join([index.names[number] for number in numbers.tolist()])
+    ids = _decode(b"[%s]" % names)  # at once: a call for each took longer than the matching
+    ends = np.cumsum(np.bincount(events, minlength=count)).tolist()
+    return [ids[start:end] for start, end in pairwise([0, *ends])]

@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Found(NamedTuple):
-    """All matches of a batch: the place of an event, and the number of a subscription."""
+    """All matches of a batch, by event: its place, and the number of a subscription."""
 
     events: I64
     numbers: I64
