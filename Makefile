@@ -88,7 +88,8 @@ lower-bounds:  ## a short part of the suite with the oldest dependencies that py
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
 		$$($(PYTHON) tests/lower_bounds.py) $$(grep -E '^(pytest|hypothesis)==' requirements.lock)
-	PYTHONPATH=. $(OLDEST)/bin/python -m pytest $(SHORT)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(OLDEST)/bin/python -m pytest $(SHORT)
 
 dist: setup  ## build the wheel and the sdist, and try them in an empty environment of each of PYTHONS
 	$(BIN)/python tests/wheel_check.py $(PYTHONS)

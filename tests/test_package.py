@@ -3,15 +3,26 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
+
+import pytest
 
 import rangecast
 
 HEAVY = {"numpy", "numba", "pyarrow", "pyspark", "matplotlib", "lark", "pandas"}
 
 
+OF_THE_SERVER = {"AsyncClient", "Client", "ServerError"}
+"""Names that need an extra."""
+
+
 def test_all_names_are_listed_sorted_and_there():
     assert rangecast.__all__ == sorted(rangecast.__all__)
     for name in rangecast.__all__:
+        if name in OF_THE_SERVER and find_spec("httpx") is None:  # make lower-bounds
+            with pytest.raises(rangecast.UsageError, match=r"pip install 'rangecast\[server\]'"):
+                getattr(rangecast, name)
+            continue
         assert getattr(rangecast, name).__name__ == name
     assert dir(rangecast) == rangecast.__all__
 
