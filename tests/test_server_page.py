@@ -7,15 +7,17 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from rangecast.server.http.page import FILES, FOLDER
 from tests.servers import ROOT, server
+from tests.test_server_links import serving
 
 pytestmark = [
     pytest.mark.xdist_group("servers"),
@@ -43,20 +45,30 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def opened(url: str) -> Iterator[tuple[Page, list[str]]]:
-    """The page, loaded, and a list of what goes wrong in it."""
-    wrong: list[str] = []
+def browser() -> Iterator[Browser]:
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(
+        found = driver.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(90_000)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
-        page.goto(url)
-        yield page, wrong
-        browser.close()
+        yield found
+        found.close()
+
+
+def loaded(browser: Browser, url: str) -> tuple[Page, list[str]]:
+    """Load a page; return it, and a list of what goes wrong in it."""
+    wrong: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.set_default_timeout(90_000)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
+    page.goto(url)
+    return page, wrong
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, url: str) -> tuple[Page, list[str]]:
+    """The page, loaded, for all tests of this file."""
+    return loaded(browser, url)
 
 
 @pytest.fixture
@@ -228,3 +240,28 @@ def test_a_token_is_asked_for_and_used(page: Page, url: str) -> None:
     page.press("#token", "Enter")
     expect(page.locator("#tenants-section")).to_be_hidden()
     expect(page.locator("#tail tbody tr").nth(5)).to_be_visible()
+
+
+def test_links(browser: Browser, tmp_path: Path) -> None:
+    """A neighbour that is there, one that isn't, and none at all."""
+    nobody = "ws://127.0.0.1:9/v1/link"
+    with serving(tmp_path, "berlin") as first:
+        page, wrong = loaded(browser, first)
+        address = f"{first.replace('http', 'ws')}/v1/link"
+        expect(page.locator("#links")).to_contain_text(f"--link {address}")
+        with serving(tmp_path, "paris", first, nobody.removesuffix("/v1/link")) as second:
+            row = page.locator("#links tbody tr")
+            expect(row.locator("td").nth(0)).to_have_text("paris")
+            expect(row.locator("td").nth(1)).to_have_text("up")
+            page.goto(second)
+            expect(page.locator("#links-name")).to_have_text("paris")
+            expect(row).to_have_count(2)
+            expect(row.nth(0)).to_contain_text("berlin")
+            for at, text in ((0, nobody), (1, "not connected"), (6, "Connection refused")):
+                expect(row.nth(1).locator("td").nth(at)).to_have_text(text)
+            page.set_viewport_size({"width": 420, "height": 800})
+            box = row.nth(0).locator("td").nth(1).bounding_box()
+            assert box is not None
+            assert box["height"] < 40  # words aren't broken: the table is scrolled instead
+            page.close()
+    assert wrong == []

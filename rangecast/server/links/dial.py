@@ -69,7 +69,8 @@ class Dial:
             try:
                 await self._connected()
             except (OSError, TimeoutError, websockets.WebSocketException) as error:
-                self.error = f"{error or type(error).__name__}"[:500]
+                plain = error.strerror if isinstance(error, OSError) else None  # without its number
+                self.error = f"{plain or error or type(error).__name__}"[:500]
             if time.monotonic() - begun > STEADY:
                 pause = FIRST
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))

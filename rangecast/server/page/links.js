@@ -14,7 +14,7 @@ export function ticked({ status }) {
   const rows = [...status.links.map((one) => link(one, status)), ...status.dials.filter((one) => !named.has(one.broker)).map(dial)];
   const body = $("links").tBodies[0];
   body.replaceChildren(...rows);
-  if (!rows.length) body.append(el("tr", {}, el("td", { colspan: 7, class: "empty" }, "Nobody is linked yet. Start another server with --link and this one's address.")));
+  if (!rows.length) body.append(el("tr", {}, el("td", { colspan: 7, class: "empty" }, `Nobody is linked yet. Start another server with --broker NAME --link ${address()}`)));
   $("links-note").textContent = status.alarms.at(-1) ?? "";
 }
 
@@ -30,8 +30,10 @@ function link(one, status) {
 }
 
 function dial(one) {
-  return el("tr", {}, el("td", {}, one.broker ?? one.url), state(one.error ? "refused" : "connecting"),
+  return el("tr", {}, el("td", {}, one.broker ?? one.url), state(one.error ? "not connected" : "connecting"),
     el("td", {}, "–"), el("td", {}, "–"), el("td", {}, "–"), el("td", {}, "–"), el("td", { class: "bad" }, one.error ?? "none"));
 }
 
 const state = (text) => el("td", { class: text === "up" ? "" : "bad" }, text);
+
+const address = () => `${location.protocol.replace("http", "ws")}//${location.host}/v1/link`;

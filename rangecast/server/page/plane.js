@@ -81,7 +81,7 @@ export async function ticked({ status, space }) {
 function note() {
   const { boxes, bounded } = drawn;
   $("plane-note").textContent = bounded
-    ? `${boxes.length < bounded ? `${boxes.length} of ${bounded.toLocaleString("en")}` : boxes.length} boxes that bound one of the two, and the latest events.`
+    ? `${boxes.length < bounded ? `${boxes.length} of ` : ""}${bounded === 1 ? "1 box that bounds" : `${bounded.toLocaleString("en")} boxes that bound`} one of the two, and the latest events.`
     : "No subscription bounds one of the two. Points are the latest events.";
 }
 
