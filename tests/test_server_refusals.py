@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from rangecast.errors import FilterError
 from rangecast.model.filters import many
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
+from rangecast.server.index import parsed_again
 from rangecast.server.log import MemoryLog
 from rangecast.server.records import PutSpace, PutSubscription
 from rangecast.server.registry import Registry
@@ -130,3 +133,15 @@ def test_words_that_come_together_are_told_apart() -> None:
             assert sorted(words(service.registry)) == sorted([*names, "w20"])
 
     run(work)
+
+
+def test_what_was_accepted_is_read_again_though_its_words_lie_apart() -> None:
+    """As one box it was accepted; words that came in another order make it thousands."""
+    names = [f"'w{number}'" for number in range(4_000)]
+    every_second = f"who in ({', '.join(names[::2])})"
+    apart = Space.from_toml(WORDS.to_toml())
+    Filter.parse(f"who in ({', '.join(names)})", apart)
+    with pytest.raises(FilterError, match="boxes"):
+        Filter.parse(every_second, apart)
+    (found,) = parsed_again([every_second], apart)
+    assert len(found.boxes) == 2_000

@@ -19,6 +19,8 @@ from rangecast.model.space import Space
 from rangecast.server.registry import Change, SpaceEntry, Version
 
 _encode = msgspec.json.Encoder().encode
+_ANY_BOXES = 1 << 20
+"""More than a filter that was accepted comes to."""
 
 
 class Found(NamedTuple):
@@ -132,13 +134,14 @@ def _settled(wanted: Filter, space: Space) -> Filter | None:
 
 
 def parsed_again(texts: Sequence[str], space: Space) -> list[Filter]:
-    """Return the filters of texts that were accepted before."""
-    found = []
-    for one in filters_of_texts(texts, space):
-        if isinstance(one, FilterError):
-            raise one
-        found.append(one)
-    return found
+    """Return the filters of texts that were accepted before.
+
+    Words may have other numbers by now: what was one box may be many, and is taken all the same.
+    """
+    return [
+        Filter.parse(text, space, max_boxes=_ANY_BOXES) if isinstance(one, FilterError) else one
+        for text, one in zip(texts, filters_of_texts(texts, space), strict=True)
+    ]
 
 
 def version_boxes(
