@@ -31,7 +31,7 @@ from rangecast.server.links.driver import LONGEST_EVENT
 from rangecast.server.links.journal import ServerJournal
 from rangecast.server.log import MemoryLog
 from rangecast.server.maintain import dumped
-from rangecast.server.pump import Written
+from rangecast.server.matching import Written
 from rangecast.server.records import EventsHead, PutBroker, edits_draft, events_draft
 from rangecast.server.registry import SpaceEntry
 from rangecast.server.requests import Events

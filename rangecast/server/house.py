@@ -75,7 +75,7 @@ class Housekeeper:
         if service.folder is None:
             return
         ends = self._droppable()
-        is_due = service.pump.edits - service.snapshot_edits >= SNAPSHOT_AFTER
+        is_due = service.pump.matching.edits - service.snapshot_edits >= SNAPSHOT_AFTER
         if is_due or ends > service.snapshot_seq:
             service.snapshot()
         if 0 < ends <= max(snapshots(service.folder), default=0):

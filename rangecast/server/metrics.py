@@ -54,10 +54,11 @@ class _Numbers:
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
         service, pump, hub = self._service, self._service.pump, self._service.hub
+        done = pump.matching
         counters = {
-            "events": ("Events that were matched.", pump.events),
-            "matches": ("Pairs of an event and a subscription that matches it.", pump.pairs),
-            "edits": ("Edits that were made.", pump.edits),
+            "events": ("Events that were matched.", done.events),
+            "matches": ("Pairs of an event and a subscription that matches it.", done.pairs),
+            "edits": ("Edits that were made.", done.edits),
             "commits": ("Groups that were written to the log.", pump.groups),
             "overflows": (
                 "Times that a listener fell behind and turned to reading the log.",

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import Bool
 from rangecast.server.admission import Admission
 from rangecast.server.boards import ObjectChange, UpdatesHead, updates_draft
-from rangecast.server.fanout import board_messages, carry_out, fan_out, ids_by_event
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
+from rangecast.server.matching import Matching, Written
 from rangecast.server.messages import Message
 from rangecast.server.records import (
     DeleteConsumer,
@@ -51,16 +50,6 @@ HandOut = Callable[[int, dict[int, list[Message]], int], None]
 """(number of the batch, messages by consumer, all is matched up to this seq)"""
 
 
-@dataclass(slots=True)
-class Written:
-    """A request that is in the log, for the matcher."""
-
-    unit: Unit
-    request: Request | None
-    changes: list[AnyChange]
-    updates: Sequence[ObjectChange] = ()
-
-
 class Pump:
     """The way of every request. Any thread may submit."""
 
@@ -75,13 +64,13 @@ class Pump:
     ):
         self.log = log
         self.registry = registry
-        self.indexes = indexes
         self.repeats = repeats
         self.durable = log.last
         self.matched = log.last
         self.is_full = False
         """Whether the disk was full at the last attempt."""
-        self.groups = self.batches = self.events = self.edits = self.pairs = self.updates = 0
+        self.matching = Matching(registry, indexes)
+        self.groups = self.batches = 0
         self.wanted: Bool = np.zeros(64, bool)
         """The consumers that somebody waits for, by number."""
         self.is_copy, self._refusal = False, ""
@@ -423,73 +412,11 @@ class Pump:
                     self._at_rest.notify_all()
 
     def _match_batch(self, batch: Sequence[Written]) -> None:
-        """Carry out and match units, runs of one kind at once, and hand out what was found."""
+        """Carry out and match units, and hand out what was found."""
         self.batches += 1
         number, wanted = self.batches, self.wanted
-        messages: dict[int, list[Message]] = {}
-        place = 0
-        while place < len(batch):
-            end = place + 1
-            first = batch[place].request
-            if isinstance(first, Events):
-                while end < len(batch):
-                    other = batch[end].request
-                    if not isinstance(other, Events) or other.entry is not first.entry:
-                        break
-                    end += 1
-                self._match_events(batch[place:end], wanted, messages)
-            else:
-                while end < len(batch) and not isinstance(batch[end].request, Events):
-                    end += 1
-                self._make_edits(batch[place:end], wanted, messages)
-            place = end
+        messages = self.matching.messages(batch, wanted)
         self.matched = batch[-1].unit.last
         if self.links is not None:
             self.links(batch)
         self._hand_out(number, messages, self.matched)
-
-    def _make_edits(
-        self, some: Sequence[Written], wanted: Bool, messages: dict[int, list[Message]]
-    ) -> None:
-        carry_out([change for one in some for change in one.changes], self.indexes)
-
-        def is_wanted(consumer: int) -> bool:
-            return 0 <= consumer < len(wanted) and bool(wanted[consumer])
-
-        for one in some:
-            for number, message in board_messages(one.changes, is_wanted):
-                messages.setdefault(number, []).append(message)
-            if isinstance(one.request, Updates):
-                request, first = one.request, one.unit.first
-                index = request.entry.index
-                found = index.update(one.updates, first, request.is_batch, is_wanted)
-                for number, message in found:
-                    messages.setdefault(number, []).append(message)
-                self.updates += len(one.updates)
-                assert request.accepted is not None
-                request.answer.set_result(request.accepted)
-            elif isinstance(one.request, Edits):
-                self.edits += one.unit.length
-                one.request.answer.set_result(one.unit.first)
-
-    def _match_events(
-        self, some: Sequence[Written], wanted: Bool, messages: dict[int, list[Message]]
-    ) -> None:
-        requests = [one.request for one in some if isinstance(one.request, Events)]
-        index = self.indexes[requests[0].entry.number]
-        space = index.engine.space
-        points = [request.encoded.points_in(space) for request in requests]
-        lines = [line for request in requests for line in request.encoded.lines]
-        seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
-        found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
-        self.events += len(lines)
-        self.pairs += len(found.numbers)
-        fan_out(found, index, wanted, self.registry.numbered, lines, seqs, messages)
-        begin = 0
-        for request in requests:
-            count = len(request.encoded.lines)
-            if request.wants_matches:
-                assert request.accepted is not None
-                request.accepted.matches = ids_by_event(found, index, begin, count)
-                request.answer.set_result(request.accepted)
-            begin += count

@@ -245,7 +245,7 @@ class Service:
         """Write a snapshot; return its seq."""
         assert self.folder is not None
         with self._one_snapshot:
-            self.snapshot_edits = self.pump.edits
+            self.snapshot_edits = self.pump.matching.edits
             picture: Picture = self.pump.paused(self._picture)
             if isinstance(self.log, SqliteLog) and self.durability != "fsync":
                 self.log.sync()
@@ -368,10 +368,10 @@ class Service:
             "log_bytes": self.log_bytes,
             "snapshot": self.snapshot_seq,
             "seconds": round(time.time() - self.started_at, 1),
-            "events": pump.events,
-            "edits": pump.edits,
-            "matches": pump.pairs,
-            "updates": pump.updates,
+            "events": pump.matching.events,
+            "edits": pump.matching.edits,
+            "matches": pump.matching.pairs,
+            "updates": pump.matching.updates,
             "spaces": sum(owner == tenant for owner, _ in list(registry.spaces)),
             "boards": sum(owner == tenant for owner, _ in list(registry.boards)),
             "subscriptions": registry.counts.get(tenant, 0),

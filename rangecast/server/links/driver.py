@@ -28,7 +28,7 @@ from rangecast.overlay.messages import Frame, decode, encode
 from rangecast.server.encoding import Encoded, encoded
 from rangecast.server.links.journal import SOURCE, ServerJournal, origin_of
 from rangecast.server.links.wire import Wire
-from rangecast.server.pump import Written
+from rangecast.server.matching import Written
 from rangecast.server.records import DeleteConsumer, EventsHead, PutConsumer
 from rangecast.server.registry import RefusedError, SpaceEntry, Version
 from rangecast.server.requests import Accepted, Edits, Events

@@ -17,7 +17,7 @@ from rangecast.model.text_attributes import String
 from rangecast.overlay.eventlog import Block
 from rangecast.server.encoding import points_of, rows_of
 from rangecast.server.log import Log, Unit
-from rangecast.server.pump import Written
+from rangecast.server.matching import Written
 from rangecast.server.records import EVENTS, EventsHead, events_of
 from rangecast.server.registry import SpaceEntry
 from rangecast.server.requests import Events

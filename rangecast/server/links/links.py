@@ -23,7 +23,7 @@ from rangecast.server.encoding import Encoded
 from rangecast.server.links.dial import Dial
 from rangecast.server.links.driver import LONGEST_EVENT, TENANT, Driver
 from rangecast.server.links.wire import Wire
-from rangecast.server.pump import Written
+from rangecast.server.matching import Written
 from rangecast.server.records import PutBroker
 from rangecast.server.registry import SpaceEntry
 from rangecast.server.requests import Events

@@ -1,0 +1,105 @@
+"""What is in the log, carried out and matched in its order: runs of one kind at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rangecast.kernels.arrays import Bool
+from rangecast.server.boards import ObjectChange
+from rangecast.server.fanout import board_messages, carry_out, fan_out, ids_by_event
+from rangecast.server.index import SpaceIndex
+from rangecast.server.log import Unit
+from rangecast.server.messages import Message
+from rangecast.server.registry import AnyChange, Registry
+from rangecast.server.requests import Edits, Events, Request, Updates
+
+Mailboxes = dict[int, list[Message]]
+"""Messages, by the number of their consumer."""
+
+
+@dataclass(slots=True)
+class Written:
+    """A request that is in the log, for the matcher."""
+
+    unit: Unit
+    request: Request | None
+    changes: list[AnyChange]
+    updates: Sequence[ObjectChange] = ()
+
+
+class Matching:
+    """Brings indexes to where units of the log lead, matches events, and answers requests.
+
+    One thread calls it; how much was done may be read by any.
+    """
+
+    def __init__(self, registry: Registry, indexes: dict[int, SpaceIndex]):
+        self._registry = registry
+        self._indexes = indexes
+        self.events = self.edits = self.pairs = self.updates = 0
+
+    def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
+        """Carry out and match units; return what those consumers get that somebody waits for."""
+        found: Mailboxes = {}
+        place = 0
+        while place < len(batch):
+            end = place + 1
+            first = batch[place].request
+            if isinstance(first, Events):
+                while end < len(batch):
+                    other = batch[end].request
+                    if not isinstance(other, Events) or other.entry is not first.entry:
+                        break
+                    end += 1
+                self._match_events(batch[place:end], wanted, found)
+            else:
+                while end < len(batch) and not isinstance(batch[end].request, Events):
+                    end += 1
+                self._make_edits(batch[place:end], wanted, found)
+            place = end
+        return found
+
+    def _make_edits(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
+        carry_out([change for one in some for change in one.changes], self._indexes)
+
+        def is_wanted(consumer: int) -> bool:
+            return 0 <= consumer < len(wanted) and bool(wanted[consumer])
+
+        for one in some:
+            for number, message in board_messages(one.changes, is_wanted):
+                messages.setdefault(number, []).append(message)
+            if isinstance(one.request, Updates):
+                request, first = one.request, one.unit.first
+                index = request.entry.index
+                found = index.update(one.updates, first, request.is_batch, is_wanted)
+                for number, message in found:
+                    messages.setdefault(number, []).append(message)
+                self.updates += len(one.updates)
+                assert request.accepted is not None
+                request.answer.set_result(request.accepted)
+            elif isinstance(one.request, Edits):
+                self.edits += one.unit.length
+                one.request.answer.set_result(one.unit.first)
+
+    def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
+        requests = [one.request for one in some if isinstance(one.request, Events)]
+        index = self._indexes[requests[0].entry.number]
+        space = index.engine.space
+        points = [request.encoded.points_in(space) for request in requests]
+        lines = [line for request in requests for line in request.encoded.lines]
+        seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
+        found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
+        self.events += len(lines)
+        self.pairs += len(found.numbers)
+        fan_out(found, index, wanted, self._registry.numbered, lines, seqs, messages)
+        begin = 0
+        for request in requests:
+            count = len(request.encoded.lines)
+            if request.wants_matches:
+                assert request.accepted is not None
+                request.accepted.matches = ids_by_event(found, index, begin, count)
+                request.answer.set_result(request.accepted)
+            begin += count
