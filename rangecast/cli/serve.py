@@ -24,6 +24,11 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="Lines on stderr: text, or JSON objects.")
+]
+
+
 class LogLevel(StrEnum):
     """What is said on stderr."""
 
@@ -107,9 +112,7 @@ def serve(
         list[str] | None,
         typer.Option("--from-kafka", help="TOPIC:SPACE: its messages are events of the space."),
     ] = None,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="Lines on stderr: text, or JSON objects.")
-    ] = LogFormat.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel,
         typer.Option("--log-level", help="What is said there: warnings, or also each request."),

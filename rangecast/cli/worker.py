@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rangecast.cli.serve import LogFormat, LogLevel
+from rangecast.cli.serve import LogFormat, LogFormatOption, LogLevel
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Log = Annotated[
@@ -57,9 +57,7 @@ def run(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="End where the topic ends now.")
     ] = False,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="Lines on stderr: text, or JSON objects.")
-    ] = LogFormat.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel,
         typer.Option("--log-level", help="What is said there: warnings, or also each batch."),

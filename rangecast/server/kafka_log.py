@@ -82,7 +82,7 @@ class KafkaPlace(NamedTuple):
     @contextmanager
     def said(self, what: str) -> Iterator[None]:
         """Turn what Kafka says into a `LogError`."""
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
 
         try:
             yield
@@ -90,14 +90,18 @@ class KafkaPlace(NamedTuple):
             text, remedy = str(error), "look at the brokers, then start again"
             if isinstance(error, KafkaException):
                 text = error.args[0].str()
-                if error.args[0].code() in (
-                    KafkaError._FENCED,
-                    KafkaError.PRODUCER_FENCED,
-                    KafkaError.INVALID_PRODUCER_EPOCH,
-                ):
+                if is_fence(error.args[0]):
                     text = "another server writes this log now"
                     remedy = "run one server per prefix"
             raise LogError(f"{self}: {what}: {text}\n  to do: {remedy}") from None
+
+
+def is_fence(error: Any) -> bool:
+    """Whether somebody else has taken the transactional id."""
+    from confluent_kafka import KafkaError
+
+    fences = KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH
+    return error.code() in fences
 
 
 def connecting(servers: str) -> dict[str, Any]:

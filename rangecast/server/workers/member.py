@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rangecast.errors import RangecastError, UsageError
-from rangecast.server.kafka_log import LIMIT, arrived, connecting, quiet
+from rangecast.server.kafka_log import LIMIT, arrived, connecting, is_fence, quiet
 from rangecast.server.workers.matcher import Event
 
 logger = logging.getLogger("rangecast.server")
@@ -236,7 +236,7 @@ class Member:
         except KafkaException as failure:
             error = failure.args[0]
             is_known = not is_ending or error.txn_requires_abort()
-            if error.fatal() or _is_fence(error) or not is_known:
+            if error.fatal() or is_fence(error) or not is_known:
                 raise  # what became of it isn't known: whoever is started next sees what is there
             producer.abort_transaction(LIMIT)
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -272,7 +272,7 @@ class Member:
             return call()
         except KafkaException as failure:
             error = failure.args[0]
-            if _is_fence(error) or error.fatal():
+            if is_fence(error) or error.fatal():
                 raise FencedError(
                     f"this worker is fenced off ({error.str()}): another one runs under its name, "
                     f"{self._name!r}, or it stood still for more than {OPEN:g} seconds\n"
@@ -295,10 +295,3 @@ def _patiently(call: Callable[[], Any]) -> Any:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def _is_fence(error: Any) -> bool:
-    from confluent_kafka import KafkaError
-
-    fences = KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH
-    return error.code() in fences
