@@ -13,8 +13,9 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -25,7 +26,7 @@ from rangecast.server.admission import check_name
 from rangecast.server.follow import Leader
 from rangecast.server.http.access import DEFAULT
 from rangecast.server.http.app import make_app
-from rangecast.server.http.corked import CorkedProtocol
+from rangecast.server.http.direct import DirectProtocol
 from rangecast.server.links.dial import checked_url
 from rangecast.server.links.links import LinkOptions
 from rangecast.server.records import DeleteConsumer, PutSpace
@@ -241,7 +242,7 @@ def serve(
         make_app(service),
         log_config=None,
         access_log=False,
-        http=CorkedProtocol,
+        http=cast(Any, partial(DirectProtocol, service=service)),
         ws="websockets-sansio",
         ws_per_message_deflate=False,
         ws_max_size=MOST_BYTES,

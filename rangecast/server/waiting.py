@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -11,35 +12,51 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
+_Then = Callable[[Future[Any]], None]
 
 
 class _Mailbox:
-    """The tasks of one event loop whose answers came, woken together.
+    """What waits on one event loop and whose answers came, called together.
 
     Waking a loop from another thread is a system call; the answers of a group share it.
     """
 
     def __init__(self) -> None:
-        self._answered: deque[asyncio.Future[None]] = deque()
+        self._answered: deque[tuple[_Then, Future[Any]]] = deque()
         self._is_called = False
 
-    def put(self, waiter: asyncio.Future[None], _answer: Future[Any]) -> None:
-        """Take a task that can go on; any thread may call."""
-        self._answered.append(waiter)
+    def put(self, loop: asyncio.AbstractEventLoop, then: _Then, answer: Future[Any]) -> None:
+        """Take what can go on; any thread may call."""
+        self._answered.append((then, answer))
         if not self._is_called:
             self._is_called = True
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                waiter.get_loop().call_soon_threadsafe(self._wake)
+                loop.call_soon_threadsafe(self._call)
 
-    def _wake(self) -> None:
+    def _call(self) -> None:
         self._is_called = False  # before the first is taken: who comes after calls again
         while self._answered:
-            waiter = self._answered.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            then, answer = self._answered.popleft()
+            then(answer)
 
 
 _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = WeakKeyDictionary()
+
+
+def when_answered(
+    answer: Future[T], loop: asyncio.AbstractEventLoop, then: Callable[[Future[T]], None]
+) -> None:
+    """Call a function on an event loop once there is an answer; it mustn't raise.
+
+    Call this on that loop.
+    """
+    if answer.done():
+        then(answer)
+        return
+    mailbox = _mailboxes.get(loop)
+    if mailbox is None:
+        mailbox = _mailboxes[loop] = _Mailbox()
+    answer.add_done_callback(partial(mailbox.put, loop, then))
 
 
 async def answered(answer: Future[T]) -> T:
@@ -50,10 +67,12 @@ async def answered(answer: Future[T]) -> T:
     """
     if not answer.done():
         loop = asyncio.get_running_loop()
-        mailbox = _mailboxes.get(loop)
-        if mailbox is None:
-            mailbox = _mailboxes[loop] = _Mailbox()
         waiter = loop.create_future()
-        answer.add_done_callback(partial(mailbox.put, waiter))
+
+        def go_on(_answer: Future[T]) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        when_answered(answer, loop, go_on)
         await waiter
     return answer.result()

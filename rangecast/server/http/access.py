@@ -39,6 +39,9 @@ class Caller:
             )
 
 
+_ANYBODY = Caller(DEFAULT, SCOPES)
+
+
 def new_secret() -> str:
     """Return a token: 256 random bits."""
     return "rc_" + secrets.token_urlsafe(32)
@@ -59,7 +62,7 @@ def caller_of(service: Service, secret: str | None, host: str | None) -> Caller:
             )
         if host not in ("127.0.0.1", "::1", "testclient") and not service.is_open:
             raise RefusedError(401, "without a token only loopback is served")
-        return Caller(DEFAULT, SCOPES)
+        return _ANYBODY
     return token_caller(service, digest_of(secret))
 
 
@@ -73,7 +76,11 @@ def token_caller(service: Service, digest: str) -> Caller:
 
 def bearer(connection: HTTPConnection) -> str | None:
     """Return the token of a request's header."""
-    given = connection.headers.get("authorization")
+    return secret_in(connection.headers.get("authorization"))
+
+
+def secret_in(given: str | None) -> str | None:
+    """Return the token of a header `Authorization`."""
     if given is None:
         return None
     kind, _, secret = given.partition(" ")

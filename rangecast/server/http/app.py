@@ -25,7 +25,6 @@ from rangecast.server.http import (
     tickets,
     ways,
 )
-from rangecast.server.http.direct import Direct
 from rangecast.server.http.edge import Edge
 from rangecast.server.service import Service
 
@@ -64,4 +63,4 @@ def make_app(service: Service) -> ASGIApp:
     problems.install(app)
     for part in PARTS:
         app.include_router(part.router)
-    return Edge(Direct(app), service)
+    return Edge(app, service)

@@ -1,27 +1,50 @@
-"""The requests that come most often, taken past the router.
+"""The requests that come most often, taken past ASGI.
 
-Its layers, finding a path and checking its parameters take FastAPI longer than all that the server
-does for one event. So the plain forms of two requests, events and a subscription without options in
-the query, go straight to the functions of their paths. Every other form, and whatever isn't as
-expected, takes the usual way to the same functions.
+A task per request, its scope, the layers of the application and finding a path take several times
+as long as all that the server does for one event. So the plain forms of two requests, one event and
+one subscription, go from the parser straight to the service, and their answers from there to the
+connection. What makes a form plain is checked here: a path without options, few headers, a short
+body. Every other form, and whatever isn't as expected, takes the usual way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import msgspec
-from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
-from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rangecast.errors import RangecastError
-from rangecast.server.http import events, spaces
-from rangecast.server.http.bodies import read_body
-from rangecast.server.http.problems import problem_of
+from rangecast.server.http import edge
+from rangecast.server.http.access import Caller, caller_of, secret_in
+from rangecast.server.http.corked import CorkedProtocol
+from rangecast.server.http.events import shown_accepted, status_and_type
+from rangecast.server.http.problems import problem, problem_of
+from rangecast.server.http.spaces import edit_of, etag, shown_put
+from rangecast.server.requests import Accepted
+from rangecast.server.service import Service
+from rangecast.server.waiting import when_answered
 
-_PREFIX = "/v1/spaces/"
+logger = logging.getLogger("rangecast.server")
+_PREFIX = b"/v1/spaces/"
+_EVENTS = "events"
 _SUBSCRIPTIONS = "subscriptions/"
+_PLAIN = {
+    *(b"host", b"content-type", b"content-length", b"authorization", b"accept"),
+    *(b"accept-encoding", b"accept-language", b"user-agent", b"connection"),
+}
+"""Headers that change nothing, or that are looked at here. Others have a meaning for the usual way,
+or for what is in front of it.
+"""
+_LONGEST = 64 << 10
+"""Bytes of a body."""
+_KINDS = {b"application/json", b"application/x-ndjson"}
+_encode = msgspec.json.Encoder().encode
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,54 +57,175 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _given = msgspec.json.Decoder(_Given)
+_Work = Callable[[bytes], bool]
+"""Takes a body, and says whether it was plain."""
 
 
-class Direct:
-    """A short way for what comes most often, in front of all that FastAPI does."""
+class _Held:
+    """A request that is answered here, as uvicorn sees it: what it calls a cycle."""
 
-    def __init__(self, app: FastAPI):
-        self._app = app
+    message_event: ClassVar[asyncio.Event] = asyncio.Event()
+    """Nobody waits for it."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] == "http" and not scope["query_string"]:
-            path: str = scope["path"]
-            if path.startswith(_PREFIX):
-                space, _, rest = path[len(_PREFIX) :].partition("/")
-                scope["app"] = self._app
-                if rest == "events" and scope["method"] == "POST" and space:
-                    request = Request(scope, receive)
-                    await _answer(events.publish(request, space), request, send)
-                    return
-                if rest.startswith(_SUBSCRIPTIONS) and scope["method"] == "PUT" and space:
-                    await self._put(space, rest[len(_SUBSCRIPTIONS) :], scope, receive, send)
-                    return
-        await self._app(scope, receive, send)
+    def __init__(self) -> None:
+        self.response_complete = self.disconnected = False
+        self.keep_alive = True
 
-    async def _put(self, space: str, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        if request.headers.get("content-type") != "application/json":
-            await self._app(scope, receive, send)
-            return
-        try:
-            body = await read_body(request)
-            given = _given.decode(body)
-        except (RangecastError, HTTPException) as error:
-            await problem_of(error)(scope, receive, send)
-        except (msgspec.DecodeError, UnicodeDecodeError):
 
-            async def again() -> Message:
-                return {"type": "http.request", "body": body, "more_body": False}
+class DirectProtocol(CorkedProtocol):
+    """HTTP, with a short way for what comes most often."""
 
-            await self._app(scope, again, send)
+    def __init__(self, *args: Any, service: Service, **more: Any):
+        super().__init__(*args, **more)
+        self._service = service
+        self._work: _Work | None = None
+        """What is done with the body that comes, if it is for here."""
+        self._body = b""
+
+    # ---- what the parser finds
+
+    def on_headers_complete(self) -> None:
+        """Choose the way of a request."""
+        self._work = self._short_way()
+        if self._work is None:
+            super().on_headers_complete()
         else:
-            fields = msgspec.structs.asdict(given)
-            await _answer(spaces.put(request, space, name, fields), request, send)
+            self._body = b""
 
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        if self._work is None:
+            super().on_body(body)
+        else:
+            self._body += body
 
-async def _answer(work: Awaitable[Response], request: Request, send: Send) -> None:
-    try:
-        response = await work
-    except (RangecastError, HTTPException) as error:
-        response = problem_of(error)
-    await response(request.scope, request.receive, send)
+    def on_message_complete(self) -> None:
+        """Go on with a request that is whole."""
+        work, self._work = self._work, None
+        if work is not None and work(self._body):
+            return
+        if work is not None:
+            super().on_headers_complete()
+            super().on_body(self._body)
+        super().on_message_complete()
+
+    def _short_way(self) -> _Work | None:
+        """Return what is to be done with a request's body; `None` if it isn't plain."""
+        url, method = self.url, self.parser.get_method()
+        if (
+            method not in (b"POST", b"PUT")
+            or not url.startswith(_PREFIX)
+            or b"?" in url
+            or b"%" in url
+            or b"#" in url
+            or not url.isascii()
+            or not (self.cycle is None or self.cycle.response_complete)
+            or not self.parser.should_keep_alive()
+            or edge.logger.isEnabledFor(logging.INFO)
+        ):
+            return None
+        headers = dict(self.headers)
+        if not (headers.keys() <= _PLAIN) or len(headers) < len(self.headers):
+            return None
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit() or int(length) > _LONGEST:
+            return None
+        kind = headers.get(b"content-type", b"")
+        space, _, rest = url[len(_PREFIX) :].decode().partition("/")
+        secret = headers.get(b"authorization")
+        if method == b"POST" and rest == _EVENTS and kind in _KINDS:
+            return partial(self._publish, secret, space)
+        name = rest.removeprefix(_SUBSCRIPTIONS)
+        if method == b"PUT" and len(name) < len(rest) and kind == b"application/json":
+            return partial(self._put, secret, space, name)
+        return None
+
+    # ---- what is done
+
+    def _publish(self, secret: bytes | None, space: str, body: bytes) -> bool:
+        if not body.startswith(b"{") or b"\n" in body:
+            return False
+
+        def work() -> Future[Accepted]:
+            caller = self._caller(secret, "publish")
+            entry = service.registry.space(caller.tenant, space)
+            service.quotas.publish(caller.tenant, 1, len(body))
+            return service.publish(entry, [body])
+
+        def shown(accepted: Accepted) -> tuple[int, bytes, bytes]:
+            status, kind = status_and_type(accepted)
+            head = b"content-type: %s\r\n" % kind.encode()
+            return status, head, _encode(shown_accepted(service, accepted))
+
+        service = self._service
+        self._begin(work, shown)
+        return True
+
+    def _put(self, secret: bytes | None, space: str, name: str, body: bytes) -> bool:
+        try:
+            given = _given.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+
+        def work() -> Future[int]:
+            caller = self._caller(secret, "subscribe")
+            entry = service.registry.space(caller.tenant, space)
+            return service.edit(edit_of(caller, entry, name, msgspec.structs.asdict(given)))
+
+        def shown(seq: int) -> tuple[int, bytes, bytes]:
+            head = b"content-type: application/json\r\netag: %s\r\n" % etag(seq).encode()
+            return 200, head, _encode(shown_put(service, name, seq))
+
+        service = self._service
+        self._begin(work, shown)
+        return True
+
+    def _caller(self, secret: bytes | None, scope: str) -> Caller:
+        host = None if self.client is None else self.client[0]
+        given = None if secret is None else secret.decode("latin-1")
+        caller = caller_of(self._service, secret_in(given), host)
+        caller.need(scope)
+        return caller
+
+    # ---- what is answered
+
+    def _begin(
+        self, work: Callable[[], Future[Any]], shown: Callable[[Any], tuple[int, bytes, bytes]]
+    ) -> None:
+        """Ask for something; answer by its result, or by its error."""
+        held = _Held()
+        self.cycle = cast(Any, held)  # so that requests behind this one wait, and so does a stop
+
+        def end(answer: Future[Any]) -> None:
+            try:
+                self._send(held, *shown(answer.result()))
+            except Exception as error:
+                self._send_problem(held, error)
+
+        try:
+            when_answered(work(), self.loop, end)
+        except Exception as error:
+            self._send_problem(held, error)
+
+    def _send_problem(self, held: _Held, error: Exception) -> None:
+        if isinstance(error, RangecastError):
+            found = problem_of(error)
+        else:
+            logger.error("a request failed", exc_info=error)
+            found = problem(500, "an error inside the server; its log says more")
+        named = ((name, value) for name, value in found.raw_headers if name != b"content-length")
+        head = b"".join(b"%s: %s\r\n" % one for one in named)
+        self._send(held, found.status_code, head, bytes(found.body))
+
+    def _send(self, held: _Held, status: int, head: bytes, body: bytes) -> None:
+        held.response_complete = True
+        if held.disconnected or self.transport.is_closing():
+            return
+        parts = [STATUS_LINE[status]]
+        parts += [b"%s: %s\r\n" % one for one in self.server_state.default_headers]
+        parts += [head, b"content-length: %d\r\n" % len(body)]
+        parts += [b"\r\n" if held.keep_alive else b"connection: close\r\n\r\n", body]
+        self.transport.write(b"".join(parts))
+        if not held.keep_alive:
+            self.transport.close()
+        self.on_response_complete()

@@ -67,12 +67,8 @@ async def publish(
     else:
         future = await asyncio.to_thread(service.publish, entry, lines, **options)
     accepted = await answered(future)
-    is_refused = bool(accepted.refused) and not accepted.count and not accepted.skipped
-    return Response(
-        _encode(shown_accepted(service, accepted)),
-        422 if is_refused else 200,
-        media_type="application/problem+json" if is_refused else "application/json",
-    )
+    status, kind = status_and_type(accepted)
+    return Response(_encode(shown_accepted(service, accepted)), status, media_type=kind)
 
 
 @router.post("/{space}/events:match")
@@ -153,6 +149,13 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
                 return
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+def status_and_type(accepted: Accepted) -> tuple[int, str]:
+    """Return the status and the content type of the answer to events."""
+    if accepted.refused and not accepted.count and not accepted.skipped:
+        return 422, "application/problem+json"
+    return 200, "application/json"
 
 
 def shown_accepted(service: Service, accepted: Accepted) -> dict[str, Any]:

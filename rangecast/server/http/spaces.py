@@ -110,7 +110,7 @@ async def get_subscription(request: Request, space: str, name: str, wait: str = 
     caller = allowed(request, "read")
     found = _registry(request).subscription(caller.tenant, space, name)
     settled = await _settled(request, wait, found.born)
-    return JSONResponse(_shown(request, found) | settled, headers={"ETag": f'"{found.born}"'})
+    return JSONResponse(_shown(request, found) | settled, headers={"ETag": etag(found.born)})
 
 
 @router.put("/{space}/subscriptions/{name:path}")
@@ -122,23 +122,27 @@ async def put_subscription(
     `wait=settled`: the answer comes when all linked servers know of it, or after 30 seconds; then
     `settled` is false, and a GET with the same asks again.
     """
-    return await put(request, space, name, given.model_dump(), wait)
-
-
-async def put(
-    request: Request, space: str, name: str, given: dict[str, Any], wait: str = ""
-) -> Response:
-    """Make a subscription of its fields, of which all but the filter have their types."""
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
     seq = await _edited(
         request,
-        edit_of(caller, entry, name, given),
+        edit_of(caller, entry, name, given.model_dump()),
         if_match=condition(request),
     )
-    place = position(_service(request).log.epoch, seq)
     settled = await _settled(request, wait, seq)
-    return JSONResponse({"id": name, "position": place} | settled, headers={"ETag": f'"{seq}"'})
+    return JSONResponse(
+        shown_put(_service(request), name, seq) | settled, headers={"ETag": etag(seq)}
+    )
+
+
+def shown_put(service: Service, name: str, seq: int) -> dict[str, str]:
+    """Return the answer to a subscription that was made or replaced by the edit of this seq."""
+    return {"id": name, "position": position(service.log.epoch, seq)}
+
+
+def etag(seq: int) -> str:
+    """Return the mark of a subscription as the edit of this seq made it."""
+    return f'"{seq}"'
 
 
 @router.delete("/{space}/subscriptions/{name:path}")
