@@ -12,6 +12,7 @@ from rangecast.engine import Engine
 from rangecast.errors import FilterError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import Boxes
+from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.many import filters_of_texts
 from rangecast.model.filters.tentative import TentativeSpace
@@ -19,8 +20,6 @@ from rangecast.model.space import Space
 from rangecast.server.registry import Change, SpaceEntry, Version
 
 _encode = msgspec.json.Encoder().encode
-_ANY_BOXES = 1 << 20
-"""More than a filter that was accepted comes to."""
 
 
 class Found(NamedTuple):
@@ -139,7 +138,7 @@ def parsed_again(texts: Sequence[str], space: Space) -> list[Filter]:
     Words may have other numbers by now: what was one box may be many, and is taken all the same.
     """
     return [
-        Filter.parse(text, space, max_boxes=_ANY_BOXES) if isinstance(one, FilterError) else one
+        Filter.parse(text, space, max_boxes=ANY_BOXES) if isinstance(one, FilterError) else one
         for text, one in zip(texts, filters_of_texts(texts, space), strict=True)
     ]
 

@@ -17,6 +17,7 @@ from rangecast.kernels.arrays import F64, I32
 from rangecast.model.attributes import Attribute, Boolean
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
+from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
@@ -33,7 +34,7 @@ SHOWN = 100
 
 def why(space: Space, version: Version, event: Mapping[str, Any]) -> dict[str, Any]:
     """Return why a subscription matches an event or doesn't, attribute by attribute."""
-    lo, hi = Filter.parse(version.filter, space).arrays()
+    lo, hi = Filter.parse(version.filter, space, max_boxes=ANY_BOXES).arrays()
     return _explained(space, version.id, (lo, hi), encode_event(event, space), event)
 
 

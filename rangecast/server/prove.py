@@ -1,7 +1,7 @@
 """Proof of deliveries: what a consumer got, compared with what its log says it had to get.
 
-It goes through the log with one `Engine` over the consumer's subscriptions, by their ids: another
-way than the server's own, which matches in batches, by numbers, or by versions of the past.
+It goes through the log once more with a `Judge`: another way than the server's own, which matches
+with an index, by numbers, or by versions of the past.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from rangecast.engine import Engine
 from rangecast.errors import FileError, RangecastError, UsageError
-from rangecast.model.space import Space
 from rangecast.server.budget_reader import SECOND
 from rangecast.server.encoding import rows_of
+from rangecast.server.judge import Judge
 from rangecast.server.prove_board import BoardProof, in_words
 from rangecast.server.records import (
     EDITS,
@@ -24,10 +23,7 @@ from rangecast.server.records import (
     UPDATES,
     AnyEdit,
     DeleteConsumer,
-    DeleteSubscription,
     PutConsumer,
-    PutSpace,
-    PutSubscription,
     edits_of,
     events_of,
 )
@@ -129,56 +125,74 @@ def _read(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _expected(folder: Path, tenant: str, consumer: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each event that a consumer had to get, with the subscriptions that it matches."""
-    set_of, board = _Set(tenant, consumer), BoardProof(tenant, consumer)
+    judge, mine = Judge(tenant, consumer), _Consumer(tenant, consumer)
+    board = BoardProof(tenant, consumer)
     for unit in checked_units(folder):
         if unit.kind == EDITS:
-            set_of.apply(edits_of(unit), unit.first)
-            yield from board.edits(edits_of(unit), unit.first)
+            edits = edits_of(unit)
+            judge.apply(edits, unit.first)
+            mine.apply(edits, unit.first)
+            yield from board.edits(edits, unit.first)
         elif unit.kind == UPDATES:
             yield from board.updates(unit)
-        elif unit.kind == EVENTS and set_of.engine is not None:
+        elif unit.kind == EVENTS and mine.is_there:
             head, lines = events_of(unit)
-            if (head.tenant, head.space) == (tenant, set_of.space):
-                found = set_of.engine.match_many(rows_of(lines, head.form), ignore_unknown=True)
-                for seq, names in enumerate(found, unit.first):
-                    if names and seq > set_of.start:
-                        yield from set_of.due(seq, unit.at // SECOND, [str(one) for one in names])
-    yield from set_of.rest()
-    if set_of.space is None and board.board is None:
+            if (head.tenant, head.space) == (tenant, mine.space):
+                found = judge.wanted(head.space, rows_of(lines, head.form))
+                for seq, wanted in enumerate(found, unit.first):
+                    if wanted is None:
+                        raise RangecastError(f"{folder}: the event of seq {seq} can't be used")
+                    names = wanted.get(consumer)
+                    if names and seq > mine.start:
+                        score = judge.score(head.space, names[0])
+                        yield from mine.due(seq, unit.at // SECOND, names, score)
+    yield from mine.rest()
+    if not mine.space and board.board is None:
         raise UsageError(f"{folder}: the log knows no consumer {consumer!r} of tenant {tenant!r}")
 
 
-class _Set:
-    """The subscriptions of one consumer, as the edits of a log make them."""
+class _Consumer:
+    """A consumer of a space, as the edits of a log make it: what it has to get, and when."""
 
-    def __init__(self, tenant: str, consumer: str):
-        self.space: str | None = None
-        self.engine: Engine | None = None
+    def __init__(self, tenant: str, name: str):
+        self.space = ""
+        self.is_there = False
         self.start = 0
-        self._best = self._budget = 0
-        self._scores: dict[str, float] = {}
-        self._came: dict[str, tuple[int, str]] = {}
-        """Of all subscriptions of the space: the seq that first put it, and its consumer."""
+        self._options = 0, 0
+        """Its best, and its budget."""
         self._second = -1
         self._waiting: list[tuple[float, int, list[str]]] = []
         """What a budget may still shed: score, seq, names."""
         self._tenant = tenant
-        self._consumer = consumer
-        self._spaces: dict[str, Space] = {}
+        self._name = name
 
     def apply(self, edits: Iterable[AnyEdit], first: int) -> None:
         """Carry out edits, as far as they matter to this consumer."""
-        for place, edit in enumerate(edits):
-            if edit.tenant == self._tenant:
-                self._apply(edit, first + place)
+        for seq, edit in enumerate(edits, first):
+            if (edit.tenant, edit.name) == (self._tenant, self._name):
+                self._apply(edit, seq)
 
-    def due(self, seq: int, second: int, names: list[str]) -> Iterator[tuple[int, list[str]]]:
+    def _apply(self, edit: AnyEdit, seq: int) -> None:
+        match edit:
+            case PutConsumer(board="") if not self.is_there:
+                self.is_there, self.space = True, edit.space
+                self.start = seq if edit.start < 0 else edit.start
+                self._options = edit.best, edit.budget
+            case PutConsumer(board=""):
+                if edit.start >= 0 or (edit.best, edit.budget) != self._options:
+                    raise RangecastError(
+                        f"the consumer was moved, or got another 'best' or 'budget', at seq {seq}: "
+                        "what it got can't be proved"
+                    )
+            case DeleteConsumer():
+                self.is_there = False
+
+    def due(
+        self, seq: int, second: int, names: list[str], score: float
+    ) -> Iterator[tuple[int, list[str]]]:
         """Take an event with what it matches; yield what is known to be due by that."""
-        names.sort(key=lambda one: (-self._scores[one], self._came[one]))
-        score = self._scores[names[0]]
-        if self._best:
-            del names[self._best :]
-        if not self._budget:
+        _, budget = self._options
+        if not budget:
             yield seq, names
             return
         if second != self._second:
@@ -188,48 +202,7 @@ class _Set:
 
     def rest(self) -> Iterator[tuple[int, list[str]]]:
         """Yield what is due of the last second."""
-        kept = sorted(self._waiting)[: self._budget]
+        _, budget = self._options
+        kept = sorted(self._waiting)[:budget]
         self._waiting.clear()
         yield from sorted((seq, names) for _, seq, names in kept)
-
-    def _apply(self, edit: AnyEdit, seq: int) -> None:
-        mine = self._consumer
-        match edit:
-            case PutSpace():
-                self._spaces[edit.name] = Space.from_definition(edit.definition)
-                if edit.name == self.space and self.engine is not None:
-                    self._move(self._spaces[edit.name])
-            case PutConsumer() if edit.name == mine and not edit.board:
-                if self.engine is None:
-                    self.space, self.engine = edit.space, Engine(self._spaces[edit.space])
-                    self.start = seq if edit.start < 0 else edit.start
-                    self._best, self._budget = edit.best, edit.budget
-                elif edit.start >= 0 or (edit.best, edit.budget) != (self._best, self._budget):
-                    raise RangecastError(
-                        f"the consumer was moved, or got another 'best' or 'budget', at seq {seq}: "
-                        "what it got can't be proved"
-                    )
-            case DeleteConsumer():
-                gone = [one for one, (_, owner) in self._came.items() if owner == edit.name]
-                for name in gone:
-                    del self._came[name]
-                if edit.name == mine:
-                    self.engine = None
-            case PutSubscription() if self.engine is not None and edit.space == self.space:
-                self._came[edit.name] = self._came.get(edit.name, (seq, ""))[0], edit.consumer
-                if edit.name in self.engine:
-                    self.engine.unsubscribe(edit.name)
-                if edit.consumer == mine:
-                    self.engine.subscribe(edit.name, edit.filter)
-                    self._scores[edit.name] = edit.score
-            case DeleteSubscription() if self.engine is not None and edit.space == self.space:
-                self._came.pop(edit.name, None)
-                if edit.name in self.engine:
-                    self.engine.unsubscribe(edit.name)
-
-    def _move(self, space: Space) -> None:
-        """The space has grown: the same filters, in the new one."""
-        assert self.engine is not None
-        old, self.engine = self.engine, Engine(space)
-        for name in old:
-            self.engine.subscribe(name, old[name].filter)

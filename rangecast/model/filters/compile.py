@@ -37,6 +37,8 @@ from rangecast.model.numbers import MAX, read_number
 from rangecast.model.space import Space
 
 MAX_BOXES = 1024
+ANY_BOXES = 1 << 20
+"""More than a filter that was accepted comes to, whatever numbers its words have by now."""
 _SLACK = 4
 """How far past the limit a region may be before it is simplified and counted again."""
 _WORK = 12

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request
 
 from rangecast.model.arguments import whole
+from rangecast.model.filters.compile import ANY_BOXES, MAX_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.server import look
@@ -52,16 +53,16 @@ async def why_not(request: Request, space: str) -> Any:
 async def covered(request: Request, space: str) -> Any:
     """Say which subscription covers one, or a filter: `{"subscription": ""}`, `{"filter": ""}`."""
     service, entry, asked = await _asked(request, space)
-    number, text = None, asked.filter
+    number, text, most = None, asked.filter, MAX_BOXES
     if asked.subscription is not None:
         version = service.registry.subscription(entry.tenant, space, asked.subscription)
-        number, text = version.number, version.filter
+        number, text, most = version.number, version.filter, ANY_BOXES
     if text is None:
         raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     index = service.indexes[entry.number]
     # The words of a filter that isn't saved don't become words of the server's space.
     own = TentativeSpace(index.engine.space)
-    wanted = await asyncio.to_thread(Filter.parse, text, own)
+    wanted = await asyncio.to_thread(Filter.parse, text, own, max_boxes=most)
     passing = {
         one.number
         for consumer in list(service.registry.consumers.values())

@@ -1,35 +1,24 @@
 """Proof of what workers wrote: each record, by the subscriptions of its place in the log.
 
 The topic of batches says which events were matched with which place. The log is gone through once
-more, with one plain `Engine` over the ids of all subscriptions, which compares with each of them:
-another way than the workers' own. All that is compared is held in memory.
+more with a `Judge`: another way than the workers' own. All that is compared is held in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from rangecast.engine import Engine
 from rangecast.errors import RangecastError, UsageError
-from rangecast.model.space import Space
+from rangecast.server.judge import Judge, Wanted
 from rangecast.server.kafka_log import LIMIT, KafkaPlace, arrived, connecting, quiet, reading
 from rangecast.server.kafka_tail import KafkaTail
 from rangecast.server.log import Unit
 from rangecast.server.prove import Verdict
-from rangecast.server.records import (
-    EDITS,
-    AnyEdit,
-    DeleteConsumer,
-    DeleteSubscription,
-    PutConsumer,
-    PutSpace,
-    PutSubscription,
-    edits_of,
-)
+from rangecast.server.records import EDITS, edits_of
 from rangecast.server.workers.worker import BatchRecord, WorkerSettings
 
 Place = tuple[int, int]
@@ -72,16 +61,25 @@ def proved(settings: WorkerSettings) -> WorkerVerdict:
         for one in _committed(servers, settings.events, is_whole=False)
     }
     _check_cover(batches, events, verdict)
-    judge = _Judge(settings.tenant, settings.space)
+    judge = Judge(settings.tenant)
     for batch in _with_log(settings.log, batches, judge):
-        for offset in range(batch.first, batch.upto):
-            place = batch.partition, offset
-            if place in events:
-                _compare(batch, place, judge.wanted(events[place]), claims.pop(place, {}), verdict)
+        every = ((batch.partition, offset) for offset in range(batch.first, batch.upto))
+        places = [place for place in every if place in events]
+        found = judge.wanted(settings.space, [_decoded(events[place]) for place in places])
+        for place, wanted in zip(places, found, strict=True):
+            _compare(batch, place, wanted, claims.pop(place, {}), verdict)
     for place, came in claims.items():
         verdict.extra += len(came)
         verdict.note(f"{_told(place)}: {', '.join(came)} got it, and no batch has it")
     return verdict
+
+
+def _decoded(value: bytes) -> object:
+    """Return an event; `None`: it is no JSON."""
+    try:
+        return msgspec.json.decode(value)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return None
 
 
 def _told(place: Place) -> str:
@@ -139,7 +137,7 @@ def _check_cover(
 def _compare(
     batch: BatchRecord,
     place: Place,
-    wanted: dict[str, list[str]] | None,
+    wanted: Wanted | None,
     came: dict[str, tuple[str, _Data]],
     verdict: WorkerVerdict,
 ) -> None:
@@ -167,7 +165,7 @@ def _compare(
         verdict.note(f"{_told(place)}: {', '.join(came)} got it, and it isn't for them")
 
 
-def _with_log(url: str, batches: list[BatchRecord], judge: _Judge) -> Iterator[BatchRecord]:
+def _with_log(url: str, batches: list[BatchRecord], judge: Judge) -> Iterator[BatchRecord]:
     """Yield batches in the order of their places in the log, each when the judge is there."""
     tail = KafkaTail(url)
     try:
@@ -182,7 +180,8 @@ def _with_log(url: str, batches: list[BatchRecord], judge: _Judge) -> Iterator[B
                 unit = next(units, None)
                 if unit is None or unit.last > seq:
                     raise RangecastError(f"{url}: no edit ends at {one.edits}, of a batch")
-                judge.apply(unit)
+                if unit.kind == EDITS:
+                    judge.apply(edits_of(unit), unit.first)
                 reached = unit.last
             yield one
     finally:
@@ -239,67 +238,3 @@ def _committed(servers: str, topic: str, *, is_whole: bool = True) -> Iterator[A
         raise RangecastError(f"Kafka: {error.args[0].str()}") from None
     finally:
         reader.close()
-
-
-class _Judge:
-    """All subscriptions of a space at one place of the log, by their ids."""
-
-    def __init__(self, tenant: str, space: str):
-        self._tenant, self._name = tenant, space
-        self._engine: Engine | None = None
-        self._subscriptions: dict[str, tuple[PutSubscription, int]] = {}
-        """With the seq that first put each."""
-        self._best: dict[str, int] = {}
-
-    def apply(self, unit: Unit) -> None:
-        """Carry out a unit, as far as it matters here."""
-        for place, edit in enumerate(edits_of(unit) if unit.kind == EDITS else ()):
-            if edit.tenant == self._tenant:
-                self._apply(edit, unit.first + place)
-
-    def wanted(self, value: bytes) -> dict[str, list[str]] | None:
-        """Return who has to get an event, for which ids; `None`: it can't be used."""
-        assert self._engine is not None
-        try:
-            row = msgspec.json.decode(value)
-            if not isinstance(row, dict):
-                return None
-            names = [str(one) for one in self._engine.match(row, ignore_unknown=True)]
-        except (RangecastError, OverflowError, UnicodeDecodeError, msgspec.DecodeError):
-            return None
-        found: dict[str, list[str]] = {}
-        for name in sorted(names, key=self._turn):
-            owner = self._subscriptions[name][0].consumer
-            if owner:
-                found.setdefault(owner, []).append(name)
-        return {owner: some[: self._best.get(owner) or None] for owner, some in found.items()}
-
-    def _turn(self, name: str) -> tuple[float, int]:
-        put, came = self._subscriptions[name]
-        return -put.score, came
-
-    def _apply(self, edit: AnyEdit, seq: int) -> None:
-        match edit:
-            case PutSpace() if edit.name == self._name:
-                self._engine = Engine(Space.from_definition(edit.definition), index="scan")
-                for put, _ in self._subscriptions.values():
-                    self._engine.subscribe(put.name, put.filter)
-            case PutConsumer():
-                self._best[edit.name] = edit.best
-            case DeleteConsumer():
-                some = self._subscriptions.items()
-                self._end(name for name, (put, _) in [*some] if put.consumer == edit.name)
-            case PutSubscription() if edit.space == self._name:
-                assert self._engine is not None
-                came = self._subscriptions.get(edit.name, (edit, seq))[1]
-                self._end([edit.name] if edit.name in self._subscriptions else ())
-                self._engine.subscribe(edit.name, edit.filter)
-                self._subscriptions[edit.name] = edit, came
-            case DeleteSubscription() if edit.space == self._name:
-                self._end([edit.name])
-
-    def _end(self, names: Iterable[str]) -> None:
-        assert self._engine is not None
-        for name in names:
-            self._engine.unsubscribe(name)
-            del self._subscriptions[name]
