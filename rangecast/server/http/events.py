@@ -25,7 +25,8 @@ from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode
-_FEW = 64
+FEW = 256
+"""Events that are read on the event loop: another thread would take longer to begin."""
 
 
 @router.post("/{space}/events")
@@ -62,7 +63,7 @@ async def publish(
         "dedup": dedup == "id",
         "form": form,
     }
-    if len(lines) <= _FEW:
+    if len(lines) <= FEW:
         future = service.publish(entry, lines, **options)
     else:
         future = await asyncio.to_thread(service.publish, entry, lines, **options)
