@@ -14,7 +14,6 @@ import pytest
 
 from rangecast.server.http.direct import DirectProtocol
 from rangecast.server.http.edge import Edge
-from rangecast.server.http.events import FEW
 from rangecast.server.pump import Pump
 from rangecast.server.run import Server, Settings, serve
 from tests.serving import SPACE
@@ -203,25 +202,6 @@ def test_callers_are_known_and_limited(told: Told) -> None:
 def test_a_header_with_a_meaning_takes_the_usual_way(told: Told, headers: dict[str, str]) -> None:
     told.ask("POST", EVENTS, ONE, **headers)
     assert told.usual == 1
-
-
-def test_lines_of_events_take_the_short_way_if_they_are_few(told: Told) -> None:
-    lines = {"Content-Type": "application/x-ndjson"}
-    for body, is_short, status in [
-        (ONE, True, 200),
-        (f"{ONE}\n\n{ONE}\r\n", True, 200),
-        (f'{ONE}\n{{"prize": 1}}\n{{', True, 200),
-        ("5\n{", True, 422),
-        ("\n", False, 200),
-        ("\n".join([ONE] * FEW), True, 200),
-        ("\n".join([ONE] * (FEW + 1)), False, 200),
-    ]:
-        before = told.usual
-        short = told.ask("POST", EVENTS, body, **lines)
-        assert told.usual == before + (not is_short), body
-        usual = told.ask("POST", EVENTS, body, **lines, **FORCED)
-        assert masked(short) == masked(usual), body
-        assert short[0] == status, body
 
 
 def test_requests_in_a_row_are_answered_in_order(told: Told) -> None:

@@ -5,7 +5,7 @@ those before them in the same group.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rangecast.errors import RangecastError, shown
@@ -36,6 +36,7 @@ from rangecast.server.records import (
     PutSubscription,
     PutTenant,
     PutToken,
+    Run,
     StopConsumer,
 )
 from rangecast.server.registry import Name, RefusedError, Registry, Version
@@ -69,9 +70,13 @@ class Admission:
         self._journal.clear()
         before, counts = self.seq, dict(self._counts)
         try:
-            for edit in edits:
-                self._check(edit, if_match)
-                self.seq += 1
+            if isinstance(edits, Run):
+                self._check_subscriptions(edits, if_match)
+                self.seq += len(edits)
+            else:
+                for edit in edits:
+                    self._check(edit, if_match)
+                    self.seq += 1
         except RangecastError:
             self.seq, self._counts = before, counts
             self._undo()
@@ -91,20 +96,21 @@ class Admission:
     def _check(self, edit: AnyEdit, if_match: str | None) -> None:
         match edit:
             case PutSubscription():
-                self._check_subscription(edit, if_match)
+                self._check_subscriptions([edit], if_match)
             case DeleteSubscription():
                 key = edit.tenant, edit.space, edit.name
-                self._check_match(self._version(key), edit.name, if_match)
+                if key[:2] not in self._spaces:
+                    self._registry.space(edit.tenant, edit.space)
+                self._check_match(self._version(*key), edit.name, if_match)
                 self._set(self._subscriptions, key, None)
                 self._count(edit.tenant, -1)
             case PutInterest():
                 self._need_board((edit.tenant, edit.board))
-                key = edit.tenant, board_label(edit.board), edit.name
-                self._check_put(key, edit.consumer, if_match)
+                self._check_puts(board_label(edit.board), [edit], if_match)
             case DeleteInterest():
                 self._need_board((edit.tenant, edit.board))
                 key = edit.tenant, board_label(edit.board), edit.name
-                self._check_match(self._version_or_none(key), edit.name, if_match, "interest")
+                self._check_match(self._version(*key), edit.name, if_match, "interest")
                 self._set(self._subscriptions, key, None)
                 self._count(edit.tenant, -1)
             case PutBoard() | DeleteBoard():
@@ -126,41 +132,50 @@ class Admission:
             case PutTenant() | PutBroker():
                 pass
 
-    def _check_subscription(self, edit: PutSubscription, if_match: str | None) -> None:
-        if (edit.tenant, edit.space) not in self._spaces:
-            self._registry.space(edit.tenant, edit.space)
-        self._check_put((edit.tenant, edit.space, edit.name), edit.consumer, if_match)
+    def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: str | None) -> None:
+        """Judge subscriptions of one space, each of another id."""
+        tenant, space = edits[0].tenant, edits[0].space
+        if (tenant, space) not in self._spaces:
+            self._registry.space(tenant, space)
+        self._check_puts(space, edits, if_match)
 
-    def _check_put(self, key: tuple[str, str, str], consumer: str, if_match: str | None) -> None:
-        """Judge a subscription or an interest: its tenant, the label of what it is of, its id."""
-        tenant, label, name = key
-        noun = "interest" if "/" in label else "subscription"
-        if consumer:
-            other = self._need_consumer((tenant, consumer))
+    def _check_puts(
+        self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: str | None
+    ) -> None:
+        """Judge subscriptions or interests, each of another id, of what has this label."""
+        tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
+        for consumer in dict.fromkeys([one.consumer for one in edits]):
+            other = self._need_consumer((tenant, consumer)) if consumer else label
             if other != label:
                 raise RefusedError(
                     409,
                     f"the consumer {shown(consumer)} is of {_in_words(other)}, the {noun} of "
                     f"{_in_words(label)}\n  to do: make a consumer for each",
                 )
-        old = self._version_or_none(key)
-        if if_match == ONLY_NEW:
-            if old is not None:
-                raise RefusedError(
-                    412,
-                    f"the {noun} {shown(name)} already exists\n"
-                    "  to do: choose another id, or replace it",
-                )
-        elif if_match is not None:
-            self._check_match(old, name, if_match, noun)
-        if old is None:
-            self._check_count(tenant)
-        self._set(self._subscriptions, key, (self.seq, consumer))
+        keys = [(tenant, label, one.name) for one in edits]
+        olds = self._versions(tenant, label, keys)
+        if if_match is not None:
+            for edit, old in zip(edits, olds, strict=True):
+                self._check_condition(old, edit.name, if_match, noun)
+        if more := olds.count(None):
+            self._check_count(tenant, more)
+        for seq, (key, edit) in enumerate(zip(keys, edits, strict=True), self.seq):
+            self._set(self._subscriptions, key, (seq, edit.consumer))
 
-    def _check_count(self, tenant: str) -> None:
-        self._count(tenant, 1)
-        count = self._registry.counts.get(tenant, 0) + self._counts[tenant]
-        _check_limit("subscriptions", self._registry.tenants.get(tenant, {}), count)
+    def _check_condition(self, old: int | None, name: str, if_match: str, noun: str) -> None:
+        if if_match != ONLY_NEW:
+            self._check_match(old, name, if_match, noun)
+        elif old is not None:
+            raise RefusedError(
+                412,
+                f"the {noun} {shown(name)} already exists\n"
+                "  to do: choose another id, or replace it",
+            )
+
+    def _check_count(self, tenant: str, more: int) -> None:
+        count = self._registry.counts.get(tenant, 0) + self._counts.get(tenant, 0)
+        _check_limit("subscriptions", self._registry.tenants.get(tenant, {}), count, more)
+        self._count(tenant, more)
 
     def _count(self, tenant: str, change: int) -> None:
         self._counts[tenant] = self._counts.get(tenant, 0) + change
@@ -177,34 +192,38 @@ class Admission:
                 f'its ETag is "{old}"',
             )
 
-    def _version(self, key: tuple[str, str, str]) -> int | None:
-        tenant, space, _ = key
-        if (tenant, space) not in self._spaces:
-            self._registry.space(tenant, space)
-        return self._version_or_none(key)
+    def _version(self, tenant: str, label: str, name: str) -> int | None:
+        """Return the seq of the edit that made a subscription or an interest, if there is one."""
+        return self._versions(tenant, label, [(tenant, label, name)])[0]
 
-    def _version_or_none(self, key: tuple[str, str, str]) -> int | None:
-        if key in self._subscriptions:
-            mine = self._subscriptions[key]
-            return None if mine is None else mine[0]
-        found = self._live(*key)
-        if found is None:
-            return None
-        owner = self._registry.owner(found)
-        if owner is not None and self._consumers.get((owner.tenant, owner.name), "") is None:
-            return None  # gone with its consumer, earlier in this group
-        return found.born
+    def _versions(
+        self, tenant: str, label: str, keys: Sequence[tuple[str, str, str]]
+    ) -> list[int | None]:
+        """Return the seqs of the edits that made these, where there are any."""
+        live, mine, found = self._live(tenant, label), self._subscriptions, list[int | None]()
+        for key in keys:
+            if key in mine:
+                put = mine[key]
+                found.append(None if put is None else put[0])
+                continue
+            old = live.get(key[2])
+            if old is not None and self._consumers:
+                owner = self._registry.owner(old)
+                if owner is not None and self._consumers.get((tenant, owner.name), "") is None:
+                    old = None  # gone with its consumer, earlier in this group
+            found.append(None if old is None else old.born)
+        return found
 
-    def _live(self, tenant: str, label: str, name: str) -> Version | Interest | None:
-        """Return a subscription or an interest as it was before this group."""
+    def _live(self, tenant: str, label: str) -> Mapping[str, Version | Interest]:
+        """Return the subscriptions or interests as they were before this group."""
         space = self._registry.spaces.get((tenant, label))
         if space is not None:
-            return space.live.get(name)
+            return space.live
         board_name = tenant, label.partition("/")[2]
         board = self._registry.boards.get(board_name)
         if board is None or board_name in self._boards:
-            return None  # another board of this name would be a new one
-        return board.live.get(name)
+            return {}  # another board of this name would be a new one
+        return board.live
 
     def _need_board(self, name: Name) -> None:
         if name not in self._boards:
@@ -320,13 +339,13 @@ class Admission:
         names = {name for name in [*before, *self._consumers] if name[0] == edit.tenant}
         names = {name for name in names if self._consumer_space(name) is not None}
         if is_new:
-            _check_limit("consumers", limits, len(names))
+            _check_limit("consumers", limits, len(names) - 1)
         if edit.out.get("kind") == "webhook":
             webhooks = sum(
                 self._webhooks.get(one, one in before and before[one].out.get("kind") == "webhook")
                 for one in names
             )
-            _check_limit("webhooks", limits, webhooks)
+            _check_limit("webhooks", limits, webhooks - 1)
 
     def _remove_consumer(self, edit: DeleteConsumer) -> None:
         key = edit.tenant, edit.name
@@ -346,12 +365,13 @@ def _in_words(label: str) -> str:
     return f"the board {shown(board)}" if board else f"the space {shown(space)}"
 
 
-def _check_limit(name: str, limits: dict[str, int], count: int) -> None:
-    """Refuse what would be one too many."""
-    if name in limits and count > limits[name]:
+def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -> None:
+    """Refuse what would be too many."""
+    if name in limits and count + more > limits[name]:
+        wanted = f"; this would be {more:,} more" if more > 1 else ""
         raise RefusedError(
             403,
-            f"this tenant may have {limits[name]:,} {name}, and has {count - 1:,}\n"
+            f"this tenant may have {limits[name]:,} {name}, and has {count:,}{wanted}\n"
             "  to do: delete some, or ask for a higher limit",
         )
 

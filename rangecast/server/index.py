@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -14,11 +15,13 @@ from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter, boxes_of
-from rangecast.model.filters.many import filters_of_texts
-from rangecast.model.filters.tentative import TentativeSpace
+from rangecast.model.filters.many import boxes_of_texts
+from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
 from rangecast.model.space import Space
 from rangecast.server.registry import Change, SpaceEntry, Version
 
+Bounds = tuple[F64, F64, I64]
+"""Of subscriptions: the bounds of all their boxes, (boxes, d), and how many boxes each has."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -58,34 +61,26 @@ class SpaceIndex:
         if any(change.space is not None for change in changes):
             self._make_anew()
             return
-        first: dict[int, Version | None] = {}
-        last: dict[int, tuple[Version | None, Filter | None]] = {}
+        put: list[Version] = []
+        last: dict[int, int | None] = {}  # by number: the place of what is put, `None`: it is gone
         for change in changes:
-            version = change.new or change.old
-            assert version is not None
-            first.setdefault(version.number, change.old)
-            last[version.number] = change.new, change.filter
-        new: list[tuple[Version, Filter | None]] = []
-        replaced: list[tuple[Version, Filter | None]] = []
-        gone: list[int] = []
-        for number, (version, given) in last.items():
-            if version is not None:
-                (new if first[number] is None else replaced).append((version, given))
-            elif first[number] is not None:
-                gone.append(number)
-        self._note([version for version, _ in new + replaced])
+            if change.gone is not None:
+                last[change.gone.number] = None
+            for version in change.put:
+                last[version.number] = len(put)
+                put.append(version)
+        gone = [one for one, place in last.items() if place is None and one in self.engine]
         if gone:
             self.engine.unsubscribe_many(gone)
-        if len(new) == 1:
-            version = new[0][0]
-            (wanted,) = self._filters(new)
-            self.engine.subscribe(
-                version.number, wanted, score=version.score, weights=version.weights
-            )
-        elif new:
-            self.engine.subscribe_many(self._boxes(new))
-        if replaced:
-            self.engine.replace_many(self._boxes(replaced))
+        places = [place for place in last.values() if place is not None]
+        if not places:
+            return
+        self._note(put if len(places) == len(put) else [put[place] for place in places])
+        if len(put) == 1:
+            self._put_one(put[0], next(change for change in changes if change.put))
+        else:
+            boxes = version_boxes(self.engine.space, put, self._bounds(changes))
+            self.engine.upsert_many(boxes if len(places) == len(put) else boxes.take(places))
 
     def _make_anew(self) -> None:
         """The space has changed: all filters mean boxes of the new one."""
@@ -93,19 +88,37 @@ class SpaceIndex:
         live = sorted(self.entry.live.values(), key=lambda one: one.number)
         self._note(live)
         if live:
-            self.engine.subscribe_many(self._boxes([(one, None) for one in live]))
+            bounds = bounds_of([one.filter for one in live], self.engine.space)
+            self.engine.subscribe_many(version_boxes(self.engine.space, live, bounds))
 
-    def _filters(self, pairs: Sequence[tuple[Version, Filter | None]]) -> list[Filter]:
-        """Return the filters of versions: those that are given, where they are of this space."""
+    def _put_one(self, version: Version, change: Change) -> None:
         space = self.engine.space
-        found = [None if one is None else _settled(one, space) for _, one in pairs]
-        texts = [pair[0].filter for pair, one in zip(pairs, found, strict=True) if one is None]
-        parsed = iter(parsed_again(texts, space))
-        return [next(parsed) if one is None else one for one in found]
+        wanted = _settled(change, space)
+        if wanted is None:
+            wanted = Filter.parse(version.filter, space, max_boxes=ANY_BOXES)
+        self.engine.upsert(version.number, wanted, score=version.score, weights=version.weights)
 
-    def _boxes(self, pairs: Sequence[tuple[Version, Filter | None]]) -> Boxes:
-        filters, numbers = self._filters(pairs), [one.number for one, _ in pairs]
-        return version_boxes(self.engine.space, [one for one, _ in pairs], numbers, filters)
+    def _bounds(self, changes: Sequence[Change]) -> Bounds:
+        """Return the boxes of what changes put: as they were read, if that was in this space."""
+        space, found = self.engine.space, []
+        for is_many, some in groupby(changes, lambda one: isinstance(one.read, BoxesRead)):
+            if is_many:
+                found += [self._many(one) for one in some]
+                continue
+            texts: list[str] = []
+            known: list[Filter | None] = []
+            for change in some:
+                texts += [one.filter for one in change.put]
+                known += [_settled(change, space)] * len(change.put)
+            found.append(bounds_of(texts, space, known))
+        lo, hi, sizes = map(np.concatenate, zip(*found, strict=True))
+        return lo, hi, sizes
+
+    def _many(self, change: Change) -> Bounds:
+        read, space = change.read, self.engine.space
+        if isinstance(read, BoxesRead) and read.space.is_settled_in(space):
+            return read.lo, read.hi, read.sizes
+        return bounds_of([one.filter for one in change.put], space)
 
     def _note(self, versions: Collection[Version]) -> None:
         """Note to whom subscriptions belong, their scores and their names."""
@@ -124,30 +137,42 @@ class SpaceIndex:
             self.names[number] = _encode(version.id)
 
 
-def _settled(wanted: Filter, space: Space) -> Filter | None:
-    """Return a filter that was accepted, once its words are learned; `None`: to parse again."""
-    read_in = wanted.space
-    if isinstance(read_in, TentativeSpace) and read_in.host is space and read_in.settle():
-        return Filter(space, wanted.boxes)
+def _settled(change: Change, space: Space) -> Filter | None:
+    """Return the filter of a change, once its words are learned; `None`: it is to parse again."""
+    if isinstance(change.read, Filter):
+        read_in = change.read.space
+        if isinstance(read_in, TentativeSpace) and read_in.is_settled_in(space):
+            return Filter(space, change.read.boxes)
     return None
 
 
-def parsed_again(texts: Sequence[str], space: Space) -> list[Filter]:
-    """Return the filters of texts that were accepted before.
+def bounds_of(texts: Sequence[str], space: Space, known: Sequence[Filter | None] = ()) -> Bounds:
+    """Return the boxes of texts that were accepted before; some may be known.
 
     Words may have other numbers by now: what was one box may be many, and is taken all the same.
     """
-    return [
-        Filter.parse(text, space, max_boxes=ANY_BOXES) if isinstance(one, FilterError) else one
-        for text, one in zip(texts, filters_of_texts(texts, space), strict=True)
-    ]
+    if known and None not in known:
+        lo, hi, owner = boxes_of(space, [one for one in known if one is not None])
+        return lo, hi, np.bincount(owner)
+
+    def parse(place: int, text: str) -> Filter:
+        found = known[place] if known else None
+        return found or Filter.parse(text, space, max_boxes=ANY_BOXES)
+
+    def refuse(_: int, error: FilterError) -> None:
+        raise error
+
+    return boxes_of_texts(texts, space, refuse, parse)
 
 
 def version_boxes(
-    space: Space, versions: Sequence[Version], numbers: Sequence[int], filters: Sequence[Filter]
+    space: Space,
+    versions: Sequence[Version],
+    bounds: Bounds,
+    numbers: Sequence[int] | None = None,
 ) -> Boxes:
-    """Return subscriptions, each under a number, as boxes."""
-    lo, hi, owner = boxes_of(space, filters)
+    """Return subscriptions, each under a number, its own if none is given, as boxes."""
+    lo, hi, sizes = bounds
     weights = None
     if any(version.weights for version in versions):
         weights = np.ones((len(versions), len(space)))
@@ -157,8 +182,8 @@ def version_boxes(
     return Boxes.of(
         lo,
         hi,
-        owner=owner,
-        ids=numbers,
+        owner=np.repeat(np.arange(len(versions)), sizes),
+        ids=[version.number for version in versions] if numbers is None else numbers,
         scores=[version.score for version in versions],
         weights=weights,
         space=space,
@@ -183,9 +208,9 @@ class History:
         if not fresh:
             return
         space, begin = self.engine.space, len(self._versions)
-        filters = parsed_again([one.filter for one in fresh], space)
+        bounds = bounds_of([one.filter for one in fresh], space)
         numbers = range(begin, begin + len(fresh))
-        self.engine.subscribe_many(version_boxes(space, fresh, numbers, filters))
+        self.engine.subscribe_many(version_boxes(space, fresh, bounds, numbers))
         self._versions += fresh
         self._names += [_encode(one.id) for one in fresh]
         self._numbers = np.array([one.number for one in self._versions], np.int64)

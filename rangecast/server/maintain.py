@@ -96,9 +96,8 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
     try:
         for unit in units:
             if unit.kind == EDITS and unit.first > after:
-                for place, edit in enumerate(edits_of(unit)):
-                    for _ in registry.apply(edit, unit.first + place):
-                        pass
+                for _ in registry.apply(edits_of(unit), unit.first):
+                    pass
             if unit.kind == EVENTS:
                 head, lines = events_of(unit)
                 if (head.tenant, head.space) == (tenant, space):

@@ -30,11 +30,12 @@ from rangecast.server.messages import Message
 from rangecast.server.records import (
     DeleteConsumer,
     PutConsumer,
+    Run,
     acks_draft,
     edits_draft,
     events_draft,
 )
-from rangecast.server.registry import AnyChange, Change, Consumer, RefusedError, Registry
+from rangecast.server.registry import AnyChange, Consumer, RefusedError, Registry
 from rangecast.server.repeats import Repeats
 from rangecast.server.requests import Accepted, Edits, Events, Request, Updates, fail
 
@@ -324,7 +325,7 @@ class Pump:
         """Return what is to be written for a request."""
         if isinstance(request, Edits):
             admission.check_all(request.edits, request.if_match)
-            return edits_draft(list(request.edits), now)
+            return edits_draft(request.edits, now)
         if isinstance(request, Updates):
             return self._admitted_updates(request, admission, now)
         given, head = request.encoded, request.head
@@ -369,20 +370,16 @@ class Pump:
         return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
 
     def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
-        changes: list[AnyChange] = []
-        for place, edit in enumerate(request.edits):
-            if isinstance(edit, PutConsumer | DeleteConsumer):
-                with self._change:
-                    changes += self.registry.apply(edit, unit.first + place)
-                    if isinstance(edit, DeleteConsumer) or edit.start >= 0:
-                        # Its cursor is elsewhere now. Written after this edit, an acknowledgement
-                        # from before would move it back at the next start.
-                        self._acks.pop(f"{edit.tenant}/{edit.name}", None)
-                continue
-            for change in self.registry.apply(edit, unit.first + place):
-                if isinstance(change, Change) and change.new is not None and request.filters:
-                    change.filter = request.filters[place]
-                changes.append(change)
+        if isinstance(request.edits, Run):
+            return [*self.registry.apply(request.edits, unit.first, request.read)]
+        with self._change:
+            changes = [*self.registry.apply(request.edits, unit.first)]
+            for edit in request.edits:
+                is_moved = isinstance(edit, PutConsumer) and edit.start >= 0
+                if is_moved or isinstance(edit, DeleteConsumer):
+                    # Its cursor is elsewhere now. Written after this edit, an acknowledgement
+                    # from before would move it back at the next start.
+                    self._acks.pop(f"{edit.tenant}/{edit.name}", None)
         return changes
 
     # ---- the matcher

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from rangecast.errors import FilterError, RangecastError
 from rangecast.model.filters.filter import Filter
-from rangecast.model.filters.many import filters_of_texts
+from rangecast.model.filters.many import boxes_of_texts
+from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
 from rangecast.model.space import Space
 from rangecast.server.registry import RefusedError, Registry
 
@@ -77,22 +80,39 @@ class Quotas:
     def parsed(self, tenant: str, text: str, space: Space) -> Filter:
         """Return a filter; refuse one that is longer, or has more boxes, than the tenant may."""
         _check_length(text, self.limit(tenant, "filter_length"))
-        return _not_too_many(Filter.parse(text, space), self.limit(tenant, "filter_boxes"))
+        wanted = Filter.parse(text, space)
+        _check_boxes(len(wanted.boxes), self.limit(tenant, "filter_boxes"))
+        return wanted
 
-    def parsed_many(
-        self, tenant: str, texts: Sequence[str], space: Space
-    ) -> list[Filter | RangecastError]:
-        """Return the filter of each text, or the error that refuses it."""
+    def read_many(
+        self, tenant: str, texts: Sequence[str], space: TentativeSpace
+    ) -> tuple[BoxesRead, dict[int, RangecastError]]:
+        """Return the filters of texts, without those that are refused; why, by their places."""
         longest, most = self.limit(tenant, "filter_length"), self.limit(tenant, "filter_boxes")
-        found: list[Filter | RangecastError] = []
-        short = [text if longest is None or len(text) <= longest else "" for text in texts]
-        for text, one in zip(texts, filters_of_texts(short, space), strict=True):
+        refused: dict[int, RangecastError] = {}
+        for place, text in enumerate(texts if longest is not None else ()):
             try:
                 _check_length(text, longest)
-                found.append(one if isinstance(one, FilterError) else _not_too_many(one, most))
             except RefusedError as error:
-                found.append(error)
-        return found
+                refused[place] = error
+        if refused:
+            texts = ["" if place in refused else text for place, text in enumerate(texts)]
+
+        def refuse(place: int, error: FilterError) -> None:
+            refused.setdefault(place, error)
+
+        lo, hi, sizes = boxes_of_texts(texts, space, refuse)
+        if most is not None:
+            good = [place for place in range(len(texts)) if place not in refused]
+            for place, size in zip(good, sizes.tolist(), strict=True):
+                try:
+                    _check_boxes(size, most)
+                except RefusedError as error:
+                    refused[place] = error
+            kept = sizes <= most
+            rows = np.repeat(kept, sizes)
+            lo, hi, sizes = lo[rows], hi[rows], sizes[kept]
+        return BoxesRead(space, lo, hi, sizes), refused
 
     def check_session(self, tenant: str) -> None:
         """Refuse one connection too many."""
@@ -122,10 +142,8 @@ def _check_length(text: str, longest: int | None) -> None:
         )
 
 
-def _not_too_many(wanted: Filter, most: int | None) -> Filter:
-    """Return a filter; refuse one of too many boxes."""
-    if most is not None and len(wanted.boxes) > most:
+def _check_boxes(count: int, most: int | None) -> None:
+    if most is not None and count > most:
         raise RefusedError(
-            403, f"a filter of this tenant has at most {most:,} boxes, not {len(wanted.boxes):,}"
+            403, f"a filter of this tenant has at most {most:,} boxes, not {count:,}"
         )
-    return wanted

@@ -10,6 +10,7 @@ All of it can be read without this program.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ class PutSpace(Edit, tag="put-space", frozen=True):
     definition: dict[str, Any]
 
 
-class PutSubscription(Edit, tag="subscribe", frozen=True):
+class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
     """A subscription is made, or replaced by another of its id."""
 
     space: str
@@ -221,20 +222,38 @@ def head_of(unit: Unit) -> EventsHead:
     return _head.decode(unit.body[: unit.body.find(b"\n")])
 
 
-def edits_draft(edits: list[AnyEdit], at: int) -> Draft:
+def edits_draft(edits: Sequence[AnyEdit], at: int) -> Draft:
     """Return edits as a unit."""
     return Draft(EDITS, len(edits), at, _encoder.encode(edits))
 
 
-def edits_of(unit: Unit) -> list[AnyEdit]:
+def edits_of(unit: Unit) -> Sequence[AnyEdit]:
     """Return the edits of a unit; refuse those of a rangecast that knows more than this one."""
     try:
-        return _edits.decode(unit.body)
+        return run_or_not(_edits.decode(unit.body))
     except msgspec.ValidationError as error:
         raise LogError(
             f"the log has an edit at seq {unit.first} that this rangecast doesn't know: {error}\n"
             "  to do: use the version that wrote it, or a newer one"
         ) from None
+
+
+class Run(list[PutSubscription]):
+    """Subscriptions of one space that are put, each once: what is done is done for all at once."""
+
+
+def run_or_not(edits: Sequence[AnyEdit]) -> Sequence[AnyEdit]:
+    """Return edits as a run, if they are one."""
+    puts = [one for one in edits if isinstance(one, PutSubscription)]
+    if not puts or len(puts) < len(edits):
+        return edits
+    if len(puts) > 1 and (
+        len({one.name for one in puts}) < len(puts)
+        or len({one.space for one in puts}) > 1
+        or len({one.tenant for one in puts}) > 1
+    ):
+        return edits
+    return Run(puts)
 
 
 def acks_draft(acks: dict[str, int], at: int) -> Draft:

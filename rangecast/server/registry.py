@@ -10,7 +10,7 @@ which is kept as long as the log has an event that it could have matched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 
 from rangecast.errors import RangecastError, near, shown
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import BoxesRead
 from rangecast.model.space import Space
 from rangecast.server.boards import BoardEntry, Interest, InterestChange, interest_of
 from rangecast.server.records import (
@@ -38,6 +39,7 @@ from rangecast.server.records import (
     PutSubscription,
     PutTenant,
     PutToken,
+    Run,
     StopConsumer,
 )
 from rangecast.server.retained import Retained
@@ -170,15 +172,19 @@ class Token:
     since: int
 
 
+Read = Filter | BoxesRead | None
+"""What filters mean, if that was read already: that of one subscription, or those of several."""
+
+
 @dataclass(slots=True)
 class Change:
     """What an edit means for the index of a space."""
 
     entry: SpaceEntry
-    old: Version | None = None
-    new: Version | None = None
-    filter: Filter | None = None
-    """Of the new version, if it was parsed already."""
+    put: Sequence[Version] = ()
+    """New, or in place of an earlier one of the same number."""
+    gone: Version | None = None
+    read: Read = None
     space: Space | None = None
     """The space itself has changed: all is made anew."""
 
@@ -252,13 +258,21 @@ class Registry:
 
     # ---- carrying out
 
-    def apply(self, edit: AnyEdit, seq: int) -> Iterator[AnyChange]:
-        """Carry out an edit that is in the log; yield what it means for indexes."""
+    def apply(self, edits: Sequence[AnyEdit], first: int, read: Read = None) -> Iterator[AnyChange]:
+        """Carry out edits that are in the log from this seq on; yield what they mean for indexes.
+
+        `read`: the filters, if they are a run and that was done already.
+        """
+        if isinstance(edits, Run):
+            yield self._subscribe(edits, first, read)
+        else:
+            for seq, edit in enumerate(edits, first):
+                yield from self._apply(edit, seq)
+
+    def _apply(self, edit: AnyEdit, seq: int) -> Iterator[AnyChange]:
         match edit:
             case PutSubscription():
-                entry = self.spaces[edit.tenant, edit.space]
-                owner = self.consumers.get((edit.tenant, edit.consumer))
-                yield self._subscribe(entry, edit, owner, seq)
+                yield self._subscribe([edit], seq)
             case DeleteSubscription():
                 entry = self.spaces[edit.tenant, edit.space]
                 yield self._unsubscribe(entry, entry.live[edit.name], seq)
@@ -336,41 +350,46 @@ class Registry:
         self.counts[entry.tenant] -= 1
         return InterestChange(entry, seq, interest)
 
-    def _subscribe(
-        self, entry: SpaceEntry, edit: PutSubscription, owner: Consumer | None, seq: int
-    ) -> Change:
-        old = entry.live.get(edit.name)
-        if old is None:
-            number = entry.next_number
-            entry.next_number += 1
-            self.counts[entry.tenant] = self.counts.get(entry.tenant, 0) + 1
-        else:
-            number, old.died = old.number, seq
-        new = Version(
-            number,
-            edit.name,
-            edit.filter,
-            NOBODY if owner is None else owner.number,
-            seq,
-            NEVER,
-            edit.score,
-            edit.weights,
-            edit.expires,
-        )
-        entry.live[edit.name] = new
-        entry.expiring.pop(edit.name, None)
-        if edit.expires:
-            entry.expiring[edit.name] = edit.expires
-        if owner is not None:
-            owner.versions.append(new)
-        return Change(entry, old, new)
+    def _subscribe(self, edits: Sequence[PutSubscription], first: int, read: Read = None) -> Change:
+        """Put subscriptions of one space."""
+        tenant, entry = edits[0].tenant, self.spaces[edits[0].tenant, edits[0].space]
+        consumers = {one: self.consumers.get((tenant, one)) for one in {e.consumer for e in edits}}
+        live, expiring, before = entry.live, entry.expiring, entry.next_number
+        put: list[Version] = []
+        for seq, edit in enumerate(edits, first):
+            old, owner = live.get(edit.name), consumers[edit.consumer]
+            if old is None:
+                number = entry.next_number
+                entry.next_number += 1
+            else:
+                number, old.died = old.number, seq
+            new = live[edit.name] = Version(
+                number,
+                edit.name,
+                edit.filter,
+                NOBODY if owner is None else owner.number,
+                seq,
+                NEVER,
+                edit.score,
+                edit.weights,
+                edit.expires,
+            )
+            put.append(new)
+            if edit.expires:
+                expiring[edit.name] = edit.expires
+            elif old is not None:
+                expiring.pop(edit.name, None)
+            if owner is not None:
+                owner.versions.append(new)
+        self.counts[tenant] = self.counts.get(tenant, 0) + entry.next_number - before
+        return Change(entry, put, read=read)
 
     def _unsubscribe(self, entry: SpaceEntry, version: Version, seq: int) -> Change:
         version.died = seq
         del entry.live[version.id]
         entry.expiring.pop(version.id, None)
         self.counts[entry.tenant] -= 1
-        return Change(entry, version)
+        return Change(entry, gone=version)
 
     def _put_space(self, edit: PutSpace, seq: int) -> Iterator[Change]:
         old = self.spaces.get((edit.tenant, edit.name))

@@ -76,8 +76,7 @@ class Replay:
         registry = self.registry
         changes: list[AnyChange] = []
         if unit.kind == EDITS:
-            for place, edit in enumerate(edits_of(unit)):
-                changes += registry.apply(edit, unit.first + place)
+            changes += registry.apply(edits_of(unit), unit.first)
         elif unit.kind == ACKS:
             consumers = {one.key: one for one in registry.consumers.values()}
             for key, seq in acks_of(unit).items():

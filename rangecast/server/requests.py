@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from rangecast.model.filters.filter import Filter
 from rangecast.server.boards import BoardEntry, ObjectChange
 from rangecast.server.encoding import Encoded
 from rangecast.server.records import AnyEdit, EventsHead
-from rangecast.server.registry import SpaceEntry
+from rangecast.server.registry import Read, SpaceEntry
 
 
 @dataclass(slots=True, eq=False)
@@ -18,7 +17,8 @@ class Edits:
     """Edits that somebody wants to be made, all of them or none."""
 
     edits: Sequence[AnyEdit]
-    filters: Sequence[Filter | None] = ()
+    read: Read = None
+    """Their filters, if they are a run."""
     if_match: str | None = None
     answer: Future[int] = field(default_factory=Future)
     """The seq of the first edit, once they have taken effect."""

@@ -19,7 +19,6 @@ from typing import IO, Any
 
 from rangecast.errors import FileError, RangecastError, SnapshotError
 from rangecast.model.durable import try_lock
-from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.server.board_index import BoardIndex
 from rangecast.server.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
@@ -45,8 +44,9 @@ from rangecast.server.records import (
     PutConsumer,
     PutSubscription,
     StopConsumer,
+    run_or_not,
 )
-from rangecast.server.registry import AnyChange, Consumer, RefusedError, SpaceEntry
+from rangecast.server.registry import AnyChange, Consumer, Read, RefusedError, SpaceEntry
 from rangecast.server.replay import Replay
 from rangecast.server.requests import Accepted, Edits, Events, Updates
 from rangecast.server.snapshots import Picture
@@ -263,26 +263,16 @@ class Service:
 
     # ---- what callers want
 
-    def edit(
-        self,
-        *edits: AnyEdit,
-        if_match: str | None = None,
-        parsed: Sequence[Filter | None] | None = None,
-    ) -> Future[int]:
-        """Ask for edits, all of them or none; the answer is the seq of the first.
-
-        `parsed`: the filters of the edits, where that was done already.
-        """
-        filters: list[Filter | None] = [] if parsed is None else list(parsed)
-        for edit in edits if parsed is None else ():
-            wanted = None
+    def edit(self, *edits: AnyEdit, if_match: str | None = None) -> Future[int]:
+        """Ask for edits, all of them or none; the answer is the seq of the first."""
+        read: Read = None
+        for edit in edits:
             if isinstance(edit, PutSubscription):
                 entry = self.registry.spaces.get((edit.tenant, edit.space))
                 if entry is not None:
                     space = TentativeSpace(entry.space)
-                    wanted = self.quotas.parsed(edit.tenant, edit.filter, space)
-            filters.append(wanted)
-        asked = Edits(edits, filters, if_match)
+                    read = self.quotas.parsed(edit.tenant, edit.filter, space)
+        asked = Edits(run_or_not(edits), read if len(edits) == 1 else None, if_match)
         moved = [
             (edit.tenant, edit.name)
             for edit in edits
@@ -290,6 +280,14 @@ class Service:
         ]
         if moved:
             self.ways.refresh_after(asked.answer, moved)
+        self.pump.submit(asked)
+        return asked.answer
+
+    def subscribe_many(
+        self, edits: Sequence[PutSubscription], read: Read, if_match: str | None = None
+    ) -> Future[int]:
+        """Ask for subscriptions, as `edit` does; their filters have been read."""
+        asked = Edits(run_or_not(edits), read, if_match)
         self.pump.submit(asked)
         return asked.answer
 

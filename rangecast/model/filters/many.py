@@ -314,28 +314,6 @@ def boxes_of_texts(
     return all_lo, all_hi, sizes[sizes > 0]
 
 
-def filters_of_texts(texts: Sequence[str], space: Space) -> list[Filter | FilterError]:
-    """Return the filter of each text, or why it can't be used."""
-    lo, hi, good = read_texts(texts, space) if _is_worth(len(texts)) else _none(len(texts), space)
-    mentioned = (lo != -np.inf) | (hi != np.inf)
-    mentioned[~good] = False
-    bounds = lo[mentioned].tolist(), hi[mentioned].tolist()
-    terms = list(zip(np.nonzero(mentioned)[1].tolist(), *bounds, strict=True))
-    found: list[Filter | FilterError] = []
-    end = 0
-    counts = mentioned.sum(axis=1).tolist()
-    for text, is_read, count in zip(texts, good.tolist(), counts, strict=True):
-        if is_read:
-            end += count
-            found.append(Filter(space, (tuple(terms[end - count : end]),)))
-            continue
-        try:
-            found.append(Filter.parse(text, space))
-        except FilterError as error:
-            found.append(error)
-    return found
-
-
 class _Parsed:
     """How many texts this process has parsed one by one."""
 

@@ -47,17 +47,12 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
     single: dict[int, Interval] = {}
     several: dict[int, list[Ranges]] = {}
     for given in conditions:
-        before, _, name, sign, value, *_ = given
+        name = given[2]
         axis = axes.get(name)
         if axis is None or name.lower() in KEYWORDS:
             return None
-        attribute = space.attributes[axis]
         try:
-            if sign and not before:  # by far the most of them
-                one = range_of(attribute, sign, value)
-                ranges: Ranges = () if one is None else (one,)
-            else:
-                ranges = _ranges(attribute, given)
+            ranges = _ranges(space.attributes[axis], given)
         except (ValueRefusedError, ValueError):
             return None
         if len(ranges) == 1:

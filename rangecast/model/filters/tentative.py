@@ -1,12 +1,15 @@
 """Filters that may still be refused: nothing is learned of them until they are accepted.
 
 A word that a filter mentions gets the next number of its attribute's vocabulary. A tentative space
-notes new words, and the numbers that they would get; `settle` has them learned. If other words have
-got the numbers meanwhile, the filters must be parsed again.
+notes new words, and the numbers that they would get; `is_settled_in` has them learned. If other
+words have got the numbers meanwhile, the filters must be parsed again.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from rangecast.kernels.arrays import F64, I64
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 
@@ -54,8 +57,20 @@ class TentativeSpace(Space):
         """Whether filters mention words that the space doesn't know."""
         return any(one.vocabulary for one in self._words)
 
-    def settle(self) -> bool:
-        """Learn the new words; return whether the boxes of the filters mean them."""
+    def is_settled_in(self, space: Space) -> bool:
+        """Learn the new words, if this is the space; return whether the boxes mean them there."""
+        if self.host is not space:
+            return False
         if self._is_settled is None:
             self._is_settled = all(one.settle() for one in self._words)
         return self._is_settled
+
+
+class BoxesRead(NamedTuple):
+    """The filters of several texts, as boxes that mean something once their space is settled."""
+
+    space: TentativeSpace
+    lo: F64
+    hi: F64
+    sizes: I64
+    """How many boxes each of them has."""

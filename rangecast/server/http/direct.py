@@ -1,10 +1,10 @@
 """The requests that come most often, taken past ASGI.
 
 A task per request, its scope, the layers of the application and finding a path take several times
-as long as all that the server does for one event. So the plain forms of two requests, few events
-and one subscription, go from the parser straight to the service, and their answers from there to
-the connection. What makes a form plain is checked here: a path without options, few headers, a
-short body. Every other form, and whatever isn't as expected, takes the usual way.
+as long as all that the server does for one event. So the plain forms of two requests, one event and
+one subscription, go from the parser straight to the service, and their answers from there to the
+connection. What makes a form plain is checked here: a path without options, few headers, a short
+body. Every other form, and whatever isn't as expected, takes the usual way.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from rangecast.errors import RangecastError
 from rangecast.server.http import edge
 from rangecast.server.http.access import Caller, caller_of, secret_in
-from rangecast.server.http.bodies import lines_in
 from rangecast.server.http.corked import CorkedProtocol
-from rangecast.server.http.events import FEW, shown_accepted, status_and_type
+from rangecast.server.http.events import shown_accepted, status_and_type
 from rangecast.server.http.problems import problem, problem_of
 from rangecast.server.http.spaces import edit_of, etag, shown_put
 from rangecast.server.requests import Accepted
@@ -44,7 +43,7 @@ or for what is in front of it.
 """
 _LONGEST = 64 << 10
 """Bytes of a body."""
-_JSON, _LINES = b"application/json", b"application/x-ndjson"
+_KINDS = {b"application/json", b"application/x-ndjson"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -134,28 +133,24 @@ class DirectProtocol(CorkedProtocol):
         kind = headers.get(b"content-type", b"")
         space, _, rest = url[len(_PREFIX) :].decode().partition("/")
         secret = headers.get(b"authorization")
-        if method == b"POST" and rest == _EVENTS and kind in (_JSON, _LINES):
-            return partial(self._publish, secret, space, kind == _LINES)
+        if method == b"POST" and rest == _EVENTS and kind in _KINDS:
+            return partial(self._publish, secret, space)
         name = rest.removeprefix(_SUBSCRIPTIONS)
-        if method == b"PUT" and len(name) < len(rest) and kind == _JSON:
+        if method == b"PUT" and len(name) < len(rest) and kind == b"application/json":
             return partial(self._put, secret, space, name)
         return None
 
     # ---- what is done
 
-    def _publish(self, secret: bytes | None, space: str, has_lines: bool, body: bytes) -> bool:
-        if has_lines:
-            lines = lines_in(body)
-        else:  # a list, or what begins with a space, is for the usual way
-            lines = [body] if body.startswith(b"{") and b"\n" not in body else []
-        if not 0 < len(lines) <= FEW:
+    def _publish(self, secret: bytes | None, space: str, body: bytes) -> bool:
+        if not body.startswith(b"{") or b"\n" in body:
             return False
 
         def work() -> Future[Accepted]:
             caller = self._caller(secret, "publish")
             entry = service.registry.space(caller.tenant, space)
-            service.quotas.publish(caller.tenant, len(lines), len(body))
-            return service.publish(entry, lines)
+            service.quotas.publish(caller.tenant, 1, len(body))
+            return service.publish(entry, [body])
 
         def shown(accepted: Accepted) -> tuple[int, bytes, bytes]:
             status, kind = status_and_type(accepted)

@@ -25,8 +25,7 @@ from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode
-FEW = 256
-"""Events that are read on the event loop: another thread would take longer to begin."""
+_FEW = 64
 
 
 @router.post("/{space}/events")
@@ -63,7 +62,7 @@ async def publish(
         "dedup": dedup == "id",
         "form": form,
     }
-    if len(lines) <= FEW:
+    if len(lines) <= _FEW:
         future = service.publish(entry, lines, **options)
     else:
         future = await asyncio.to_thread(service.publish, entry, lines, **options)

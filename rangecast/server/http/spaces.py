@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rangecast.errors import BadRowError, FilterError, RangecastError, SpaceError
 from rangecast.model.arguments import score_of, weights_of
-from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.members import as_id
 from rangecast.model.space import Space
@@ -22,7 +23,7 @@ from rangecast.server.http.access import Caller, allowed
 from rangecast.server.http.bodies import read_body, rows_of_body
 from rangecast.server.messages import position
 from rangecast.server.records import DeleteSubscription, PutSpace, PutSubscription
-from rangecast.server.registry import RefusedError, SpaceEntry, Version
+from rangecast.server.registry import Read, RefusedError, SpaceEntry, Version
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
@@ -165,21 +166,18 @@ async def bulk(request: Request, space: str, strict: bool = False) -> Response:
     wanted = condition(request)
     if wanted not in (None, ONLY_NEW, "*"):
         raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
-    rows = rows_of_body(await read_body(request))
-    if not isinstance(rows, list):
-        rows = [rows]
-    service = _service(request)
-    edits, filters, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, rows)
+    body, service = await read_body(request), _service(request)
+    edits, read, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, body)
     taken: list[PutSubscription] = [] if strict and refused else edits
     seq = 0
     if taken:
-        seq = await answered(service.edit(*taken, parsed=filters, if_match=wanted))
-    body = {
+        seq = await answered(service.subscribe_many(taken, read, wanted))
+    answer = {
         "accepted": len(taken),
         "refused": [{"row": row, "reason": reason} for row, reason in refused],
         "position": position(service.log.epoch, seq + len(taken) - 1) if taken else None,
     }
-    return JSONResponse(body, 200 if taken or not rows else 422)
+    return JSONResponse(answer, 200 if taken or not refused else 422)
 
 
 @router.post("/{space}/subscriptions:check")
@@ -206,6 +204,9 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
         raise RefusedError(422, "weights are an object: attribute to weight")
     if weights:
         weights_of(entry.space, weights, None)
+    consumer = given.get("consumer") or ""
+    if not isinstance(consumer, str):
+        raise RefusedError(422, f"a consumer is given by its name; given: {consumer!r}")
     ttl = given.get("ttl")
     if ttl is not None and (not isinstance(ttl, int | float) or not 0 < ttl < 1e9):
         raise RefusedError(422, f"ttl is a number of seconds; given: {ttl!r}")
@@ -214,44 +215,74 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
         name,
         entry.name,
         given["filter"],
-        given.get("consumer") or "",
+        consumer,
         score_of(given.get("score") or 0.0),
         {one: float(weight) for one, weight in weights.items()},
         0 if ttl is None else int((time.time() + ttl) * 1e6),
     )
 
 
+class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A subscription of a bulk that has nothing but these, as most have."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    filter: str
+    consumer: str = ""
+    score: float = 0.0
+
+
+_listed, _lines = msgspec.json.Decoder(list[_Row]), msgspec.json.Decoder(_Row)
 _KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
 
 
 def _bulk_edits(
-    service: Service, caller: Caller, entry: SpaceEntry, rows: list[Any]
-) -> tuple[list[PutSubscription], list[Filter | None], list[tuple[int, str]]]:
-    """Return the edits of rows with their filters, and the place and the fault of each bad row."""
-    edits: list[PutSubscription] = []
-    filters: list[Filter | None] = []
-    refused: list[tuple[int, str]] = []
-    texts = [one.get("filter") if isinstance(one, dict) else None for one in rows]
-    usable = [one for one in texts if isinstance(one, str)]
+    service: Service, caller: Caller, entry: SpaceEntry, body: bytes
+) -> tuple[list[PutSubscription], Read, list[tuple[int, str]]]:
+    """Return the edits of a body, their filters, and the place and the fault of each bad row."""
+    places, edits, refused = _edits_of_body(caller, entry, body)
     space = TentativeSpace(entry.space)
-    parsed = iter(service.quotas.parsed_many(caller.tenant, usable, space))
-    for place, (row, text) in enumerate(zip(rows, texts, strict=True)):
+    read, wrong = service.quotas.read_many(caller.tenant, [one.filter for one in edits], space)
+    if wrong:
+        refused = sorted([*refused, *((places[at], str(why)) for at, why in wrong.items())])
+        edits = [one for at, one in enumerate(edits) if at not in wrong]
+        if space.has_news:  # some may be of the refused ones: numbers are given without
+            return edits, None, refused
+    return edits, read, refused
+
+
+def _edits_of_body(
+    caller: Caller, entry: SpaceEntry, body: bytes
+) -> tuple[Sequence[int], list[PutSubscription], list[tuple[int, str]]]:
+    """Return the edits of a body, their places in it, and the place and the fault of each bad row:
+    of all but their filters.
+    """
+    tenant, space = caller.tenant, entry.name
+    try:
+        rows = _listed.decode(body) if body[:1] == b"[" else _lines.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # the usual way says what is wrong, if something is
+    else:
+        edits = [
+            PutSubscription(tenant, one.id, space, one.filter, one.consumer, one.score)
+            for one in rows
+        ]
+        return range(len(edits)), edits, []
+    edits = []
+    found = rows_of_body(body)
+    places: list[int] = []
+    refused: list[tuple[int, str]] = []
+    for place, row in enumerate(found if isinstance(found, list) else [found]):
         try:
-            if not isinstance(text, str):
+            if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
                 raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
-            wanted = next(parsed)
             if strange := row.keys() - _KNOWN:
                 known = ", ".join(sorted(_KNOWN))
                 raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
-            if isinstance(wanted, RangecastError):
-                raise wanted
             edits.append(edit_of(caller, entry, str(row.get("id", "")), row))
-            filters.append(wanted)
+            places.append(place)
         except (RangecastError, BadRowError) as error:
             refused.append((place, str(error)))
-    if refused and space.has_news:  # some may be of the refused ones: numbers are given without
-        filters = [None] * len(edits)
-    return edits, filters, refused
+    return places, edits, refused
 
 
 async def _settled(request: Request, wait: str, seq: int) -> dict[str, bool]:

@@ -126,9 +126,9 @@ class Driver:
                 if change.space is not None:
                     self._fail("the space has changed")
                     return
-                version = change.new or change.old
-                if version is not None:
-                    wanted[version.id] = None if change.new is None else _routed(change.new)
+                if change.gone is not None:
+                    wanted[change.gone.id] = None
+                wanted |= {version.id: _routed(version) for version in change.put}
             if isinstance(one.request, Edits):
                 self._forget(one.request.edits)
         self._want(wanted)

@@ -136,7 +136,7 @@ class Matcher:
         if not self._changes:
             return
         carry_out(self._changes, self._replay.indexes)
-        self._since_forgotten += len(self._changes)
+        self._since_forgotten += sum(max(1, len(one.put)) for one in self._changes)
         self._changes = []
         if self._since_forgotten >= max(_FORGET, len(entry.live)):
             # Nothing of the past is matched again.
