@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from rangecast import Engine
@@ -159,7 +160,7 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
 
     def start(point: str, name: str) -> subprocess.Popen[str]:
         options = ["--space", "s", "--events", settings.events, "--matches", settings.matches]
-        command = ["worker", "run", url, *options, "--name", name]
+        command = ["worker", "run", url, *options, "--name", name, "--metrics-port", "0"]
         code = [sys.executable, "-c", DIES, point]
         running.append(subprocess.Popen([*code, *command], stdout=subprocess.PIPE, text=True))
         return running[-1]
@@ -182,6 +183,8 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
                 sending.flush()
 
             first, second = start("before", "first"), start("", "second")
+            assert second.stdout is not None
+            where = (await asyncio.to_thread(second.stdout.readline)).split()[-1].rstrip(".")
             while first.poll() is None:
                 await step()
             third = start("after", "first")  # under the same name: nobody waits for the first
@@ -191,6 +194,7 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
             sending.produce(settings.events, b"{", partition=0)
             sending.flush()
             await until(lambda: has_all(settings, kafka))
+            await until(lambda: lag_of(where) == 0)
             second.send_signal(signal.SIGTERM)
             said, _ = await asyncio.to_thread(second.communicate)
             assert (second.returncode, "1 refused" in said) == (0, True), said
@@ -244,6 +248,13 @@ def test_two_share_the_work_while_edits_go_on_and_some_are_killed(kafka: str) ->
     sending.flush()
     verdict = proved(settings)
     assert (verdict.holds, verdict.extra, verdict.repeated) == (False, 1, 1)
+
+
+def lag_of(where: str) -> float | None:
+    """Return the lag of a worker that has all four partitions."""
+    lines = httpx.get(where).text.splitlines()
+    lags = [line.split()[-1] for line in lines if line.startswith("rangecast_worker_lag{")]
+    return sum(map(float, lags)) if len(lags) == 4 else None
 
 
 def has_all(settings: WorkerSettings, kafka: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -57,6 +58,18 @@ def run(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="End where the topic ends now.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            help="Answer /metrics, /healthz and /readyz on this port; 0 takes a free one.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address of that port.")
+    ] = "127.0.0.1",
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel,
@@ -96,19 +109,21 @@ def run(
         until_end,
     )
     worker = Worker(settings)
-    with until_interrupted() as is_over:
-        try:
-            worker.prepare(is_over)
-            if not is_over():
-                print(
-                    f"Working on {events} as {worker.name} of the group {settings.group_name}, by "
-                    f"{worker.position}: {worker.subscriptions:,} subscriptions. "
-                    "Stop with Ctrl-C.",
-                    flush=True,
-                )
-            worker.run(is_over)
-        finally:
-            worker.close()
+    with until_interrupted() as is_over, ExitStack() as opened:
+        opened.callback(worker.close)
+        if metrics_port is not None:
+            from rangecast.server.workers.metrics import answering
+
+            where = opened.enter_context(answering(worker, metrics_host, metrics_port))
+            print(f"Its numbers are at {where}/metrics.", flush=True)
+        worker.prepare(is_over)
+        if not is_over():
+            print(
+                f"Working on {events} as {worker.name} of the group {settings.group_name}, by "
+                f"{worker.position}: {worker.subscriptions:,} subscriptions. Stop with Ctrl-C.",
+                flush=True,
+            )
+        worker.run(is_over)
     done = worker.totals
     print(
         f"{done.events:,} events, {done.matches:,} matches, {done.refused:,} refused, in "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from rangecast.server.links.driver import TENANT
 from rangecast.server.links.links import Links
@@ -19,9 +20,26 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
     """Return the metrics as a text, and its type; of consumers, those of a tenant or of all."""
+    return exposed(_Numbers(service, tenant)), KIND
+
+
+def exposed(numbers: Collector) -> bytes:
+    """Return metrics as a text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(service, tenant))
-    return generate_latest(registry), KIND
+    registry.register(numbers)
+    return generate_latest(registry)
+
+
+def counted(prefix: str, counters: Mapping[str, tuple[str, float]]) -> Iterator[Metric]:
+    """Yield numbers that only grow, each given as what it is and its value."""
+    for name, (text, value) in counters.items():
+        yield CounterMetricFamily(f"{prefix}_{name}", text, value)
+
+
+def measured(prefix: str, gauges: Mapping[str, tuple[str, float]]) -> Iterator[Metric]:
+    """Yield numbers that come and go, each given as what it is and its value."""
+    for name, (text, value) in gauges.items():
+        yield GaugeMetricFamily(f"{prefix}_{name}", text, value)
 
 
 def _links(links: Links) -> Iterator[Metric]:
@@ -37,14 +55,12 @@ def _links(links: Links) -> Iterator[Metric]:
     for one in told["links"]:
         up.add_metric([one["broker"]], int(one["state"] == "up"))
         flying.add_metric([one["broker"]], one["in_flight"])
-    gaps = CounterMetricFamily(
-        "rangecast_link_gaps", "Times that a neighbour needed what retention had dropped."
-    )
-    gaps.add_metric([], told["gaps"])
-    yield from (up, flying, gaps)
+    yield from (up, flying)
+    said = "Times that a neighbour needed what retention had dropped."
+    yield from counted("rangecast_link", {"gaps": (said, told["gaps"])})
 
 
-class _Numbers:
+class _Numbers(Collector):
     """Reads the numbers when they are asked for: nothing is counted twice."""
 
     def __init__(self, service: Service, tenant: str | None):
@@ -65,10 +81,7 @@ class _Numbers:
                 hub.overflows,
             ),
         }
-        for name, (text, value) in counters.items():
-            counter = CounterMetricFamily(f"rangecast_{name}", text)
-            counter.add_metric([], value)
-            yield counter
+        yield from counted("rangecast", counters)
         feeds = sum(map(len, hub.feeds.values()))
         gauges = {
             "durable_seq": ("The last seq that is durable.", pump.durable),
@@ -83,10 +96,7 @@ class _Numbers:
             ),
             "log_bytes": ("Bytes of the log on the disk.", service.log_bytes),
         }
-        for name, (text, value) in gauges.items():
-            gauge = GaugeMetricFamily(f"rangecast_{name}", text)
-            gauge.add_metric([], value)
-            yield gauge
+        yield from measured("rangecast", gauges)
         behind = GaugeMetricFamily(
             "rangecast_consumer_behind",
             "Seqs between what a consumer has acknowledged and the end of the log.",

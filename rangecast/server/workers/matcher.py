@@ -92,9 +92,14 @@ class Matcher:
         return spaces[self._name]
 
     @property
+    def seq(self) -> int:
+        """How far the log has been carried out."""
+        return self._replay.seq
+
+    @property
     def position(self) -> str:
         """The place of the log that has been reached."""
-        return position(self._epoch, self._replay.seq)
+        return position(self._epoch, self.seq)
 
     def match(self, events: Sequence[Event]) -> Answer:
         """Return what is to be told of events, all by the subscriptions of this moment."""

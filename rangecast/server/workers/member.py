@@ -82,6 +82,8 @@ class Member:
         }
         self._consumer = Consumer(connecting(servers) | joining, logger=quiet)
         self._generation: Any = None
+        self.times_given = 0
+        """How often the group gave it partitions, or none."""
         self._next: dict[int, int] = {}
         """Of each partition that it has: what comes next."""
         self._seen_end: dict[int, int] = {}
@@ -151,6 +153,7 @@ class Member:
         from confluent_kafka import TopicPartition
 
         generation = consumer.consumer_group_metadata()
+        self.times_given += 1
         self._next.clear()
         self._seen_end.clear()
         # Without an id it is no member any more: another call will tell that all is lost.
@@ -203,9 +206,26 @@ class Member:
                 raise KafkaException(error)
         return found
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether the group has given it its partitions, which may be none."""
+        return self._generation is not None
+
+    def lags(self) -> dict[int, int]:
+        """Return how much of each partition that it has isn't fetched yet, as far as is known."""
+        from confluent_kafka import TopicPartition
+
+        found = {}
+        for number, at in self._next.items():
+            place = TopicPartition(self._topic, number)
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            # The end has records that aren't data: of those, only their end is seen.
+            found[number] = max(0, end - max(at, self._seen_end.get(number, 0)))
+        return found
+
     def has_reached(self, ends: dict[int, int]) -> bool:
         """Whether all partitions that it has are committed up to given ends."""
-        return self._generation is not None and all(
+        return self.has_joined and all(
             max(at, self._seen_end.get(number, 0)) >= ends.get(number, 0)
             for number, at in self._next.items()
         )

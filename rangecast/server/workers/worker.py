@@ -32,6 +32,8 @@ AGAIN = 1.0
 _LOOK = 0.5
 _TELL = 30.0
 """Seconds after which it is said what is waited for."""
+STILL = 60.0
+"""Seconds without a turn after which a worker isn't ready: it hangs, or its machine does."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -95,7 +97,12 @@ class Totals:
     refused: int = 0
     batches: int = 0
     undone: int = 0
-    edits: str = field(default="")
+    edits: str = ""
+    seconds: float = 0.0
+    """That batches took, together."""
+    rebalances: int = 0
+    lags: dict[int, int] = field(default_factory=dict)
+    """How much of each partition that it has isn't matched yet; replaced, never changed."""
 
 
 class Worker:
@@ -116,6 +123,8 @@ class Worker:
         self._tail = KafkaTail(settings.log)
         self._matcher = Matcher(place, settings.tenant, settings.space, settings.events)
         self._member: Member | None = None
+        self._turned = time.monotonic()
+        """When it last looked for events."""
         self._ends: dict[int, int] | None = None
 
     def prepare(self, is_over: Callable[[], bool]) -> None:
@@ -135,7 +144,7 @@ class Worker:
                 if self._member is None:
                     self._join()
                 while not is_over() and not self._is_done():
-                    self._batch(is_over)
+                    self._turn(is_over)
                 return
             except UndoneError as error:
                 self.totals.undone += 1
@@ -143,6 +152,20 @@ class Worker:
                 time.sleep(AGAIN)
             finally:
                 self._leave()
+
+    def why_not_ready(self) -> str:
+        """Return why it doesn't match events now; empty: it does, or would. Any thread may ask."""
+        member, still = self._member, time.monotonic() - self._turned
+        if member is None:
+            return "it reads the log, or joins the group"
+        if not member.has_joined:
+            return "the group has not given it partitions yet"
+        return f"it has stood still for {still:.0f} seconds" if still > STILL else ""
+
+    @property
+    def seq(self) -> int:
+        """How far the log has been carried out."""
+        return self._matcher.seq
 
     @property
     def position(self) -> str:
@@ -170,6 +193,7 @@ class Worker:
         if self._member is not None:
             self._member.close()
             self._member = None
+            self.totals.lags = {}
 
     def _is_done(self) -> bool:
         settings = self._settings
@@ -178,11 +202,21 @@ class Worker:
         assert self._member is not None
         return self._ends is not None and self._member.has_reached(self._ends)
 
-    def _batch(self, is_over: Callable[[], bool]) -> None:
-        assert self._member is not None
+    def _turn(self, is_over: Callable[[], bool]) -> None:
+        """Do a batch, if events have come; note how things are."""
+        member, totals = self._member, self.totals
+        assert member is not None
+        self._turned = time.monotonic()
+        before = member.times_given
+        try:
+            self._batch(member, is_over)
+        finally:
+            totals.rebalances += member.times_given - before
+        totals.lags = member.lags()
+
+    def _batch(self, member: Member, is_over: Callable[[], bool]) -> None:
         most = self._settings.most
-        taken = TAKEN if not most else min(TAKEN, most - self.totals.events)
-        batch = self._member.fetch(taken, _LOOK)
+        batch = member.fetch(TAKEN if not most else min(TAKEN, most - self.totals.events), _LOOK)
         if not batch.events:
             self._matcher.take(self._tail.some(0))
             return
@@ -191,7 +225,7 @@ class Worker:
             return  # nothing of it is committed: others, or the next start, get it
         began = time.monotonic()
         answer = self._matcher.match(batch.events)
-        self._member.commit(batch, self._records(batch, answer))
+        member.commit(batch, self._records(batch, answer))
         self._count(batch, answer, time.monotonic() - began)
 
     def _catch_up(self, is_over: Callable[[], bool]) -> None:
@@ -231,6 +265,7 @@ class Worker:
         totals.matches += len(answer.matches)
         totals.refused += len(answer.refused)
         totals.batches += 1
+        totals.seconds += seconds
         totals.edits = answer.edits
         for event, why in answer.refused[:1]:
             logger.warning(

@@ -1,0 +1,127 @@
+"""A worker's numbers and health over HTTP: `/metrics`, `/healthz` and `/readyz`, and nothing else.
+
+They are read when they are asked for, in a thread beside the one that works.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from rangecast.errors import UsageError
+from rangecast.server.metrics import KIND, counted, exposed, measured
+
+if TYPE_CHECKING:
+    from rangecast.server.workers.worker import Worker
+
+_encode = msgspec.json.Encoder().encode
+
+
+class WorkerNumbers(Collector):
+    """The metrics of a worker."""
+
+    def __init__(self, worker: Worker):
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        worker, done = self._worker, self._worker.totals
+        yield from counted(
+            "rangecast_worker",
+            {
+                "events": ("Events that were matched, or refused.", done.events),
+                "matches": ("Records of matches: an event for a consumer.", done.matches),
+                "refused": ("Events that can't be used.", done.refused),
+                "batches": ("Batches, each a transaction that was committed.", done.batches),
+                "undone": (
+                    "Batches that came to nothing: others have their partitions by now.",
+                    done.undone,
+                ),
+                "rebalances": ("Times that the group gave it partitions.", done.rebalances),
+            },
+        )
+        lags = done.lags
+        yield from measured(
+            "rangecast_worker",
+            {
+                "partitions": ("Partitions that it has.", len(lags)),
+                "edits_seq": ("The last seq of the log that is carried out.", worker.seq),
+                "ready": ("1 if /readyz says so.", int(not worker.why_not_ready())),
+            },
+        )
+        yield SummaryMetricFamily(
+            "rangecast_worker_batch_seconds",
+            "From the first event of a batch that is matched to the end of its transaction.",
+            done.batches,
+            done.seconds,
+        )
+        lag = GaugeMetricFamily(
+            "rangecast_worker_lag",
+            "Offsets of a partition that aren't matched yet.",
+            labels=["partition"],
+        )
+        for number, offsets in lags.items():
+            lag.add_metric([str(number)], offsets)
+        yield lag
+
+
+@contextmanager
+def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
+    """Answer questions about a worker as long as the block runs; give the address."""
+
+    class Answer(BaseHTTPRequestHandler):
+        timeout = 10
+        server_version, sys_version = "rangecast", ""
+
+        def do_GET(self) -> None:
+            status, kind, body = _answer(worker, self.path.partition("?")[0])
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_said: object) -> None:
+            """Say nothing: it is asked every few seconds."""
+
+    class Answering(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    try:
+        server = Answering((host, port), Answer)
+    except OSError as error:
+        raise UsageError(
+            f"--metrics-host {host} and --metrics-port {port} can't be used: {error.strerror}\n"
+            "  to do: choose another port; 0 takes a free one"
+        ) from None
+    thread = threading.Thread(target=server.serve_forever, name="rangecast-metrics", daemon=True)
+    thread.start()
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _answer(worker: Worker, path: str) -> tuple[int, str, bytes]:
+    """Return a status, a type and a body."""
+    if path == "/metrics":
+        return 200, KIND, exposed(WorkerNumbers(worker))
+    status, said = 200, "ok"
+    if path == "/readyz":
+        why = worker.why_not_ready()
+        status, said = (503, why) if why else (status, said)
+    elif path != "/healthz":
+        status, said = 404, "there is /metrics, /healthz and /readyz"
+    return status, "application/json", _encode({"status": said})
