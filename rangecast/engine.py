@@ -69,7 +69,7 @@ class Engine(LiveSet):
         """
         view = self._view  # before encoding: a string is known by then if the view needs it
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        return by_arrival(view.rows, match_one_live(view, point))
+        return by_arrival(view.rows, match_one_live(view, point[None]))
 
     def match_many(
         self,
@@ -123,7 +123,9 @@ class Engine(LiveSet):
         threads   how many threads match, as of `match_many`
         """
         view = self._view
-        given = np.ascontiguousarray(points, dtype=np.float64)
+        given = np.asarray(points, np.float64, order="C")
+        if given.shape == self._one and threads == 1:
+            return Matches(match_one_live(view, given), None, view.rows)
         if given.ndim != 2 or given.shape[1] != len(self.space) or has_nan(given):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
@@ -398,7 +400,7 @@ class _Options:
 def _match(view: View, points: F64, threads: Threads) -> tuple[MatchRows, ...]:
     number = 1 if threads == 1 else number_of_threads(threads, len(points))
     if len(points) == 1:
-        rows = match_one_live(view, points[0])
+        rows = match_one_live(view, points)
         return (MatchRows(np.array((0, len(rows))), rows),)
     pieces = pieces_of(len(points), number)
     return tuple(side_by_side(lambda piece: match_live(view, points[piece]), pieces, number))

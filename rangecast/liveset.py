@@ -84,6 +84,8 @@ class LiveSet(SubscriptionSet):
         self.rank_index = rank_index
         self.rebuild_count = 0
         """How many rebuilds in the background have ended well."""
+        self._one = 1, len(space)
+        """The shape of one point."""
         self._edits = threading.RLock()
         self._rebuilding: threading.Thread | None = None
         self._rebuilt_to = 0

@@ -16,22 +16,35 @@ from rangecast.model.rowstore import RowArrays
 from rangecast.rank.result import Best
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Matches(Results[list[Id]]):
     """The subscriptions that match each event, in order of arrival."""
 
-    pieces: tuple[MatchRows, ...]
-    """The same as rows of the set: of some events, then of the next ones. A thread that has matched
-    leaves its pieces here."""
-    event_ids: pa.Array | None
-    """Of the batch; `None`: its events are numbered from 0."""
-    _rows: RowArrays
+    __slots__ = ("_found", "_rows", "event_ids")
+
+    def __init__(
+        self, found: tuple[MatchRows, ...] | I32, event_ids: pa.Array | None, rows: RowArrays
+    ):
+        """Take rows of the set: in pieces, or of a single event."""
+        self._found = found
+        self.event_ids = event_ids
+        """Of the batch; `None`: its events are numbered from 0."""
+        self._rows = rows
+
+    @property
+    def pieces(self) -> tuple[MatchRows, ...]:
+        """The same as rows of the set: of some events, then of the next ones.
+
+        A thread that has matched leaves its pieces here.
+        """
+        if isinstance(self._found, np.ndarray):
+            self._found = (MatchRows(np.array((0, len(self._found))), self._found),)
+        return self._found
 
     @property
     def matches(self) -> MatchRows:
         """The same as rows of the set. Pieces are copied into one when it is first asked for."""
         if len(self.pieces) > 1:
-            self.pieces = (joined(self.pieces),)
+            self._found = (joined(self.pieces),)
         return self.pieces[0]
 
     def __len__(self) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
 from rangecast.engine import Engine
+from rangecast.errors import UsageError
 from rangecast.match.cells.index import Cells
 from rangecast.match.live import match_live, match_one_live
 from rangecast.match.result import MatchRows, stream
@@ -140,7 +143,7 @@ def answers(engine, view, points):
     ids = view.rows.ids
     found = [set(ids[list(rows)].tolist()) for rows in as_sets(match_live(view, points))]
     for event in range(0, len(points), 97):
-        one = match_one_live(view, points[event].copy()).tolist()
+        one = match_one_live(view, points[event : event + 1]).tolist()
         assert len(one) == len(set(one))
         assert set(ids[one].tolist()) == found[event]
     return found
@@ -256,3 +259,31 @@ def test_the_next_view_starts_from_what_was_made_for_the_last_one():
     engine.match_points(MANY)
     assert part.sifted[0][0] == 2
     assert part.sifted[0][1]._by_owner is first._by_owner
+
+
+@pytest.mark.parametrize("index", ["scan", "rtree", "slabs", "cells"])
+@pytest.mark.parametrize("count", [5, 2_000])
+def test_a_point_that_is_no_number_is_refused_however_it_is_matched(index, count):
+    engine = Engine(plane(), index=index)
+    engine.subscribe_many(integer_boxes(count))
+    for points in ([[np.nan, 1.0]], [[1.0, np.nan]], [[1.0, np.nan], [1.0, 1.0]]):
+        with pytest.raises(UsageError, match="no NaN"):
+            engine.match_points(np.array(points))
+    assert len(engine.match_points(np.array([[np.inf, np.inf]])).ids) == 0
+
+
+@pytest.mark.parametrize("make", [integer_boxes, real_boxes])
+def test_a_view_that_answered_single_events_goes_with_its_edit(make):
+    """Not when the garbage collector comes: a view may hold large arrays."""
+    engine, point = Engine(plane()), np.array([[5.0, 5.0]])
+    engine.subscribe_many(make(3_000))
+    engine.unsubscribe(7)  # dead entries of cells are looked up, at first
+    engine.match_points(point)
+    call = weakref.ref(engine._view.single[0][0])
+    gc.disable()
+    try:
+        engine.unsubscribe(8)
+        assert call() is None
+    finally:
+        gc.enable()
+    assert set(engine.match_points(point)[0]) == set(engine.match_points(point.repeat(2, 0))[0])

@@ -68,6 +68,11 @@ def _dtype(hint: Any) -> np.dtype[Any]:
     return dtype
 
 
+def table_size(layout: type[tuple[Any, ...]]) -> int:
+    """Return how many numbers the table of a layout has."""
+    return _COLUMNS * len(_fields(layout))
+
+
 Kind = TypeVar("Kind", bound=type[tuple[Any, ...]])
 
 

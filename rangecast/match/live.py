@@ -6,18 +6,23 @@ share all but some bits with those of the view before, and are made for the firs
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import F64, I32, I64
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64, has_nan
+from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.jit import jit
 from rangecast.match.cells.index import Cells
 from rangecast.match.choose import Index
 from rangecast.match.recent import Recent
 from rangecast.match.result import MatchRows, Work
-from rangecast.match.sifted import without
+from rangecast.match.sifted import Sifted, settled, without
+from rangecast.match.single import ALONE, NO_NAN, NO_ROWS, Numbers, Single, match_recent, single
 from rangecast.match.slabs.index import Slabs
+from rangecast.match.starting import Starting
 from rangecast.model.liveview import IndexPart, LiveView
 
 _FIRST, _LEAST = 512, 64
@@ -48,27 +53,69 @@ def _join(
     out_offsets[len(offsets) - 1] = at
 
 
-def match_one_live(view: View, point: F64) -> I32:
-    """Return the live rows that hold one event, (d,); its work isn't counted.
+def match_one_live(view: View, points: F64) -> I32:
+    """Return the live rows that hold one event, (1, d) and contiguous; NaN is refused.
 
-    The array of the event is made read-only, so that kernels have one signature.
+    Its work isn't counted. The first answer prepares all that it can for the others of the view.
     """
-    point.flags.writeable = False
-    if view.is_plain:
-        return view.parts[0].index.match_one(point)
-    indexes = _living(view)
-    found = [] if view.indexed == view.count else [_recent(view, len(point)).match_one(point)]
-    for part, index in zip(view.parts[1:], indexes[1:], strict=True):
-        found.append(part.set_rows[index.match_one(point)])
-    if not indexes:
-        return found[0] if found else np.empty(0, np.int32)
-    others = found[0] if len(found) == 1 else np.concatenate(found) if found else None
-    base, index = view.parts[0], indexes[0]
-    if base.is_whole and others is not None and isinstance(index, Cells | Slabs):
-        return index.match_one(point, others)
-    rows = index.match_one(point)
-    rows = rows if base.is_whole else base.set_rows[rows]
-    return rows if others is None else np.concatenate([rows, others])
+    if not view.single:
+        view.single.append(_prepared(view, points.shape[1]))
+    match, unsettled = view.single[0]
+    rows: I32 = match(points, NO_ROWS)
+    if unsettled and any(_does_better(index, len(rows)) for index in unsettled):
+        view.single[:] = [_prepared(view, points.shape[1])]
+    return rows
+
+
+def _prepared(view: View, dimensions: int) -> tuple[Single, list[Index]]:
+    """Return what answers single events of a view, and structures that will do better later on.
+
+    There is a call for each part; the first one adds the newest rows.
+    """
+    calls: list[Single] = []
+    unsettled: list[Index] = []
+    numbers, newest = ALONE
+    if view.indexed < view.count:
+        newest = _recent(view, dimensions).columns
+    for part, some in zip(view.parts, _living(view), strict=True):
+        index = settled(some)
+        if isinstance(index, Cells | Slabs):
+            own = numbers if part.is_whole else Bundle(Numbers(part.set_rows))
+            calls.append(index.single(own, newest))
+            _, newest = ALONE
+        else:
+            calls.append(partial(_match_plainly, index, None if part.is_whole else part.set_rows))
+        if index.is_loose if isinstance(index, Cells) else isinstance(index, Starting | Sifted):
+            unsettled.append(index)
+    if newest is not ALONE[1] or not calls:
+        calls.append(single(match_recent, numbers, newest))
+    # The first part is by far the largest: last, its rows are copied no more.
+    calls.reverse()
+    return calls[0] if len(calls) == 1 else partial(_match_by_all, calls), unsettled
+
+
+def _match_by_all(calls: list[Single], points: F64, rows: I32) -> I32:
+    """Return what several find, each with what those before it found."""
+    for call in calls:
+        rows = call(points, rows)
+    return rows
+
+
+def _match_plainly(index: Index, set_rows: I32 | None, points: F64, rows: I32) -> I32:
+    """Return what any structure finds, and the other rows."""
+    if has_nan(points):
+        raise UsageError(NO_NAN)
+    own = index.match_one(points[0])
+    own = own if set_rows is None else set_rows[own]
+    return np.concatenate([own, rows]) if len(rows) else own
+
+
+def _does_better(index: Index, entries: int) -> bool:
+    """Whether a structure does better after an answer, which had this many rows."""
+    if not isinstance(index, Cells):
+        return settled(index) is not index
+    index.sift(entries)
+    return not index.is_loose
 
 
 def match_live(view: View, points: F64) -> MatchRows:

@@ -4,8 +4,8 @@ Layout. Boxes in the order of their rows, in blocks of 64. A block has two colum
 lower and upper bounds, for each attribute that one of its boxes mentions. Making it takes as long
 as comparing a few events, so each view makes its own, of the rows that live in it.
 
-Cost of an event: one step per block and attribute. Work: boxes tested. For a single event the GIL
-is kept: it is done sooner than a busy thread would give it back.
+Cost of an event: one step per block and attribute. Work: boxes tested. `match.single` has single
+events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rangecast.kernels.arrays import F64, I32, I64, Bool
 from rangecast.kernels.bits import ZERO, holding, lowest_bit
 from rangecast.kernels.blocks import BLOCK
 from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
-from rangecast.kernels.jit import jit, jit_single
+from rangecast.kernels.jit import jit
 from rangecast.match.result import MatchRows, collect
 from rangecast.model.boxes import as_points
 from rangecast.model.rowstore import RowArrays, bounds_of
@@ -67,7 +67,7 @@ def _holders(at: Any, block: int, points: Any, event: int) -> np.uint64:
 
 
 @jit
-def _list(columns: Columns, points: Any, event: int, rows: I32, filled: int) -> int:
+def list_recent(columns: Columns, points: Any, event: int, rows: I32, filled: int) -> int:
     """Append the rows that hold an event; return how far `rows` is filled."""
     at = pointers(columns)
     boxes, last = len(columns.owner), -1
@@ -93,19 +93,11 @@ def _scan(
     filled = tested = ZERO
     while event < len(points) and filled + columns.rows <= len(rows):
         begun = filled
-        filled = _list(columns, pointer(points, 0), event * d, rows, filled)
+        filled = list_recent(columns, pointer(points, 0), event * d, rows, filled)
         counts[event] = filled - begun
         tested += boxes
         event += 1
     return event, ZERO, filled, ZERO, tested
-
-
-@jit_single
-def _scan_one(table: I64, point: F64) -> I32:
-    """Return the rows that hold a point."""
-    columns = opened(table, Columns)
-    rows = np.empty(columns.rows, np.int32)
-    return rows[: _list(columns, pointer(point, 0), ZERO, rows, ZERO)]
 
 
 class Recent:
@@ -122,18 +114,14 @@ class Recent:
         _fill(lo, hi, some, bounds)
         first = np.searchsorted(block, np.arange(len(starts) + 1))
         kinds = attributes.astype(np.int32), first.astype(np.int64), live.astype(np.int32)[owner]
-        self._columns = Bundle(Columns(bounds, *kinds, len(live)))
+        self.columns = Bundle(Columns(bounds, *kinds, len(live)))
 
     def match(self, points: F64) -> MatchRows:
         """Return all matches of all events."""
-        table = self._columns.table
+        table = self.columns.table
         points = as_points(points, points.shape[1])
 
         def step(event: int, _: int, found: I32, counts: I64) -> tuple[int, int, int, int, int]:
             return _scan(table, points, event, found, counts)
 
         return collect(step, len(points), len(points))
-
-    def match_one(self, point: F64) -> I32:
-        """Return the rows that hold one event, (d,), which is read-only."""
-        return _scan_one(self._columns.table, point)

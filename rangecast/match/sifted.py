@@ -75,14 +75,16 @@ class Sifted:
 
 def without(index: Index, rows: I64, count: int) -> Index:
     """Return a structure of `count` subscriptions without some of them, sharing all that it can."""
-    if isinstance(index, Sifted) and (built := _built(index.index)) is not index.index:
-        index = without(built, np.flatnonzero(index.dead), count)
-    index = _built(index)
+    index = settled(index)
     if isinstance(index, Slabs | Cells | Sifted):
         return index.without(rows)
     return Sifted(index, np.zeros(count, np.bool_)).without(rows)
 
 
-def _built(index: Index) -> Index:
+def settled(index: Index) -> Index:
     """Return the structure that took over from the plain scan, if one did."""
+    if isinstance(index, Sifted):
+        built = settled(index.index)
+        same = built is index.index
+        return index if same else without(built, np.flatnonzero(index.dead), len(index.dead))
     return index.interim.built or index if isinstance(index, Starting) else index

@@ -64,6 +64,8 @@ class LiveView(Generic[MatchIndex, RankPart]):
     """The newest rows as matching compares them, once an answer needed them."""
     living: list[tuple[MatchIndex, ...]] = field(default_factory=list, init=False)
     """The structures of the parts without the rows that are dead, once an answer needed them."""
+    single: list[Any] = field(default_factory=list, init=False)
+    """At most one: what answers single events, once one came."""
     ranked: list[Any] = field(default_factory=list, init=False)
     """What ranking reads of the rows, once an answer needed it."""
     is_plain: bool = field(init=False)

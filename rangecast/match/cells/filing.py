@@ -29,6 +29,12 @@ class Filed(NamedTuple):
     """A bit for each entry: its box is dead. Empty if none is marked."""
     loose: I64
     """The dead boxes whose entries aren't marked."""
+    blocks: int
+    """That boxes are numbered in."""
+    lists: int
+    """That an event reads."""
+    is_plain: int
+    """1 if each subscription has one box: the number of a box is a row."""
 
 
 @jit
@@ -130,7 +136,6 @@ def _entry_of(filed: Filed, segment: int, number: int) -> int:
 def mark(
     grid_table: I64,
     filed_table: I64,
-    blocks: int,
     boxes: I64,
     nodes: I64,
     kinds: I64,
@@ -143,7 +148,9 @@ def mark(
         number, block = box & 0xFFFF, box >> BLOCK_BITS
         for _ in range(_cut_box(grid, filed.lo, filed.hi, box, nodes, kinds, lengths, turn)):
             node, kind = _next_list(grid, nodes, kinds, lengths, turn, SURE)
-            entry = _entry_of(filed, (node * 3 + kind) * blocks + block, number)
+            segment = (node * 3 + kind) * filed.blocks + block
+            entry = _entry_of(filed, segment, number)
             if entry < 0:  # it doesn't stand alone
-                entry = _entry_of(filed, (node * 3 + DOUBTFUL) * blocks + block, number)
+                segment += (DOUBTFUL - kind) * filed.blocks
+                entry = _entry_of(filed, segment, number)
             holes[entry >> 6] |= np.uint64(1) << np.uint64(entry & 63)

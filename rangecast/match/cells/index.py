@@ -41,7 +41,7 @@ import numpy as np
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, U16, Bool
 from rangecast.kernels.bits import ZERO, lowest_bit
-from rangecast.kernels.bundle import Bundle, opened, pointer
+from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
 from rangecast.match.candidates import (
@@ -64,6 +64,16 @@ from rangecast.match.cells.plan import (
     plans,
 )
 from rangecast.match.result import BUFFER, MatchRows, Step, collect, stream
+from rangecast.match.single import (
+    ALONE,
+    NO_ROWS,
+    OWN,
+    Single,
+    most_beside,
+    put_beside,
+    refuse_nan,
+    single,
+)
 from rangecast.model.boxes import Boxes, as_points, frozen
 from rangecast.model.index_options import Options, size
 
@@ -72,16 +82,17 @@ _STRETCH = 32
 _MARK_COST, _COPIED = 40, 50
 """Entries that are looked up in the time that it takes to mark one; marks copied in that of one."""
 _NONE = MatchRows(np.empty(0, np.int64), np.empty(0, np.int32))
+_GRID = table_size(Grid)
 
 
 @jit
-def _locate(grid: Grid, offsets: I32, blocks: int, points: F64, lists: I32, on_edges: Bool) -> int:
+def _locate(grid: Grid, filed: Filed, points: F64, lists: I32, on_edges: Bool) -> int:
     """Write the lists of each event, (events, lists), and whether it lies on edges everywhere.
 
     Returns how many entries those lists hold.
     """
     axes = len(grid.axes)
-    segments = 3 * blocks
+    offsets, segments = filed.offsets, 3 * filed.blocks
     total = 0
     for event in range(len(points)):
         on_edge = True
@@ -154,8 +165,6 @@ def _next_hole(holes: Any, start: int, end: int) -> int:
 @jit
 def _match(
     filed: Filed,
-    blocks: int,
-    plain: bool,
     points: F64,
     lists: I32,
     on_edges: Bool,
@@ -172,6 +181,7 @@ def _match(
     """
     filled = visited = tested = 0
     sifts, joins = len(filed.dead) > 0, len(other_offsets) > 0
+    blocks = filed.blocks
     holes = pointer(filed.holes, 0)
     while event < len(points):
         begun, passed, point = filled, 0, points[event]
@@ -184,7 +194,7 @@ def _match(
             if filed.offsets[place] == filed.offsets[place + 3 * blocks]:
                 continue
             for kind in range(3):
-                copied = plain and (kind == SURE or (kind == EDGE and on_edges[event]))
+                copied = filed.is_plain and (kind == SURE or (kind == EDGE and on_edges[event]))
                 checked = kind == DOUBTFUL or (kind == EDGE and not on_edges[event])
                 for block in range(blocks):
                     start, end = int(filed.offsets[place]), int(filed.offsets[place + 1])
@@ -244,19 +254,15 @@ def _match(
 
 
 @jit
-def _locate_all(
-    grid_table: I64, filed_table: I64, blocks: int, points: F64, lists: I32, on_edges: Bool
-) -> int:
+def _locate_all(grid_table: I64, filed_table: I64, points: F64, lists: I32, on_edges: Bool) -> int:
     """Do what `_locate` does, for a batch."""
     grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
-    return _locate(grid, filed.offsets, blocks, points, lists, on_edges)
+    return _locate(grid, filed, points, lists, on_edges)
 
 
 @jit
 def _match_all(
     filed_table: I64,
-    blocks: int,
-    plain: bool,
     points: F64,
     lists: I32,
     on_edges: Bool,
@@ -269,31 +275,23 @@ def _match_all(
 ) -> tuple[int, int, int, int, int]:
     """Do what `_match` does, for a batch."""
     filed = opened(filed_table, Filed)
-    given = blocks, plain, points, lists, on_edges, other_offsets, other_rows
+    given = points, lists, on_edges, other_offsets, other_rows
     return _match(filed, *given, event, cursor, rows, counts)
 
 
 @jit_single
-def _match_one(
-    grid_table: I64,
-    filed_table: I64,
-    blocks: int,
-    plain: bool,
-    width: int,
-    points: F64,
-    others: I32,
-) -> I32:
-    """Return the rows of one event, then the other rows."""
-    grid, filed = opened(grid_table, Grid), opened(filed_table, Filed)
-    lists = np.empty((1, width), np.int32)
+def _match_one(table: I64, points: F64, others: I32) -> I32:
+    """The kernel of a `Single`: the tables behind its own are those of the grid and the lists."""
+    refuse_nan(points)
+    grid, filed = opened(table[OWN:], Grid), opened(table[OWN + _GRID :], Filed)
+    lists = np.empty((1, filed.lists), np.int32)
     on_edges = np.empty(1, np.bool_)
-    entries = _locate(grid, filed.offsets, blocks, points, lists, on_edges)
-    rows = np.empty(entries + len(others), np.int32)
+    entries = _locate(grid, filed, points, lists, on_edges)
+    rows = np.empty(entries + most_beside(table, others), np.int32)
     counts = np.zeros(1, np.int64)
-    ends = np.array([0, len(others)])
-    given = lists, on_edges, ends, others, ZERO, ZERO, rows, counts
-    _match(filed, blocks, plain, points, *given)
-    return rows[: counts[0]]
+    given = lists, on_edges, counts[:0], others, ZERO, ZERO, rows, counts
+    _match(filed, points, *given)
+    return rows[: put_beside(table, points, others, rows, counts[0])]
 
 
 class Cells:
@@ -309,7 +307,8 @@ class Cells:
         """
         self.dimensions = boxes.dimensions
         earlier = earlier_boxes(boxes, np.arange(len(boxes.lo)))
-        held = boxes.lo.nbytes + boxes.hi.nbytes + boxes.owner.nbytes + earlier.nbytes
+        kept = boxes.lo, boxes.hi, boxes.owner, earlier
+        held = sum(array.nbytes for array in kept)
         self.allowed = max(1 << 30, 4 * held) if memory is None else memory
         alone = np.empty(len(boxes.lo), np.bool_)
         stand_alone(boxes.lo, boxes.hi, boxes.owner, alone)
@@ -337,11 +336,16 @@ class Cells:
         if count:
             self._file(boxes, indexed, places[:-1], ids)
         none = np.empty(0, np.uint32), np.empty(0, np.uint64), np.empty(0, np.int64)
-        self._filed = Bundle(Filed(offsets, ids, boxes.lo, boxes.hi, boxes.owner, earlier, *none))
+        sizes = self._blocks, plan.lists, int(len(boxes.lo) == boxes.rows)
+        self._filed = Bundle(Filed(offsets, ids, *kept, *none, *sizes))
         self._sifted = [0]
         """Entries that were looked up one by one since any were marked; shared by all versions."""
-        self._plain = len(boxes.lo) == boxes.rows
-        self._width = plan.lists
+        self._alone: list[Single] = []
+        """For single events, once there was one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: nothing that has addresses of its arrays."""
+        return {**self.__dict__, "_alone": []}
 
     def _file(self, boxes: Boxes, indexed: Bool, places: I64, ids: U16) -> int:
         given = self._grid.table, boxes.lo, boxes.hi, indexed, self._blocks
@@ -380,7 +384,12 @@ class Cells:
         other._filed = Bundle(filed._replace(dead=dead, loose=loose))
         return other
 
-    def _sifts(self, entries: int) -> None:
+    @property
+    def is_loose(self) -> bool:
+        """Whether there are dead boxes whose entries aren't marked, but looked up."""
+        return len(self._filed.arrays.loose) > 0
+
+    def sift(self, entries: int) -> None:
         """Mark the entries of dead boxes, once that is less work than looking up so many."""
         bundle = self._filed  # another thread may put a new one in its place
         filed = bundle.arrays
@@ -390,8 +399,9 @@ class Cells:
             return
         holes = np.zeros(self.entries // 64 + 2, np.uint64)
         holes[: len(filed.holes)] = filed.holes
-        mark(self._grid.table, bundle.table, self._blocks, filed.loose, *self._scratch(), holes)
+        mark(self._grid.table, bundle.table, filed.loose, *self._scratch(), holes)
         self._filed = Bundle(filed._replace(holes=holes, loose=filed.loose[:0]))
+        self._alone[:] = [self.single(*ALONE)]
         self._sifted[0] = 0
 
     def match(self, points: F64, others: MatchRows | None = None) -> MatchRows:
@@ -403,28 +413,32 @@ class Cells:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(self._step(points)[0], len(points), buffer)
 
-    def match_one(self, point: F64, others: I32 = _NONE.rows) -> I32:
-        """Return the rows of one event, (d,), and the others."""
+    def match_one(self, point: F64) -> I32:
+        """Return the rows of one event, (d,)."""
         points = as_points(point, self.dimensions, one=True).reshape(1, -1)
-        filed = self._filed
-        given = self._grid.table, filed.table, self._blocks, self._plain, self._width
-        rows = _match_one(*given, points, others)
-        if len(self._filed.arrays.loose):
-            self._sifts(len(rows))
+        if not self._alone:
+            self._alone.append(self.single(*ALONE))
+        rows = self._alone[0](points, NO_ROWS)
+        if self.is_loose:
+            self.sift(len(rows))
         return rows
+
+    def single(self, *beside: Bundle[Any]) -> Single:
+        """Return what answers single events, with the tables of what is put beside its rows."""
+        return single(_match_one, *beside, self._grid, self._filed)
 
     def _step(self, points: F64, others: MatchRows | None = None) -> tuple[Step, int]:
         """Return the step, and how many rows it can write at most."""
         points = as_points(points, self.dimensions)
-        lists = np.empty((len(points), self._width), np.int32)
+        lists = np.empty((len(points), self._filed.arrays.lists), np.int32)
         on_edges = np.empty(len(points), np.bool_)
         tables = self._grid.table, self._filed.table
-        most = _locate_all(*tables, self._blocks, points, lists, on_edges)
-        if len(self._filed.arrays.loose):
-            self._sifts(most)
+        most = _locate_all(*tables, points, lists, on_edges)
+        if self.is_loose:
+            self.sift(most)
         filed = self._filed
         beside = _NONE if others is None else others
         most += len(beside.rows)
-        given = self._blocks, self._plain, points, lists, on_edges, beside.offsets, beside.rows
+        given = points, lists, on_edges, beside.offsets, beside.rows
         # A table is addresses of arrays: the step holds the bundle, or they would be gone with it.
         return lambda *place: _match_all(filed.table, *given, *place), most

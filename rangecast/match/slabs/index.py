@@ -38,6 +38,7 @@ from rangecast.kernels.bundle import Bundle
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.lanes import TABLE_ROWS, tabulate
 from rangecast.match.result import BUFFER, MatchRows, collect, stream
+from rangecast.match.single import ALONE, NO_ROWS, Single, single
 from rangecast.match.slabs.lanes import (
     count_by_event,
     room_for,
@@ -45,8 +46,8 @@ from rangecast.match.slabs.lanes import (
     sort_by_event,
 )
 from rangecast.match.slabs.layout import ByOwner, by_owner, dead_with, lay_out
-from rangecast.match.slabs.maps import Maps, maps_of, search_maps
-from rangecast.match.slabs.search import search_each, search_one
+from rangecast.match.slabs.maps import Maps, maps_of, match_one_by_maps
+from rangecast.match.slabs.search import match_one, search_each
 from rangecast.model.boxes import Boxes, as_points
 
 _ROWS = 1 << 21
@@ -57,9 +58,6 @@ _TABLE_BYTES = 1 << 20
 """What their tables may take: they are best kept near the processor."""
 _SMALL_BATCH = 32
 """Events up to which each is searched by itself."""
-_FIRST_ROWS = 1024
-"""Rows that a single event has room for at first."""
-_NO_ROWS = np.empty(0, np.int32)
 
 
 class Slabs:
@@ -73,6 +71,12 @@ class Slabs:
         self._maps: list[Bundle[Maps] | None] = []
         """Once a single event was matched: the maps, if it pays to have any."""
         self._by_owner: ByOwner | None = None
+        self._alone: list[Single] = []
+        """For single events, once there was one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: nothing that has addresses of its arrays."""
+        return {**self.__dict__, "_alone": []}
 
     def without(self, rows: I64) -> Slabs:
         """Return the same structure without some subscriptions; all else is shared."""
@@ -99,26 +103,20 @@ class Slabs:
         """Yield (first event, matches) in pieces of at most `buffer` rows."""
         return stream(_Batch(self, points), len(points), buffer)
 
-    def match_one(self, point: F64, others: I32 = _NO_ROWS) -> I32:
-        """Return the rows that hold one event, (d,), and the others."""
-        event = as_points(point, self.dimensions, one=True)
+    def match_one(self, point: F64) -> I32:
+        """Return the rows that hold one event, (d,)."""
+        points = as_points(point, self.dimensions, one=True).reshape(1, -1)
+        if not self._alone:
+            self._alone.append(self.single(*ALONE))
+        return self._alone[0](points, NO_ROWS)
+
+    def single(self, *beside: Bundle[Any]) -> Single:
+        """Return what answers single events, with the tables of what is put beside its rows."""
         if not self._maps:  # the first single event makes them: batches don't need any
             self._maps.append(maps_of(self.layout, self.dimensions))
-        maps, table, runs = self._maps[0], self.layout.table, len(self.layout.arrays.runs) - 1
-        run = block = word = 0
-        filled = len(others)
-        rows = np.empty(_FIRST_ROWS + filled, np.int32)
-        rows[:filled] = others
-        while True:
-            if maps is not None:
-                word, filled = search_maps(table, maps.table, event, word, rows, filled)
-                done = word == maps.arrays.words
-            else:
-                run, block, filled, _, _ = search_one(table, event, run, block, rows, filled)
-                done = run == runs
-            if done:
-                return rows[:filled]
-            rows = np.concatenate([rows[:filled], np.empty(3 * len(rows), np.int32)])
+        if self._maps[0] is None:
+            return single(match_one, *beside, self.layout)
+        return single(match_one_by_maps, *beside, self.layout, self._maps[0])
 
 
 class _Batch:

@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rangecast.kernels.arrays import F64, I32, I64, U8, U32, U64
-from rangecast.kernels.bits import bits_up_to, lowest_bit
-from rangecast.kernels.bundle import Bundle, opened, pointer, pointers
+from rangecast.kernels.bits import ZERO, bits_up_to, lowest_bit
+from rangecast.kernels.bundle import Bundle, opened, pointer, pointers, table_size
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.jit import jit, jit_single
+from rangecast.match.single import OWN, most_beside, put_beside, refuse_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, SLOT, Layout
-from rangecast.match.slabs.search import is_first
+from rangecast.match.slabs.search import FIRST_ROWS, is_first, more_room
 
 SLABS = 64
 _FEWEST_SLABS = 8
@@ -39,6 +40,7 @@ _SHORT = 256
 """Boxes of a run, in the mean, up to which bitmaps are quicker."""
 _TILE = 64
 """Words that are looked at together: they stay near the processor."""
+_LAYOUT = table_size(Layout)
 
 
 class Maps(NamedTuple):
@@ -216,28 +218,32 @@ def _holds_exactly(at: Any, maps: Any, left: Left, i: int, codes: Any, point: An
     return True
 
 
-@jit_single
-def search_maps(
-    table: I64, maps_table: I64, point: F64, tile: int, out: I32, filled: int
+@jit
+def _search_maps(
+    layout: Layout,
+    arrays: Maps,
+    points: F64,
+    codes: U8,
+    scratch: tuple[I32, I64, U32],
+    tile: int,
+    out: I32,
+    filled: int,
 ) -> tuple[int, int]:
     """Append the subscriptions that hold one event, from a tile on.
+
+    scratch   room for what is left of a tile: the caller holds it, as there are pointers into it
 
     Stops where there is no room for all that is left of a tile. Returns the tile to go on with (the
     number of words when done) and how far `out` is filled.
     """
-    layout, arrays = opened(table, Layout), opened(maps_table, Maps)
     at, maps, rows = pointers(layout), pointers(arrays), pointer(out, 0)
-    codes = np.empty((1, len(point)), np.uint8)
-    encode_points(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
-    coded, values = pointer(codes, 0), pointer(point, 0)
-    d, several = len(point), len(layout.earlier) > 0
+    coded, values = pointer(codes, 0), pointer(points, 0)
+    d, several = points.shape[1], len(layout.earlier) > 0
     words, shift, slabs = arrays.words, arrays.shift, 256 >> arrays.shift
-    boxes, blocks, widths = np.empty((3, 64 * _TILE), np.int32)
-    places, heads = np.empty(64 * _TILE, np.int64), np.empty(64 * _TILE, np.uint32)
-    left = Left(
-        pointer(boxes, 0), pointer(blocks, 0), pointer(places, 0), pointer(widths, 0),
-        pointer(heads, 0),
-    )  # fmt: skip
+    numbers, places, heads = scratch
+    boxes, widths = pointer(numbers, 0), pointer(numbers, 128 * _TILE)
+    blocks = pointer(numbers, 64 * _TILE)
+    left = Left(boxes, blocks, pointer(places, 0), widths, pointer(heads, 0))
     for now in range(tile, words, _TILE):
         masks = _narrowed(maps.maps, words, slabs, shift, codes, d, now)
         count = _list_left(at, maps, masks, now, left)
@@ -252,3 +258,24 @@ def search_maps(
                 rows[filled] = at.owner[box]
                 filled += 1
     return words, filled
+
+
+@jit_single
+def match_one_by_maps(table: I64, points: F64, others: I32) -> I32:
+    """The kernel of a `Single`: the tables behind its own are those of the layout and the maps."""
+    refuse_nan(points)
+    layout, maps = opened(table[OWN:], Layout), opened(table[OWN + _LAYOUT :], Maps)
+    codes = np.empty(points.shape, np.uint8)
+    encode_points(layout.edges, layout.first_edge, points, codes)
+    beside = most_beside(table, others)
+    rows = np.empty(FIRST_ROWS + beside, np.int32)
+    numbers, places = np.empty(192 * _TILE, np.int32), np.empty(64 * _TILE, np.int64)
+    scratch = numbers, places, np.empty(64 * _TILE, np.uint32)
+    tile = filled = ZERO
+    while True:
+        out = rows[: len(rows) - beside]
+        tile, filled = _search_maps(layout, maps, points, codes, scratch, tile, out, filled)
+        if tile == maps.words:
+            break
+        rows = more_room(rows, filled)
+    return rows[: put_beside(table, points, others, rows, filled)]

@@ -20,7 +20,11 @@ from rangecast.kernels.bundle import opened, pointer, pointers
 from rangecast.kernels.codes import encode_points
 from rangecast.kernels.grid import cell_of
 from rangecast.kernels.jit import jit, jit_single
+from rangecast.match.single import OWN, most_beside, put_beside, refuse_nan
 from rangecast.match.slabs.layout import CODE, FIRST_BLOCK, HULL, SLOT, Layout
+
+FIRST_ROWS = 1024
+"""Rows that a single event has room for at first."""
 
 
 class Part(NamedTuple):
@@ -173,21 +177,38 @@ def _search(
 
 @jit
 def _search_coded(
-    layout: Layout, point: F64, codes: U8, run: int, block: int, out: I32, filled: int
+    layout: Layout, points: F64, codes: U8, run: int, block: int, out: I32, filled: int
 ) -> tuple[int, int, int, int, int]:
     """Search for one event, whose codes the caller holds meanwhile."""
-    return _search(layout, pointer(point, 0), pointer(codes, 0), ZERO, run, block, out, filled)
+    return _search(layout, pointer(points, 0), pointer(codes, 0), ZERO, run, block, out, filled)
+
+
+@jit
+def more_room(rows: I32, filled: int) -> I32:
+    """Return room for four times as many rows, the first ones copied."""
+    larger = np.empty(4 * len(rows), np.int32)
+    for i in range(filled):
+        larger[i] = rows[i]
+    return larger
 
 
 @jit_single
-def search_one(
-    table: I64, point: F64, run: int, block: int, out: I32, filled: int
-) -> tuple[int, int, int, int, int]:
-    """Search for one event in the layout of a table; the rest as for `_search`."""
-    layout = opened(table, Layout)
-    codes = np.empty((1, len(point)), np.uint8)
-    encode_points(layout.edges, layout.first_edge, point.reshape(1, -1), codes)
-    return _search_coded(layout, point, codes, run, block, out, filled)
+def match_one(table: I64, points: F64, others: I32) -> I32:
+    """The kernel of a `Single`: the table behind its own is that of the layout."""
+    refuse_nan(points)
+    layout = opened(table[OWN:], Layout)
+    codes = np.empty(points.shape, np.uint8)
+    encode_points(layout.edges, layout.first_edge, points, codes)
+    beside = most_beside(table, others)
+    rows = np.empty(FIRST_ROWS + beside, np.int32)
+    run = block = filled = ZERO
+    while True:
+        out = rows[: len(rows) - beside]
+        run, block, filled, _, _ = _search_coded(layout, points, codes, run, block, out, filled)
+        if run == len(layout.runs) - 1:
+            break
+        rows = more_room(rows, filled)
+    return rows[: put_beside(table, points, others, rows, filled)]
 
 
 @jit

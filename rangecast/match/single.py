@@ -1,0 +1,103 @@
+"""One event, answered by one call: all that a kernel needs is prepared, in one table.
+
+The call of a kernel from Python takes longer than many a search. So what answers single events has
+everything in one array: the tables of several bundles, one after the other. The first two are what
+a live set puts beside the rows of a structure, `Numbers` and `Columns`; those of the structure
+itself begin at `OWN`. The kernel is
+
+    kernel(table, points, others) -> rows
+
+points   (1, d), contiguous; NaN is refused
+others   rows that are appended as they are
+
+For a single event the GIL is kept: it is done sooner than a busy thread would give it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rangecast.errors import UsageError
+from rangecast.kernels.arrays import F64, I32, I64, readonly
+from rangecast.kernels.bits import ZERO
+from rangecast.kernels.bundle import Bundle, opened, pointer, table_size
+from rangecast.kernels.jit import direct, jit, jit_single
+from rangecast.match.recent import Columns, list_recent
+
+Single = Callable[[F64, I32], I32]
+"""(points, others) -> rows."""
+NO_NAN = "a point holds no NaN: a value that is missing is +inf"
+NO_ROWS: I32 = readonly(np.empty(0, np.int32))
+
+
+class Numbers(NamedTuple):
+    """What the rows of a structure are called in a live set."""
+
+    set_rows: I32
+    """The set's row of each row; none: the same."""
+
+
+ALONE = (
+    Bundle(Numbers(NO_ROWS)),
+    Bundle(Columns(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64), NO_ROWS, 0)),
+)
+"""Nothing beside the rows of a structure."""
+_NUMBERS = table_size(Numbers)
+OWN = _NUMBERS + table_size(Columns)
+"""Where the tables of the structure begin."""
+
+
+def single(kernel: Callable[..., I32], *bundles: Bundle[Any]) -> Single:
+    """Return a kernel with the tables of some bundles, ready to be called."""
+    table: I64 = np.concatenate([bundle.table for bundle in bundles])
+    ready = partial(_entry(kernel), table)
+    vars(ready)["bundles"] = bundles  # whose arrays the table points to
+    return ready
+
+
+@cache
+def _entry(kernel: Callable[..., I32]) -> Callable[..., I32]:
+    return direct(kernel, readonly(np.empty(0, np.int64)), readonly(np.empty((1, 1))), NO_ROWS)
+
+
+@jit
+def refuse_nan(points: F64) -> None:
+    """Refuse an event with a coordinate that is no number."""
+    for j in range(points.shape[1]):
+        if np.isnan(points[0, j]):
+            raise UsageError(NO_NAN)
+
+
+@jit
+def most_beside(table: I64, others: I32) -> int:
+    """Return how many rows may be put beside those of a structure."""
+    return int(opened(table[_NUMBERS:], Columns).rows) + len(others)
+
+
+@jit
+def put_beside(table: I64, points: F64, others: I32, rows: I32, filled: int) -> int:
+    """Give the rows of a structure their numbers in the set, and append all others.
+
+    There is room for them. Returns how far `rows` is filled.
+    """
+    set_rows = opened(table, Numbers).set_rows
+    if len(set_rows):
+        for i in range(filled):
+            rows[i] = set_rows[rows[i]]
+    columns = opened(table[_NUMBERS:], Columns)
+    filled = list_recent(columns, pointer(points, 0), ZERO, rows, filled)
+    for i in range(len(others)):
+        rows[filled + i] = others[i]
+    return filled + len(others)
+
+
+@jit_single
+def match_recent(table: I64, points: F64, others: I32) -> I32:
+    """The kernel of a set that has no structure yet: just what is beside one."""
+    refuse_nan(points)
+    rows = np.empty(most_beside(table, others), np.int32)
+    return rows[: put_beside(table, points, others, rows, ZERO)]
