@@ -182,6 +182,16 @@ def test_later_batches_count(tmp_path):
     assert Space.infer(path).guesses["x"] == told
 
 
+def test_a_row_is_counted_within_its_file(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1.5\n2.5\n3.5\n")
+    (tmp_path / "b.csv").write_text("x\n4.5\nN/A\n5.5\n6.5\n")
+    for given in (tmp_path, tmp_path / "*.csv"):
+        told = Space.infer(given).guesses["x"]
+        assert told.endswith(f"; no number because of 'N/A' in row 1 of {tmp_path / 'b.csv'}")
+    told = Space.infer(tmp_path / "b.csv").guesses["x"]
+    assert told.endswith("; no number because of 'N/A' in row 1")
+
+
 @pytest.mark.parametrize("name", ["filter", "score", "seq", " "])
 def test_names_that_no_attribute_can_have(name):
     space = Space.infer({"x": [1], name: [1]})
@@ -285,8 +295,8 @@ def test_fields_within_fields_get_a_source(tmp_path):
 def test_objects_in_some_batches_alone_are_no_attribute(tmp_path, monkeypatch):
     path = tmp_path / "e.jsonl"
     rows = [{"x": 1}, {"x": {"y": 1}, "z": None}, {"z": {"y": 2}}]
-    tables = [Batch.of(pa.RecordBatch.from_pylist([one])) for one in rows]
-    monkeypatch.setattr("rangecast.model.infer.read_batches", lambda _: tables)
+    batches = [(Batch.of(pa.RecordBatch.from_pylist([one])), "") for one in rows]
+    monkeypatch.setattr("rangecast.model.infer._batches", lambda _: batches)
     space = Space.infer(path)
     assert [(one.name, one.source) for one in space] == [("z_y", "$.z.y")]
     assert space.guesses["x"] == "left out, it has values of several types, number and object"

@@ -8,7 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rangecast import Boxes, Filter, Number, Space, String, UsageError, encode_subscriptions
+from rangecast import (
+    Boxes,
+    Engine,
+    Filter,
+    FilterError,
+    Number,
+    Space,
+    String,
+    UsageError,
+    encode_subscriptions,
+)
 from rangecast.model.inputs import as_boxes, as_filter, as_space
 from rangecast.model.members import Members, as_id
 
@@ -141,6 +151,36 @@ def test_what_is_no_filter_is_refused(given):
 def test_a_filter_of_another_space_is_refused():
     with pytest.raises(UsageError, match="another space"):
         as_filter(Filter.parse("x < 3", Space([Number("x")])), words())
+
+
+@pytest.mark.parametrize(
+    "text", ["symbol = 'F' and", "symbol = 'F' and symbol = 'T'", "symbol in ('F', 'T', 5 <", "("]
+)
+def test_a_refused_filter_leaves_no_words(text):
+    engine = Engine(words("MSFT"))
+    engine.subscribe("x", "symbol != 'IBM'")
+    for edit in (engine.subscribe, engine.upsert, engine.replace):
+        with pytest.raises(FilterError):
+            edit("x" if edit == engine.replace else "y", text)
+    assert engine.space.vocabularies == {"symbol": ["MSFT", "IBM"]}
+    engine.subscribe("y", "symbol = 'F'")
+    assert engine.space.vocabularies == {"symbol": ["MSFT", "IBM", "F"]}
+    assert engine.match({"symbol": "F"}) == ["x", "y"]
+    assert engine.match({"symbol": "IBM"}) == []
+
+
+def test_a_filter_is_read_again_if_other_words_came_meanwhile(monkeypatch):
+    """Another thread may add a word while a filter is read: the numbers that it had are taken."""
+    space, parse = words("MSFT"), Filter.parse
+
+    def slow(text, where, **options):
+        found = parse(text, where, **options)
+        space["symbol"].equal("T")
+        return found
+
+    monkeypatch.setattr(Filter, "parse", slow)
+    assert str(as_filter("symbol = 'F'", space)) == "symbol = 'F'"
+    assert space.vocabularies == {"symbol": ["MSFT", "T", "F"]}
 
 
 # ---- sets

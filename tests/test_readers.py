@@ -30,6 +30,7 @@ from rangecast.model.subscriptions import encode_subscriptions, read_subscriptio
 from rangecast.model.table_writer import write_table
 from rangecast.model.text_attributes import Category, Hierarchy, String
 from rangecast.model.timestamps import Timestamp
+from rangecast.notify.tables import file_rows, read_objects
 
 ATTRIBUTES = {
     "number": Number("a"),
@@ -177,7 +178,7 @@ def test_a_number_is_the_same_in_every_format(kind, given_numbers, folder):
     assert same(from_json, of_file(folder / "f.csv", csv_of(given_numbers), attribute, rows))
     given_short = [one for one in given_numbers if len(one) < 20]
     bad = KeptRows()
-    records = Records(table_source(decimals, "events"), bad, lambda _: None)
+    records = Records(table_source(decimals, "events"), bad, lambda *_: None)
     expected = [
         verdict for verdict, one in zip(from_json, given_numbers, strict=True) if one in given_short
     ]
@@ -218,7 +219,7 @@ def test_a_value_in_python_is_read_as_if_it_were_alone(kind, nan, given_values):
     for table in ([{"a": value} for value in given_values], {"a": given_values}):
         bad = KeptRows()
         found = [REFUSED] * len(given_values)
-        for rows in Records(table_source(table, "events"), bad, lambda _: None):
+        for rows in Records(table_source(table, "events"), bad, lambda *_: None):
             coordinates = rows.coordinates(attribute, nan)
             for place in np.flatnonzero(rows.good).tolist():
                 found[place] = float(coordinates[place])
@@ -288,10 +289,10 @@ def test_two_large_ids_stay_two_beside_one_that_is_none(tmp_path):
 def test_ids_are_refused_one_by_one(tmp_path):
     bad = KeptRows()
     given_ids = [1, True, 2.0, 2**64, None, "\ud800", 3, np.int64(4), pd.NA, Decimal(5)]
-    records = Records(table_source({"id": given_ids}, "events"), bad, lambda _: None)
+    records = Records(table_source({"id": given_ids}, "events"), bad, lambda *_: None)
     assert [ids for rows in records for ids in rows.good_ids.to_pylist()] == [1, 3, 4]
     table = pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())})
-    (rows,) = Records(table_source(table, "events"), bad, lambda _: None)
+    (rows,) = Records(table_source(table, "events"), bad, lambda *_: None)
     assert rows.good_ids.to_pylist() == [1]
     pq.write_table(pa.table({"id": ["1", "2", "x"]}), tmp_path / "e.parquet", row_group_size=1)
     with pytest.MonkeyPatch.context() as patch:
@@ -590,3 +591,24 @@ def test_a_pattern_is_the_files_that_it_matches_in_order(tmp_path, monkeypatch):
     (tmp_path / "e*.csv").write_text("x\n7\n")
     (batch,) = EventFile(tmp_path / "e*.csv", space)
     assert batch.points.tolist() == [[7]]
+
+
+def test_an_unknown_column_names_its_file_not_the_folder_or_pattern(tmp_path):
+    space = Space([Number("x")])
+    (tmp_path / "a.csv").write_text("id,x_hi\n1,2\n")
+    (tmp_path / "b.csv").write_text("id,x_hi,z\n")  # without a single row
+    for where in (tmp_path, tmp_path / "*.csv"):
+        with pytest.raises(FileError) as told:
+            read_subscriptions(where, space)
+        assert str(told.value).startswith(f"{tmp_path / 'b.csv'}: unknown column 'z'")
+    (tmp_path / "e1.jsonl").write_text('{"x": 1}\n')
+    (tmp_path / "e2.jsonl").write_text('{"x": 1, "z": 2}\n')
+    with pytest.raises(FileError) as told:
+        list(EventFile(tmp_path / "*.jsonl", space))
+    assert str(told.value).startswith(f"{tmp_path / 'e2.jsonl'}: unknown column 'z'")
+    (tmp_path / "o1.parquet").mkdir()
+    for name, columns in {"p": {"id": [1], "x": [1], "y": [1]}, "q": {"id": [2], "w": [1]}}.items():
+        pq.write_table(pa.table(columns), tmp_path / "o1.parquet" / f"{name}.parquet")
+    with pytest.raises(FileError) as told:
+        read_objects(file_rows(tmp_path / "o1.parquet"))
+    assert str(told.value).startswith(f"{tmp_path / 'o1.parquet' / 'q.parquet'}: unknown column")

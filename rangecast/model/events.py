@@ -106,7 +106,7 @@ class EventFile:
                 "all its events lack a value there"
             )
 
-    def _check_columns(self, names: Sequence[str]) -> None:
+    def _check_columns(self, names: Sequence[str], where: str) -> None:
         known = set(self.columns.all_names(self.space))
         for name in names:
             if name != "id" and name not in known and not self._ignore_unknown:
@@ -114,7 +114,7 @@ class EventFile:
                 if name in ANY.all_names(self.space):
                     to_do = "`rangecast rank` takes spans with --span, and chances with --uncertain"
                 raise FileError(
-                    f"{self.path}: unknown column {name!r}: {near(name, self.space.names)}\n"
+                    f"{where}: unknown column {name!r}: {near(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
                     f"  to do: {to_do}"
                 )
@@ -202,7 +202,7 @@ def encode_events(
     """
     known = {"id", *columns.all_names(space)}
 
-    def check(names: Sequence[str]) -> None:
+    def check(names: Sequence[str], _where: str) -> None:
         for name in names:
             if name not in known and not ignore_unknown:
                 raise UsageError(_unknown(space, name))

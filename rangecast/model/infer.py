@@ -9,7 +9,7 @@ The fields of objects are columns of their own, with a source.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -62,11 +62,11 @@ def infer_space(given: Any, *, bounds: bool) -> Space:
     """Return the space of a file or table; see `Space.infer`."""
     columns: dict[Fields, _Column] = {}
     rows = 0
-    for batch in _batches(given):
+    for batch, file in _batches(given):
         rows += len(batch.rows)
         for name, column in batch.columns.items():
             for path, values in _flat((name,), column):
-                columns.setdefault(path, _Column(path)).add(values, batch.rows)
+                columns.setdefault(path, _Column(path)).add(values, batch.rows, file)
     columns = _consistent(columns)
     clashes = _clashes(columns)
     attributes, guesses = [], {}
@@ -120,10 +120,16 @@ def _consistent(columns: dict[Fields, _Column]) -> dict[Fields, _Column]:
     }
 
 
-def _batches(given: Any) -> Iterable[Batch]:
-    if isinstance(given, str | Path):
-        return read_batches(given)
-    return batches_of(given, "events")
+def _batches(given: Any) -> Iterator[tuple[Batch, str]]:
+    """Yield batches with the numbers of rows in their file, and its name if there are several."""
+    if not isinstance(given, str | Path):
+        for batch in batches_of(given, "events"):
+            yield batch, ""
+        return
+    begun: list[tuple[int, Path]] = []
+    for batch in read_batches(given, begun=begun):
+        first, file = begun[-1]
+        yield Batch(batch.rows - first, batch.columns), "" if file == Path(given) else str(file)
 
 
 def _clashes(columns: Mapping[Fields, _Column]) -> dict[Fields, str]:
@@ -196,7 +202,7 @@ class _Column:
         self.types[kind] = None
         self.possible.clear()
 
-    def add(self, values: Values, rows: I64) -> None:
+    def add(self, values: Values, rows: I64, file: str) -> None:
         """Take the values of a batch into account."""
         if not isinstance(values, list) and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -210,7 +216,9 @@ class _Column:
             wrong = encoded.bad | _oddly_written(kind, values)
             if wrong.any():
                 del self.possible[kind]
-                self._explain(tried.attribute, values, rows, encoded.bad, wrong)
+                place = int(np.flatnonzero(wrong)[0])
+                where = f"row {rows[place]}" + (f" of {file}" if file else "")
+                self._explain(tried.attribute, values, place, where, encoded.bad, wrong)
             else:
                 tried.add(encoded.coordinates, len(values) - nulls)
         if String in self.possible and len(self.distinct) <= LEAVES:
@@ -219,12 +227,17 @@ class _Column:
             self.distinct = dict(list((self.distinct | new).items())[: LEAVES + 1])
 
     def _explain(
-        self, attribute: Attribute, values: Values, rows: I64, refused: Bool, wrong: Bool
+        self,
+        attribute: Attribute,
+        values: Values,
+        place: int,
+        where: str,
+        refused: Bool,
+        wrong: Bool,
     ) -> None:
         """Remember why a kind isn't possible, where a person would have expected it."""
-        place = int(np.flatnonzero(wrong)[0])
         count = len(values) - _nulls(values)
-        given = f"{shown(text_at(values, place))} in row {rows[place]}"
+        given = f"{shown(text_at(values, place))} in {where}"
         if "text" in self.types:
             if isinstance(attribute, Number | Timestamp) and 2 * wrong.sum() < count:
                 self.nearly = f"; no {attribute.type} because of {given}"

@@ -19,6 +19,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_events
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import parse_unless_refused
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.model.text_attributes import OTHER, String
@@ -43,7 +44,7 @@ def as_filter(given: Any, space: Space) -> Filter:
     A filter of an equal space is said again in the words of this one.
     """
     if isinstance(given, str):
-        return Filter.parse(given, space)
+        return parse_unless_refused(given, space)
     if isinstance(given, Filter):
         if given.space is space:
             return given

@@ -42,6 +42,8 @@ class Source(NamedTuple):
     """Whether ids that are texts may stand for integers."""
     place: Place
     """Where a row is that has been read."""
+    here: Callable[[], str]
+    """Which file or table the last batch is of."""
 
 
 def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
@@ -57,7 +59,10 @@ def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
         first, file = begun[bisect_right(begun, row, key=itemgetter(0)) - 1]
         return str(file), row - first
 
-    return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place)
+    def here() -> str:
+        return str(begun[-1][1])
+
+    return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place, here)
 
 
 def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
@@ -67,7 +72,7 @@ def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
     def read(_: Broken, only: str | None = None) -> Iterator[Batch]:  # noqa: ARG001
         return iter(batches)
 
-    return Source(noun, read, texts_too=False, place=lambda row: (noun, row))
+    return Source(noun, read, texts_too=False, place=lambda row: (noun, row), here=lambda: noun)
 
 
 class Rows:
@@ -155,7 +160,8 @@ class Rows:
 class Records:
     """The rows of a source, batch by batch, with ids of one type and no duplicates.
 
-    check   is called with the columns of each batch, and raises if they don't fit
+    check   is called with the columns of each batch, and the name of its file or table; it raises
+            if they don't fit
     kind    the type of ids, if it is known
     unique  refuse an id that an earlier row has
     """
@@ -164,7 +170,7 @@ class Records:
         self,
         source: Source,
         bad: BadRows,
-        check: Callable[[Sequence[str]], None],
+        check: Callable[[Sequence[str], str], None],
         *,
         kind: pa.DataType | None = None,
         unique: bool = True,
@@ -186,7 +192,7 @@ class Records:
     def check(self) -> None:
         """Refuse a source that can't be read, or whose columns don't fit where it begins."""
         for batch in self.source.read(pass_over):
-            self._check(list(batch.columns))
+            self._check(list(batch.columns), self.source.here())
             break
 
     def __iter__(self) -> Iterator[Rows]:
@@ -197,7 +203,7 @@ class Records:
                 batch.columns.setdefault(name, pa.nulls(len(batch.rows)))
             seen.update(dict.fromkeys(batch.columns))
             if batch.columns or len(batch.rows):  # nothing at all lacks nothing
-                self._check(list(batch.columns))
+                self._check(list(batch.columns), self.source.here())
             rows = Rows(self.source.name, batch, self._bad, self.source.place)
             if self.id_type is not None:
                 column = batch.columns.get("id", pa.nulls(len(rows)))

@@ -93,7 +93,7 @@ def _read(
     ignore_unknown: bool,
     progress: Callable[[int], None],
 ) -> Boxes:
-    columns = _Columns(source.name, space, ignore_unknown)
+    columns = _Columns(space, ignore_unknown)
     parts = []
     for rows in Records(source, bad, columns.check):
         parts.append(columns.part(rows))
@@ -103,7 +103,7 @@ def _read(
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
     """Refuse columns that subscriptions can't have, and a table that lacks what they need."""
-    _Columns(source, space, ignore_unknown=False).check(names)
+    _Columns(space, ignore_unknown=False).check(names, source)
 
 
 def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
@@ -111,26 +111,25 @@ def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
 
     parse   what to do instead of parsing a text alone; it gets the place in the batch
     """
-    columns = _Columns(rows.source, space, ignore_unknown=False)
+    columns = _Columns(space, ignore_unknown=False)
     return columns.part(rows, parse)
 
 
 class _Columns:
     """The columns that subscriptions have in a space."""
 
-    def __init__(self, source: str, space: Space, ignore_unknown: bool):
-        self.source = source
+    def __init__(self, space: Space, ignore_unknown: bool):
         self.space = space
         self.ignore_unknown = ignore_unknown
         self.weights = [Number(f"weight_{name}", min=0) for name in space.names]
         self.wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
         self.known = ["id", "filter", "score", "seq", *self.wide, *(w.name for w in self.weights)]
 
-    def check(self, names: Sequence[str]) -> None:
+    def check(self, names: Sequence[str], where: str) -> None:
         for name in names:
             if name not in self.known and not self.ignore_unknown:
                 raise FileError(
-                    f"{self.source}: unknown column {name!r}: {near(name, self.known)}\n"
+                    f"{where}: unknown column {name!r}: {near(name, self.known)}\n"
                     "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
                     "and optionally 'score', 'seq' and weight_<attribute>\n"
                     "  to do: rename it, drop it, or pass --ignore-unknown-columns"
@@ -138,7 +137,7 @@ class _Columns:
         wide = [name for name in names if name in self.wide]
         if "id" not in names or ("filter" in names) == bool(wide):
             raise FileError(
-                f"{self.source}: subscriptions need 'id' and either 'filter' or "
+                f"{where}: subscriptions need 'id' and either 'filter' or "
                 f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
             )
 

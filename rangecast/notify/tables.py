@@ -105,17 +105,17 @@ def records(
     """Return the rows of a source; refuse unknown columns, and a table that lacks what it needs."""
     known = [*needed, *optional]
 
-    def check(names: Sequence[str]) -> None:
+    def check(names: Sequence[str], where: str) -> None:
         for name in names:
             if name not in known and not ignore_unknown:
                 raise FileError(
-                    f"{source.name}: unknown column {name!r}: {near(name, known)}\n"
+                    f"{where}: unknown column {name!r}: {near(name, known)}\n"
                     f"  expected: {', '.join(known)}\n"
                     "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
                 )
         for name in needed:
             if name not in names:
-                raise FileError(f"{source.name}: has no column {name!r}; found: {', '.join(names)}")
+                raise FileError(f"{where}: has no column {name!r}; found: {', '.join(names)}")
 
     return Records(source, bad, check, kind=kind, unique=unique)
 

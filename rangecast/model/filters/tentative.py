@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rangecast.kernels.arrays import F64, I64
+from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 
@@ -74,3 +75,12 @@ class BoxesRead(NamedTuple):
     hi: F64
     sizes: I64
     """How many boxes each of them has."""
+
+
+def parse_unless_refused(text: str, space: Space) -> Filter:
+    """Return the filter of a text; the words of one that is refused aren't learned."""
+    if isinstance(space, TentativeSpace) or not any(isinstance(one, String) for one in space):
+        return Filter.parse(text, space)
+    own = TentativeSpace(space)
+    found = Filter.parse(text, own)
+    return Filter(space, found.boxes) if own.is_settled_in(space) else Filter.parse(text, space)

@@ -129,11 +129,11 @@ class SpaceTables:
         """Return the interests of a source, in at most this many objects each."""
         known = ["id", "filter", "k", *self._bounds]
 
-        def check(names: Sequence[str]) -> None:
+        def check(names: Sequence[str], where: str) -> None:
             for name in names:
                 if name not in known and not ignore_unknown:
                     raise FileError(
-                        f"{source.name}: unknown column {name!r}: {near(name, known)}\n"
+                        f"{where}: unknown column {name!r}: {near(name, known)}\n"
                         "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi "
                         "columns, and optionally 'k'\n"
                         "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
@@ -141,7 +141,7 @@ class SpaceTables:
             both = "filter" in names and any(name in names for name in self._bounds)
             if "id" not in names or both:
                 raise FileError(
-                    f"{source.name}: interests need 'id' and either 'filter' or <attribute>_lo and "
+                    f"{where}: interests need 'id' and either 'filter' or <attribute>_lo and "
                     f"<attribute>_hi columns; found: {', '.join(names)}"
                 )
 
