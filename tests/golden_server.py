@@ -141,7 +141,7 @@ async def told(service: Service) -> dict[str, Any]:
                 messages += batch.messages
                 at = batch.upto
             found["messages"][consumer.key] = [
-                [one.seq, [json.loads(name) for name in one.subscriptions]] for one in messages
+                [one.seq, json.loads(b"[%s]" % one.subscriptions)] for one in messages
             ]
     found["consumers"] = [
         [

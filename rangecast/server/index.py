@@ -220,7 +220,7 @@ class History:
 
     def match(
         self, points: F64, seqs: I64, now_from: int = 0, best: int = 0
-    ) -> Iterator[tuple[int, list[bytes], float]]:
+    ) -> Iterator[tuple[int, bytes, float]]:
         """Yield the events that matched in their time: the place of each, the ids as JSON, and the
         highest score.
 
@@ -249,10 +249,11 @@ def by_event(events: I64, numbers: I64, scores: F64, best: int) -> I64:
     return np.lexsort(keys)
 
 
-def grouped(events: I64, names: list[bytes], best: int = 0) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each event once, with its part of the names, or with the first few of them."""
+def grouped(events: I64, names: list[bytes], best: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield each event once, with its part of the names, or the first few of them, joined."""
     ends = [*(np.flatnonzero(np.diff(events)) + 1).tolist(), len(events)]
     begin = 0
     for end in ends if len(events) else ():
-        yield int(events[begin]), names[begin : min(end, begin + best) if best else end]
+        some = names[begin : min(end, begin + best) if best else end]
+        yield int(events[begin]), b",".join(some)
         begin = end

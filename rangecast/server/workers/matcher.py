@@ -128,7 +128,7 @@ class Matcher:
         data = b'{"edits":"%s","event":%s,"subscriptions":[%s]}' % (
             self.position.encode(),
             message.event,
-            b",".join(message.subscriptions),
+            message.subscriptions,
         )
         name = f"{self._topic}:{event.partition}:{event.offset}"
         return Match(event, consumer.name, cloud_event(MATCH, name, consumer, data))
