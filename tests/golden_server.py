@@ -29,6 +29,7 @@ from rangecast.server.records import (
 )
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
+from tests.serving import ids_of
 
 FOLDER = Path(__file__).parent / "golden" / "server-1"
 """Of format version 1."""
@@ -140,9 +141,7 @@ async def told(service: Service) -> dict[str, Any]:
                 batch = reader.read(at, service.pump.durable, 10_000)
                 messages += batch.messages
                 at = batch.upto
-            found["messages"][consumer.key] = [
-                [one.seq, json.loads(b"[%s]" % one.subscriptions)] for one in messages
-            ]
+            found["messages"][consumer.key] = [[one.seq, ids_of(one)] for one in messages]
     found["consumers"] = [
         [
             one.key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import httpx
 
 from rangecast.model.space import Space
 from rangecast.server.http.app import make_app
+from rangecast.server.messages import Message
 from rangecast.server.records import PutSpace, PutSubscription
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
@@ -54,6 +56,12 @@ async def serving(folder: Path | None = None, **options: Any) -> AsyncIterator[S
         service.house.stop()
         service.pump.stop()
         service.close()
+
+
+def ids_of(message: Message) -> list[str]:
+    """Return the ids of the subscriptions that a message is for."""
+    found: list[str] = json.loads(b"[%s]" % message.subscriptions)
+    return found
 
 
 async def publish(service: Service, *prices: float) -> int:

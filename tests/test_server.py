@@ -30,6 +30,7 @@ from rangecast.server.records import (
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 from rangecast.workloads import generate
+from tests.serving import ids_of
 
 MADE = generate("market", seed=5, subscriptions=120, events=300)
 SPACE = MADE.space
@@ -81,7 +82,7 @@ async def taken(feed: Feed) -> list[Message]:
 
 
 def pairs(messages: list[Message]) -> set[tuple[int, str]]:
-    return {(one.seq, json.loads(name)) for one in messages for name in one.subscriptions}
+    return {(one.seq, name) for one in messages for name in ids_of(one)}
 
 
 class Judge:
@@ -195,7 +196,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
                 expected.append((first + place, best))
         got = (await live.take(wait=5)).messages
         for found in (got, await all_of(service, "top")):
-            assert [(one.seq, [*map(json.loads, one.subscriptions)]) for one in found] == expected
+            assert [(one.seq, ids_of(one)) for one in found] == expected
         service.hub.close(live)
         service.stop()
 

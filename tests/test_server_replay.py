@@ -13,6 +13,7 @@ from rangecast.server.maintain import dumped
 from rangecast.server.reader import MOST_BYTES, Reader
 from rangecast.server.records import DeleteSubscription, PutConsumer
 from rangecast.server.service import Service
+from tests.serving import ids_of
 from tests.test_server import EVENTS, SPACE, SUBSCRIPTIONS, T, edit, prepared, publish, put, run
 
 POSITIONS = 100
@@ -44,7 +45,7 @@ def test_from_a_hundred_positions_while_edits_go_on(tmp_path: Path) -> None:
             feed = service.hub.open(consumer, after)
             while True:
                 batch = await feed.take(dice.randint(1, 40), wait=0)
-                came += [(m.seq, {*map(json.loads, m.subscriptions)}) for m in batch.messages]
+                came += [(m.seq, {*ids_of(m)}) for m in batch.messages]
                 if not batch.messages:
                     break
             found.append((name, after, feed.sent, now_from, came))
