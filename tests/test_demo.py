@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rangecast.cli import demo_ahead
 from rangecast.cli.demo import _Demo, demo
+from rangecast.cli.demo_ahead import Compiler
 from rangecast.cli.demo_best import K, prove
 from rangecast.errors import FileError
 from rangecast.match.scan import Scan
@@ -119,7 +121,7 @@ def test_ranks_that_are_damaged_are_found(out):
 
     def proof(changed):
         pq.write_table(changed, part)
-        return prove(out / "data/events.parquet", boxes, space, out / "best.parquet")
+        return prove(out / "data/events.parquet", boxes, space, out / "best.parquet")[0]
 
     scores = table["score"].to_numpy() + (np.arange(len(table)) == 2)
     moved = table.set_column(3, "score", pa.array(scores))
@@ -170,3 +172,14 @@ def test_a_run_that_was_stopped_early_can_be_begun_again(tmp_path):
         _Demo(None, tmp_path / "out", 5, 5, 1).clear()
         (tmp_path / "out/stream").mkdir()
     assert not (tmp_path / "out/report.html").exists()
+
+
+def _dies(tell, *_):
+    tell.send(None)
+
+
+def test_nobody_waits_for_kernels_whose_process_died(monkeypatch):
+    monkeypatch.setattr(demo_ahead, "_compile", _dies)
+    compiler = Compiler(5, 1)
+    for _ in range(3):
+        compiler.wait()

@@ -225,6 +225,16 @@ def test_covering_begins_plainly_for_small_sets(compiler, monkeypatch):
     assert cover_starting.begin(boxes)[1].name == "blocks"
 
 
+def test_what_is_compared_once_is_compared_plainly_unless_kernels_are_there(monkeypatch):
+    boxes, _ = some()
+    monkeypatch.setattr(cover_starting, "is_compiled", lambda _: True)
+    assert cover_starting.at_hand(boxes) is covered_by
+    monkeypatch.setattr(cover_starting, "is_compiled", lambda _: False)
+    assert cover_starting.at_hand(boxes) is covered_plainly
+    monkeypatch.setattr(cover_starting, "_MOST", 10)
+    assert cover_starting.at_hand(boxes) is covered_by
+
+
 # ---- from an empty cache
 
 

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +31,9 @@ import typer
 from rangecast.cli.options import Master, Seed
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from rangecast.cli.demo_ahead import Ahead
+    from rangecast.cli.demo_ahead import Compiler, Searches
     from rangecast.cli.run import Run
     from rangecast.model.boxes import Boxes
     from rangecast.model.space import Space
@@ -47,8 +48,8 @@ _WRITTEN = (
 _PAGE = "report.html"
 _MARK = ".rangecast-demo"
 _MICRO_BATCHES = 10
-_DROPPED, _ADDED = 10, 4
-"""The change half-way: one search in ten goes, one for every four comes."""
+_QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""Java's second compiler would take as long as the whole job, and gain little in a minute."""
 
 
 def demo(
@@ -70,16 +71,20 @@ def demo(
     Examples:
       rangecast demo --events 200000 --subscriptions 10000 -o out
     """
-    from rangecast.cli.demo_ahead import Ahead
+    from rangecast.cli.demo_ahead import Compiler
     from rangecast.cli.run import Run
 
     with Run.started(pictures=[output / _PAGE]) as run:
         made = _Demo(run, output, subscriptions, events, seed)
         made.clear()
-        made.ahead = Ahead.begun(subscriptions, seed)
+        made.compiler = Compiler(subscriptions, seed)
         with made.step("Start Spark", "and compile the kernels meanwhile"):
-            session = run.spark(master)
-        made.all(session)
+            session = run.spark(master, _QUICK)
+        beside = ThreadPoolExecutor(1)
+        try:
+            made.all(session, beside)
+        finally:
+            beside.shutdown(cancel_futures=True)
     if not all(proof.holds for proof in made.proofs):
         raise typer.Exit(1)
 
@@ -98,7 +103,7 @@ class _Demo:
     proofs: list[Proof] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     changes: str = ""
-    ahead: Ahead = field(init=False)
+    compiler: Compiler = field(init=False)
 
     def clear(self) -> None:
         """Remove what an earlier run wrote; refuse a folder that is someone else's."""
@@ -147,65 +152,61 @@ class _Demo:
         self.stages.append(Stage(name, time.perf_counter() - began, events))
         self.run.say(f"   {self.stages[-1].seconds:.1f} s")
 
-    def all(self, session: SparkSession) -> None:
-        from rangecast.cli.demo_best import K, rank_batch, some_best
+    def all(self, session: SparkSession, beside: Executor) -> None:
+        """Do every step; `beside` proves and counts in another thread while Spark works."""
+        from rangecast.cli.demo_ahead import Searches
+        from rangecast.cli.demo_best import K, prove, rank_batch, some_best
+        from rangecast.cli.demo_proofs import prove_matches
 
         with self.step("Generate", f"{self.events:,} quotes, {self.subscriptions:,} searches"):
-            space, boxes, changed = self.generate(session)
+            making = beside.submit(Searches.made, self.subscriptions, self.seed)
+            self.generate(session)
+            space, _, boxes, _, changed = searches = making.result()
+            self.write(searches)
         with self.step("Index", "a structure over the searches, for all workers"):
+            self.compiler.wait()
             prepared = self.prepare(session, boxes, space)
         with self.step("Batch", "every quote with every search that holds it", events=self.events):
             self.match_batch(session, prepared, space)
+        matches = partial(prove_matches, self.run.in_background(), self.quotes, space)
+        file, result = self.data / "subscriptions.parquet", self.output / "batch.parquet"
+        batch = beside.submit(matches, "Batch", file, result)
+        counting = beside.submit(self.count, boxes, space)
         with self.step(
             "Stream", "the same, while the searches change half-way", events=self.events
         ):
             self.match_stream(session, boxes, changed, space)
         with self.step("Rank", f"the {K} best searches of every quote", events=self.events):
+            self.compiler.wait()
             rank_batch(session, self.quotes, boxes, space, self.best)
+        ranks = beside.submit(prove, self.quotes, boxes, space, self.best)
         with self.step("Verify", "all of it against the local engine, event by event"):
-            self.verify(boxes, space)
+            stream = matches("Stream", self.output / "versions", self.output / "stream")
+            for proof, said in (batch.result(), stream, ranks.result()):
+                self.run.say(f"   {said}")
+                self.proofs.append(proof)
         with self.step("Cover", "the searches that another one asks for as well"):
-            self.cover(boxes)
+            self.facts["Covered"] = self.cover(boxes)
+            self.run.say(f"   {self.facts['Covered']}")
         with self.step("Report", "a page with what came out"):
-            counted = self.count(boxes, space)
+            counted = counting.result()
             best = some_best(self.quotes, self.best, counted)
             self.write_page(session, counted, best)
         self.tell(counted, best)
 
-    def generate(self, session: SparkSession) -> tuple[Space, Boxes, Boxes]:
-        """Write the data: quotes on Spark, the searches and those that follow them here."""
-        from rangecast.model.subscriptions import encode_subscriptions
-        from rangecast.model.table_writer import write_table
+    def generate(self, session: SparkSession) -> None:
+        """Write the quotes, on Spark."""
         from rangecast.spark.generate import market_events
 
         quotes = market_events(session, self.events, seed=self.seed, partitions=_MICRO_BATCHES)
         quotes.write.parquet(str(self.quotes))
-        made = self.ahead.searches.result()
-        searches = made.tables["subscriptions"]
-        changed = self.changed(searches)
-        write_table(searches, self.data / "subscriptions.parquet")
-        write_table(changed, self.data / "changed.parquet")
-        return (
-            made.space,
-            made.boxes,
-            encode_subscriptions(changed, made.space),
-        )
 
-    def changed(self, before: pa.Table) -> pa.Table:
-        """Return the searches of the second version: some went, some came."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def write(self, searches: Searches) -> None:
+        """Write the searches, and those that follow them."""
+        from rangecast.model.table_writer import write_table
 
-        from rangecast.workloads import generate
-
-        kept = before.filter(pa.array(np.arange(len(before)) % _DROPPED != 0))
-        size = -(-len(before) // _ADDED)
-        # Another number of them: other searches for the same stocks.
-        new = generate("market", seed=self.seed, subscriptions=size, events=0)
-        added = new.tables["subscriptions"]
-        names = pc.binary_join_element_wise("new", added.column("id"), "-")
-        return pa.concat_tables([kept, added.set_column(0, "id", names)])
+        write_table(searches.table, self.data / "subscriptions.parquet")
+        write_table(searches.changed, self.data / "changed.parquet")
 
     def prepare(self, session: SparkSession, boxes: Boxes, space: Space) -> Prepared:
         """Build the index."""
@@ -229,6 +230,7 @@ class _Demo:
         self, session: SparkSession, boxes: Boxes, changed: Boxes, space: Space
     ) -> None:
         """Match as a stream, a file a micro-batch; half-way a new version of the set appears."""
+        from rangecast.cli.demo_ahead import ADDED, DROPPED
         from rangecast.cli.progress import StreamProgress
         from rangecast.report.facts import MicroBatch
         from rangecast.spark import Folder, MatchStep, VersionedSet, run_stream
@@ -248,8 +250,8 @@ class _Demo:
             if len(self.stream) == half:
                 versions.publish(changed, space)
                 self.changes = (
-                    f"Version 2 of the searches drops one in {_DROPPED} and adds one for every "
-                    f"{_ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
+                    f"Version 2 of the searches drops one in {DROPPED} and adds one for every "
+                    f"{ADDED} that there were: {boxes.rows:,} become {changed.rows:,}."
                 )
 
         results = Folder(self.output / "stream")
@@ -264,49 +266,18 @@ class _Demo:
         if sum(batch.events for batch in self.stream) < self.events:  # Ctrl-C ends a stream
             raise typer.Abort
 
-    def cover(self, boxes: Boxes) -> None:
+    def cover(self, boxes: Boxes) -> str:
         """Count the searches that lie inside another one; compare some with all others."""
-        from rangecast.cli.demo_ahead import is_right
+        from rangecast.cli.demo_proofs import is_right
+        from rangecast.cover.starting import at_hand
 
-        above = self.ahead.covered.result()
-        covered = int((above >= 0).sum())
-        self.facts["Covered"] = (
-            f"{covered:,} of {boxes.rows:,} searches lie inside another one, which asks for all "
-            "that they ask for"
-        )
-        self.run.say(f"   {self.facts['Covered']}")
+        above = at_hand(boxes)(boxes)
         if not is_right(boxes, above):
             raise RuntimeError("what is covered differs from a comparison with all others")
-
-    def verify(self, boxes: Boxes, space: Space) -> None:
-        """Prove all results."""
-        from rangecast.cli.demo_best import prove
-        from rangecast.cli.verify import in_words, verified
-        from rangecast.report.facts import Proof
-
-        for name, sets, result in (
-            ("Batch", self.data / "subscriptions.parquet", self.output / "batch.parquet"),
-            ("Stream", self.output / "versions", self.output / "stream"),
-        ):
-            verdict = verified(self.run, self.quotes, sets, result, space)
-            self.run.say(f"   {in_words(verdict, str(result))}")
-            missing, extra, twice = verdict.missing_pairs, verdict.extra_pairs, verdict.pairs_twice
-            self.proofs.append(
-                Proof(
-                    name,
-                    verdict.events,
-                    verdict.pairs,
-                    missing,
-                    extra,
-                    twice,
-                    sum(verdict.differences().values()) - missing - extra - twice,
-                    verdict.holds,
-                )
-            )
-        ranked = prove(self.quotes, boxes, space, self.best)
-        said = f"{'right' if ranked.holds else 'WRONG'}: {ranked.events:,} events"
-        self.run.say(f"   {self.best}: {said}, {ranked.matches:,} ranks")
-        self.proofs.append(ranked)
+        return (
+            f"{int((above >= 0).sum()):,} of {boxes.rows:,} searches lie inside another one, "
+            "which asks for all that they ask for"
+        )
 
     def count(self, boxes: Boxes, space: Space) -> Tally:
         """Count what the page shows, from the batch's result."""

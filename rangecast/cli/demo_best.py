@@ -37,22 +37,24 @@ def rank_batch(
     rank(events, prepared, space, K).write.parquet(str(result))
 
 
-def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
+def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> tuple[Proof, str]:
     """Sort all matches of every quote by score, and compare place by place with what was written.
 
-    No ranking is used for that.
+    No ranking is used for that. What was found is also told in words.
     """
     matcher = build(boxes)
+    by_score = np.lexsort((np.arange(boxes.rows), -boxes.scores))
+    standing = np.empty(boxes.rows, np.int64)
+    standing[by_score] = np.arange(boxes.rows)
     right, events = [], 0
     for ids, points in EventFile(quotes, space):
         found = matcher.match(points)
-        event = np.repeat(np.arange(len(points)), np.diff(found.offsets))
-        scores = boxes.scores[found.rows]
-        order = np.lexsort((found.rows, -scores, event))
-        place = np.arange(len(order)) - found.offsets[event]
-        best = order[place < K]
-        places = ids.to_numpy()[event[best]] * K + place[place < K]
-        right.append((places, found.rows[best], scores[best]))
+        counts = np.diff(found.offsets)
+        event = np.repeat(np.arange(len(points)), counts)
+        ordered = np.sort(event * boxes.rows + standing[found.rows])
+        has, place = np.nonzero(np.arange(K) < counts[:, None])
+        rows = by_score[ordered[found.offsets[has] + place] - has * boxes.rows]
+        right.append((ids.to_numpy()[has] * K + place, rows, boxes.scores[rows]))
         events += len(ids)
     of_row = Places(boxes.ids)
     written, beyond = [], 0
@@ -74,8 +76,9 @@ def prove(quotes: Path, boxes: Boxes, space: Space, result: Path) -> Proof:
     other = (rows[mine] != given_rows[its]) | (scores[mine] != given_scores[its])
     missing, extra = len(places) - len(both), len(known) - len(both) + beyond
     twice, wrong = len(given) - len(known), int(other.sum())
-    holds = not (missing or extra or twice or wrong)
-    return Proof("Rank", events, len(given) + beyond, missing, extra, twice, wrong, holds)
+    holds, ranks = not (missing or extra or twice or wrong), len(given) + beyond
+    said = f"{result}: {'right' if holds else 'WRONG'}: {events:,} events, {ranks:,} ranks"
+    return Proof("Rank", events, ranks, missing, extra, twice, wrong, holds), said
 
 
 def some_best(quotes: Path, result: Path, counted: Tally) -> list[BestOf]:

@@ -237,12 +237,16 @@ class Run:
         if not self._bars.tasks:
             self._bars.stop()
 
-    def spark(self, master: str | None) -> SparkSession:
+    def in_background(self) -> Run:
+        """Return the same run for another thread: it shows no progress."""
+        return replace(self, _bars=progress(quiet=True, on_stdout=False))
+
+    def spark(self, master: str | None, conf: Mapping[str, Any] | None = None) -> SparkSession:
         """Start Spark, for as long as the command runs; the time for that doesn't count."""
         from rangecast.cli.spark import spark_session
 
         with self.task("starting Spark"):
-            session = self._closing.enter_context(spark_session(master))
+            session = self._closing.enter_context(spark_session(master, conf))
         self._began = time.perf_counter()
         return session
 

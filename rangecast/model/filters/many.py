@@ -25,7 +25,7 @@ from rangecast.model.filters.lexer import KEYWORDS
 from rangecast.model.filters.plain import range_of
 from rangecast.model.space import Space
 
-_FEW, _WORTH_COMPILING = 100, 20_000
+_FEW, _WORTH_COMPILING = 100, 100_000
 """Texts that are parsed one by one; how many of them, in all, for the kernel to be compiled."""
 _PLAIN, _DIGITS, _WORD = 1, 2, 3
 """A literal is a number, one of digits alone, or something to be looked up; 0: none of these."""
