@@ -126,8 +126,14 @@ class Rankings(Results[list[tuple[Id, float]]]):
 
 def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
     """Return the ids of some rows, in order of arrival."""
-    order = np.argsort(rows.arrival[found])
-    ids: list[Id] = rows.ids[found[order]].tolist()
+    # Arrival and row in one number: numbers are sorted faster than the places of numbers.
+    bits = len(rows.arrival).bit_length()
+    keys = rows.arrival.take(found)
+    keys <<= bits
+    keys |= found
+    keys.sort()
+    keys &= (1 << bits) - 1
+    ids: list[Id] = rows.ids.take(keys).tolist()
     return ids
 
 

@@ -19,11 +19,16 @@ The structure is our own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
+import numpy as np
+
 from rangecast.errors import UsageError
-from rangecast.kernels.arrays import F64
+from rangecast.kernels.arrays import F64, readonly
 from rangecast.kernels.bundle import Bundle
+from rangecast.kernels.jit import direct
 from rangecast.model.boxes import Boxes
 from rangecast.rank.combine import number_of
 from rangecast.rank.liveness import ALL, Liveness
@@ -89,8 +94,16 @@ class Slabs:
         return self._exact(above, below, k, liveness, is_span=True)
 
     def _exact(self, above: F64, below: F64, k: int, liveness: Liveness, *, is_span: bool) -> Best:
-        search = search_exact_one if len(above) == 1 else search_exact
         rows, scores, counts = new_best(len(above), min(k, self.rows))
         counters = new_counters(levels=0)
+        search = _exact_one() if len(above) == 1 else search_exact
         search(self.layout.table, above, below, is_span, *liveness, rows, scores, counts, counters)
         return Best(rows, scores, counts, Work.of(counters))
+
+
+@cache
+def _exact_one() -> Callable[..., None]:
+    """Return the kernel for one event, which takes its arguments as they are."""
+    event = readonly(np.empty((1, 1)))
+    out = *new_best(1, 1), new_counters(levels=0)
+    return direct(search_exact_one, ALL.died, event, event, False, *ALL, *out)
