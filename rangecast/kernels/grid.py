@@ -111,10 +111,11 @@ def edges_of_bounds(lo: F64, hi: F64, cells: int) -> F64:
     starts = lo[(lo > -MAX) & (lo < np.inf)]
     ends = np.nextafter(hi[(hi > -np.inf) & (hi < MAX)], np.inf)
     candidates = np.concatenate([starts, ends])
-    most = max(cells - 2, 0)
-    distinct = np.unique(candidates)
-    if len(distinct) <= most:
-        return distinct
     candidates.sort()
+    is_new = np.ones(len(candidates), bool)
+    is_new[1:] = candidates[1:] != candidates[:-1]
+    most = max(cells - 2, 0)
+    if np.count_nonzero(is_new) <= most:
+        return candidates[is_new]
     places = (np.arange(1, most + 1) * len(candidates)) // (most + 1)
     return np.unique(candidates[places])
