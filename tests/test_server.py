@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rangecast import Engine, Number, Space, Timestamp
+from rangecast import Engine, Integer, Number, Space, String, Timestamp
 from rangecast.errors import RangecastError
 from rangecast.model.events import encode_event
-from rangecast.server.encoding import encoded
+from rangecast.server.encoding import encoded, points_of_lines
 from rangecast.server.hub import Feed
 from rangecast.server.messages import Message
 from rangecast.server.records import EVENTS as EVENTS_UNIT
@@ -352,6 +352,41 @@ def test_events_are_encoded_as_everywhere() -> None:
             assert [place for place, _ in wrong] == refused
             assert np.array_equal(found.points, np.array(expected).reshape(-1, len(SPACE)))
             assert [json.loads(line) for line in found.lines] == found.rows
+            again = points_of_lines(found.lines, "", SPACE)
+            assert np.array_equal(again, found.points)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        [Number("x"), Integer("n", min=-5), String("who")],
+        [Number("class"), Integer("_n"), String("größe")],  # no names of a field
+        [Number("x", source="$.a.x"), Integer("n"), String("who")],
+    ],
+)
+def test_events_of_the_log_are_read_as_they_were(attributes: list[Any]) -> None:
+    space = Space(attributes)
+    x, n, who = space.names
+    space.attributes[2].equal("ann")
+    rows: list[dict[str, Any]] = [
+        {x: 1.5, n: 3, who: "ann", "a": {"x": 2}, "more": [1, {"x": 5}]},
+        {x: 2**64 + 1, who: "bob"},
+        {x: None, n: -0.0},
+        {n: 4.0, "a": {"x": -0.0}},
+        {x: -0.0, n: None, who: ""},
+        {},
+    ] * 3
+    lines = [json.dumps(row).encode() for row in rows]
+    lines.append(b'{"%s": 1, "%s": 2}' % (n.encode(), n.encode()))  # the last one counts
+    rows.append({n: 2})
+    expected = [encode_event(row, space, ignore_unknown=True) for row in rows]
+    assert np.array_equal(points_of_lines(lines, "", space), expected)
+    assert np.array_equal(points_of_lines(lines[:2], "", space), expected[:2])
+    envelopes = [
+        json.dumps({"specversion": "1.0", "id": "1", "data": json.loads(line)}).encode()
+        for line in lines
+    ]
+    assert np.array_equal(points_of_lines(envelopes, "cloudevents", space), expected)
 
 
 TIMES = (

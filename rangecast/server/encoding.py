@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+from keyword import iskeyword
 from operator import itemgetter
 from typing import Any
 
@@ -117,8 +119,9 @@ def encoded(
 def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:
     """Return events as points, (events, d)."""
     quick = None
-    if len(rows) >= _ONE_BY_ONE:
-        quick = _quick(rows, space, ignore_unknown=ignore_unknown)
+    known = None if ignore_unknown else space.fields | {"id"}
+    if len(rows) >= _ONE_BY_ONE and (known is None or all(row.keys() <= known for row in rows)):
+        quick = _quick(_columns(rows, space), len(rows), space)
     if quick is not None:
         return quick
     if len(rows) >= _FEW:
@@ -128,18 +131,14 @@ def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: b
     return np.array(found).reshape(len(rows), len(space))
 
 
-def _quick(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool) -> F64 | None:
+def _quick(columns: Iterable[Sequence[Any]], count: int, space: Space) -> F64 | None:
     """Return points if every value is plain JSON of its attribute's kind; else `None`."""
-    if not ignore_unknown:
-        known = space.fields | {"id"}
-        if not all(row.keys() <= known for row in rows):
-            return None
-    points = np.full((len(rows), len(space)), np.inf)
-    for axis, (attribute, values) in enumerate(zip(space, _columns(rows, space), strict=True)):
+    points = np.full((count, len(space)), np.inf)
+    for axis, (attribute, values) in enumerate(zip(space, columns, strict=True)):
         kinds = set(map(type, values))
         try:
             if kinds <= _NUMBERS and isinstance(attribute, Number | Integer):
-                column = _numbers(attribute, values)
+                column = _numbers(attribute, values, are_all_given=type(None) not in kinds)
             elif kinds <= _TEXTS and isinstance(attribute, Timestamp) and not attribute.epoch:
                 column = _moments(attribute, values)
             else:
@@ -167,22 +166,25 @@ def _values(rows: Sequence[dict[str, Any]], attribute: Attribute) -> list[Any]:
     return [value_at(row, attribute.path) for row in rows]
 
 
-def _numbers(attribute: Number | Integer, values: Sequence[Any]) -> F64 | None:
+def _numbers(
+    attribute: Number | Integer, values: Sequence[Any], *, are_all_given: bool
+) -> F64 | None:
     """Return a column of numbers; `None` if one of them can't be taken as it is."""
-    column = np.array([np.nan if one is None else one for one in values], np.float64)
-    given = column == column
+    given = values if are_all_given else [one for one in values if one is not None]
+    some = np.array(given, np.float64) + 0.0
     lo, hi = attribute.domain
-    if given.sum() != len(values) - values.count(None):
-        return None
-    some = column[given]
-    if not ((some >= lo) & (some <= hi)).all():
+    if not ((some >= lo) & (some <= hi)).all():  # so is NaN refused
         return None
     if (
         isinstance(attribute, Integer)
         and not ((np.abs(some) < 2.0**53) & (some == np.floor(some))).all()
     ):
         return None
-    return np.where(given, column + 0.0, np.inf)
+    if are_all_given:
+        return some
+    column = np.full(len(values), np.inf)
+    column[[one is not None for one in values]] = some
+    return column
 
 
 def _moments(attribute: Timestamp, values: Sequence[Any]) -> F64 | None:
@@ -217,6 +219,28 @@ def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
     """Return events of the log: each line is one JSON object."""
     rows = _anything.decode(b"[%s]" % b",".join(lines))
     return [row_of(row) for row in rows] if form == CLOUDEVENTS else rows
+
+
+def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
+    """Return events of the log as points, (events, d)."""
+    if form != CLOUDEVENTS and len(lines) >= _ONE_BY_ONE:
+        decoder = _light(tuple([None if one.path else one.name for one in space]))
+        if decoder is not None:
+            rows = decoder.decode(b"[%s]" % b",".join(lines))
+            columns = [[getattr(row, name) for row in rows] for name in space.names]
+            quick = _quick(columns, len(rows), space)
+            if quick is not None:
+                return quick
+    return points_of(rows_of(lines, form), space)
+
+
+@lru_cache(maxsize=64)
+def _light(names: tuple[str | None, ...]) -> msgspec.json.Decoder[list[Any]] | None:
+    """Return what reads nothing but these fields of events, if they can be those of a class."""
+    fields = [(one, Any, None) for one in names if one and one.isascii() and one[0] != "_"]
+    if len(fields) < len(names) or any(iskeyword(one) for one, *_ in fields):
+        return None
+    return msgspec.json.Decoder(list[msgspec.defstruct("Light", fields, gc=False)])  # type: ignore[misc]
 
 
 def row_of(envelope: dict[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from rangecast.kernels.arrays import I64
-from rangecast.server.encoding import points_of, rows_of
+from rangecast.kernels.arrays import F64, I64
+from rangecast.model.space import Space
+from rangecast.server.encoding import points_of_lines
 from rangecast.server.index import History
 from rangecast.server.log import Log, Unit
 from rangecast.server.messages import Batch, Gap, Message
@@ -31,8 +31,26 @@ class Group:
 
     upto: int
     lines: list[bytes] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    forms: list[tuple[str, int]] = field(default_factory=list)
+    """What the lines are, and how many of these follow one another."""
     seqs: list[I64] = field(default_factory=list)
+
+    def add(self, lines: list[bytes], form: str, first: int) -> None:
+        """Add events of one form, from a seq on."""
+        before = 0
+        if self.forms and self.forms[-1][0] == form:
+            before = self.forms.pop()[1]
+        self.forms.append((form, before + len(lines)))
+        self.lines += lines
+        self.seqs.append(np.arange(first, first + len(lines)))
+
+    def points(self, space: Space) -> F64:
+        """Return the events as points."""
+        found, end = [], 0
+        for form, count in self.forms:
+            end += count
+            found.append(points_of_lines(self.lines[end - count : end], form, space))
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 class Reader:
@@ -91,7 +109,7 @@ class Reader:
         if not group.lines:
             return
         assert self._history is not None
-        points = points_of(group.rows, self._history.engine.space)
+        points = group.points(self._history.engine.space)
         seqs = np.concatenate(group.seqs)
         options = self._consumer.now_from, self._consumer.best
         for place, ids, score in self._history.match(points, seqs, *options):
@@ -105,9 +123,7 @@ class Reader:
         head, lines = events_of(unit)
         if (head.tenant, head.space) == (self._source.tenant, self._source.name):
             begin = max(0, after + 1 - unit.first)
-            group.lines += lines[begin:]
-            group.rows += rows_of(lines[begin:], head.form)
-            group.seqs.append(np.arange(unit.first + begin, unit.last + 1))
+            group.add(lines[begin:], head.form, unit.first + begin)
 
     def _groups(self, units: Sequence[Unit], after: int, durable: int) -> Iterator[Group]:
         """Yield the next units, some together: a unit may have a single event."""
