@@ -5,8 +5,16 @@ import pytest
 
 from rangecast import Space, String
 from rangecast.errors import FrameError, UsageError
-from rangecast.overlay import Broker, Settings, eventlog, items, messages, ports, publishing
-from rangecast.overlay import broker as broker_module
+from rangecast.overlay import (
+    Broker,
+    Settings,
+    broker_interest,
+    eventlog,
+    items,
+    messages,
+    ports,
+    publishing,
+)
 from rangecast.overlay.items import EVERYTHING, Batch, name_of, understood
 from rangecast.overlay.packing import pack
 from rangecast.overlay.table import Table
@@ -195,7 +203,7 @@ def test_what_isn_t_given_up_is_sent_though_older_events_were():
 
 
 def test_frames_are_cut_by_bytes_and_what_no_frame_can_hold_is_refused(monkeypatch):
-    for module in (messages, eventlog, items, publishing, broker_module):
+    for module in (messages, eventlog, items, publishing, broker_interest):
         monkeypatch.setattr(module, "MOST_CONTENT", 4000)
     spaces = {name: Space([*SPACE, String("word")]) for name in "abc"}
     net = Net({"a": "b", "b": "ac", "c": "b"}, spaces=spaces)

@@ -1,0 +1,162 @@
+"""What a broker knows, and how it speaks: the ground of `broker`, `broker_interest` and
+`broker_events`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from rangecast.cover.choose import choose
+from rangecast.errors import UsageError
+from rangecast.merge.cells import Cells
+from rangecast.model.inputs import as_space
+from rangecast.model.members import Members
+from rangecast.model.space import Space
+from rangecast.overlay import ports
+from rangecast.overlay.curve import Curve
+from rangecast.overlay.eventlog import Journal, Log
+from rangecast.overlay.interest import space_digest
+from rangecast.overlay.links import Link
+from rangecast.overlay.messages import Frame, Hello
+from rangecast.overlay.settings import Settings
+from rangecast.overlay.settling import Settling
+from rangecast.overlay.sources import Sources
+from rangecast.overlay.strategies import Options
+from rangecast.overlay.table import Table
+
+
+class BrokerState:
+    """All that a broker knows; what it says goes to `_out`, in this order."""
+
+    link_type = Link
+    sources_type = Sources
+    """Parts that a broken broker replaces, to see that it is found."""
+
+    def __init__(
+        self,
+        name: str,
+        space: Space,
+        *,
+        incarnation: int,
+        strategy: str,
+        cells: Cells | None,
+        words: str | None,
+        budget: int,
+        cover_index: str,
+        settings: Settings | None,
+        journal: Journal | None,
+        kept: Mapping[str, int] | None,
+        origin: str | None,
+    ):
+        if incarnation < 1:
+            raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
+        self.name = checked_name(name)
+        self.origin = checked_name(name if origin is None else origin)
+        self.space = as_space(space)
+        self.incarnation = incarnation
+        self.settings = settings or Settings()
+        self.counts: Counter[str] = Counter()
+        """What happened so far, by kind."""
+        self.links: dict[str, Link] = {}
+        self.log: Journal = Log() if journal is None else journal
+        if cells is not None:
+            cells.check(self.space)
+        choose(cover_index)  # refuses an unknown index now, not at a Hello
+        self._curve = None
+        if cells is not None and strategy != "subsumption":
+            self._curve = Curve(self.space, cells, words)
+        """Of ranges that neighbours may send."""
+        self._options = Options(strategy, cells, self._curve, budget, cover_index)
+        bare = Space(self.space.attributes)  # without the comments of a space that was inferred
+        self._space_digest = space_digest(bare.to_toml())
+        self._members = Members()
+        self._delivers = journal is None
+        self._clients = Table(self.space)
+        """What clients want, if this broker delivers to them."""
+        self._sources = self.sources_type(self.space)
+        self._settling = Settling(f"{name}/{incarnation}", self.settings.most_questions)
+        self._got: dict[str, int] = dict(kept or {})
+        """By origin: the last event that came."""
+        self._kept: dict[str, int] = dict(kept or {})
+        """By origin: the last event on disk."""
+        self._via: dict[str, str] = {}
+        """By origin: the link that its events come over."""
+        self._origins = {self.origin, *self._kept}
+        """All brokers whose events are in the log, or were."""
+        self._number = 0 if journal is None else journal.durable
+        """No event published here has a higher one."""
+        self._beat_at = -np.inf
+        self._timer = np.inf
+        self._touched: dict[str, None] = {}
+        """Links that have something to say at the end of this call."""
+        self._answerable: Link | None = None
+        """A neighbour who said what he wants, and has questions that may be answered by that."""
+        self._out: list[ports.Output] = []
+
+    def _say(self, now: float, link: Link) -> None:
+        """Tell a link what is new, and send the events that it waits for."""
+        if not link.new or now >= link.tell_at:
+            self._tell(now, link)
+        if not link.is_ready or not link.is_known:
+            return  # what it wants comes soon
+        settings = self.settings
+        enough = settings.window if settings.most_waiting is None else None
+        link.scan(self.log, self.space, settings.most_scanned, enough)
+        if self.settings.most_waiting is not None:
+            room = max(0, self.settings.window - link.in_flight)  # these needn't wait
+            self._shed(link.shed(self.settings.most_waiting + room))
+        if not link.flights:
+            link.moved_at = now
+        bounds = settings.window, settings.window_bytes, settings.most_events
+        for events in link.next_events(*bounds):
+            self._send(link, events)
+
+    def _tell(self, now: float, link: Link) -> None:
+        for frame in link.changes(now, self.incarnation, self.settings.most_items):
+            self._send(link, frame)
+
+    def _tell_all(self, now: float) -> None:
+        """Tell every link what waits to be told, so that a question can be asked about it."""
+        for link in self.links.values():
+            if link.new:
+                self._tell(now, link)
+
+    def _hold(self, now: float, most: int) -> None:
+        """Let links go on behind which the log is longer than it may be."""
+        before = self.log.before_last(most)
+        for link in self.links.values():
+            if link.floor < before:
+                self._shed(link.give_up(self.log, before))
+                self._say(now, link)  # what is left was forgotten, too
+
+    def _shed(self, shed: list[ports.Shed]) -> None:
+        self._out += shed
+        self.counts["events shed"] += sum(len(one.numbers) for one in shed)
+
+    def _send(self, link: Link, frame: Frame) -> None:
+        if link.is_ready or (link.is_up and isinstance(frame, Hello)):
+            self._out.append(ports.Send(link.name, frame))
+
+    def _alarm(self, kind: str, text: str, link: Link) -> None:
+        self._out.append(ports.Alarm(kind, text, link.name))
+
+    def _set_timer(self, now: float) -> None:
+        """Ask to be called when something lingers no longer, or at the next beat."""
+        due = np.inf
+        for link in self.links.values():
+            due = min(due, now if link.is_behind and link.is_ready else link.due)
+        if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
+            due = min(due, max(self._beat_at, now))
+        if due < self._timer:
+            self._timer = due
+            self._out.append(ports.Timer(float(due)))
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a broker, or of the link to it."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200:
+        raise UsageError(f"a broker is named by a text of 1 to 200 characters; given: {name!r}")
+    return name
