@@ -49,7 +49,9 @@ _PAGE = "report.html"
 _MARK = ".rangecast-demo"
 _MICRO_BATCHES = 10
 _QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""Java's second compiler would take as long as the whole job, and gain little in a minute."""
+_FEW = 400_000
+"""Quotes up to which Java's second compiler takes more time than it gains: 23 s of a core, as
+measured, and it gains 9 with every 200,000."""
 
 
 def demo(
@@ -79,7 +81,7 @@ def demo(
         made.clear()
         made.compiler = Compiler(subscriptions, seed)
         with made.step("Start Spark", "and compile the kernels meanwhile"):
-            session = run.spark(master, _QUICK)
+            session = run.spark(master, _QUICK if events <= _FEW else None)
         beside = ThreadPoolExecutor(1)
         try:
             made.all(session, beside)
