@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -180,4 +181,8 @@ def serve(
             flush=True,
         )
 
-    serve(settings, ready, [*([market()] if demo else []), *read])
+    gc.disable()  # what is loaded stays: until `ready` there is nothing to collect
+    try:
+        serve(settings, ready, [*([market()] if demo else []), *read])
+    finally:
+        gc.enable()

@@ -289,6 +289,7 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, 20, 20)
+    gc.enable()
 
 
 async def _prepare(service: Service, settings: Settings) -> None:
