@@ -14,14 +14,15 @@ import pytest
 
 from rangecast.server.http.direct import DirectProtocol
 from rangecast.server.http.edge import Edge
+from rangecast.server.http.events import FEW
 from rangecast.server.pump import Pump
 from rangecast.server.run import Server, Settings, serve
 from tests.serving import SPACE
 
 EVENTS, ONE = "/v1/spaces/s/events", '{"price": 5}'
 SUBSCRIPTION = "/v1/spaces/s/subscriptions/"
-FORCED = {"X-Other": "1"}
-"""A header that isn't of the plain form."""
+FORCED = {"Content-Encoding": "identity"}
+"""A header that changes nothing, and isn't of the plain form."""
 
 
 class Told:
@@ -191,9 +192,9 @@ def test_callers_are_known_and_limited(told: Told) -> None:
     "headers",
     [
         {"X-Forwarded-For": "10.1.1.1"},
-        {"Idempotency-Key": "a"},
         {"If-Match": '"5"'},
         {"Content-Encoding": "identity"},
+        {"Expect": "nothing"},
         {"ce-specversion": "1.0"},
         {"Connection": "close"},
         {"Content-Type": "text/plain"},
@@ -202,6 +203,54 @@ def test_callers_are_known_and_limited(told: Told) -> None:
 def test_a_header_with_a_meaning_takes_the_usual_way(told: Told, headers: dict[str, str]) -> None:
     told.ask("POST", EVENTS, ONE, **headers)
     assert told.usual == 1
+
+
+def test_headers_of_others_take_nobody_another_way(told: Told) -> None:
+    said = told.ask("POST", "/v1/tokens", '{"label": "a", "scopes": ["admin"]}')
+    before = told.usual
+    secret = {"Authorization": f"Bearer {said[2]['token']}"}
+    for headers in (
+        {"X-Forwarded-For": "10.1.1.1", "X-Forwarded-Proto": "https", "X-Real-IP": "10.1.1.1"},
+        {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Cookie": "a=b"},
+    ):
+        assert told.ask("POST", EVENTS, ONE, **secret, **headers)[0] == 200
+    assert told.usual == before
+
+
+def test_a_request_is_known_again_by_its_key(told: Told) -> None:
+    for key, body, status in [
+        ("a", ONE, 200),
+        ("a", ONE, 200),
+        ("a", '{"price": 6}', 422),
+        (201 * "a", ONE, 422),
+    ]:
+        before = told.usual
+        headers = {"Idempotency-Key": key}
+        short = told.ask("POST", EVENTS, body, **headers)
+        assert told.usual == before
+        usual = told.ask("POST", EVENTS, body, **headers, **FORCED)
+        assert short[0] == usual[0] == status, key
+        assert short[2].get("first") == usual[2].get("first")
+        assert usual[2].get("repeated") == (True if status == 200 else None)
+
+
+def test_lines_of_events_take_the_short_way_if_they_are_few(told: Told) -> None:
+    lines = {"Content-Type": "application/x-ndjson"}
+    for body, is_short, status in [
+        (ONE, True, 200),
+        (f"{ONE}\n\n{ONE}\r\n", True, 200),
+        (f'{ONE}\n{{"prize": 1}}\n{{', True, 200),
+        ("5\n{", True, 422),
+        ("\n", False, 200),
+        ("\n".join([ONE] * FEW), True, 200),
+        ("\n".join([ONE] * (FEW + 1)), False, 200),
+    ]:
+        before = told.usual
+        short = told.ask("POST", EVENTS, body, **lines)
+        assert told.usual == before + (not is_short), body
+        usual = told.ask("POST", EVENTS, body, **lines, **FORCED)
+        assert masked(short) == masked(usual), body
+        assert short[0] == status, body
 
 
 def test_requests_in_a_row_are_answered_in_order(told: Told) -> None:

@@ -47,12 +47,17 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
     single: dict[int, Interval] = {}
     several: dict[int, list[Ranges]] = {}
     for given in conditions:
-        name = given[2]
+        before, _, name, sign, value, *_ = given
         axis = axes.get(name)
         if axis is None or name.lower() in KEYWORDS:
             return None
+        attribute = space.attributes[axis]
         try:
-            ranges = _ranges(space.attributes[axis], given)
+            if sign and not before:  # by far the most of them
+                one = range_of(attribute, sign, value)
+                ranges: Ranges = () if one is None else (one,)
+            else:
+                ranges = _ranges(attribute, given)
         except (ValueRefusedError, ValueError):
             return None
         if len(ranges) == 1:

@@ -45,12 +45,17 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
     return b"".join(parts)
 
 
+def lines_in(body: bytes) -> list[bytes]:
+    """Return the lines that aren't empty."""
+    return [line for line in body.split(b"\n") if line.strip()]
+
+
 def rows_of_body(body: bytes) -> Any:
     """Return the JSON of a body: one value, or a list of those of its lines."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as whole:
-        lines = [line for line in body.split(b"\n") if line.strip()]
+        lines = lines_in(body)
         if len(lines) < 2:
             raise RefusedError(400, f"the body isn't JSON: {whole}") from None
         rows = []
@@ -76,12 +81,12 @@ def lines_of(request: Request, body: bytes) -> tuple[list[bytes], str]:
     if kind == "application/vnd.apache.arrow.stream":
         return _checked(_from_arrow(body)), ""
     if kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines"):
-        return _checked([line for line in body.split(b"\n") if line.strip()]), ""
+        return _checked(lines_in(body)), ""
     if kind in ("application/json", "text/json", "application/x-www-form-urlencoded", ""):
         # curl -d says that it sends a form; what is meant is JSON
         if body.lstrip()[:1] == b"[":
             return _checked(_listed(body)), ""
-        lines = [line for line in body.split(b"\n") if line.strip()]
+        lines = lines_in(body)
         return _checked(lines if len(lines) > 1 and _is_whole(lines[0]) else [body]), ""
     raise RefusedError(
         415,

@@ -1,10 +1,11 @@
 """The requests that come most often, taken past ASGI.
 
 A task per request, its scope, the layers of the application and finding a path take several times
-as long as all that the server does for one event. So the plain forms of two requests, one event and
-one subscription, go from the parser straight to the service, and their answers from there to the
-connection. What makes a form plain is checked here: a path without options, few headers, a short
-body. Every other form, and whatever isn't as expected, takes the usual way.
+as long as all that the server does for one event. So the plain forms of two requests, few events
+and one subscription, go from the parser straight to the service, and their answers from there to
+the connection. What makes a form plain is checked here: a path without options, no header
+with a meaning of its own, a short body. Every other form, and whatever isn't as expected, takes the
+usual way.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from rangecast.errors import RangecastError
 from rangecast.server.http import edge
 from rangecast.server.http.access import Caller, caller_of, secret_in
+from rangecast.server.http.bodies import lines_in
 from rangecast.server.http.corked import CorkedProtocol
-from rangecast.server.http.events import shown_accepted, status_and_type
+from rangecast.server.http.events import FEW, digest_for, shown_accepted, status_and_type
 from rangecast.server.http.problems import problem, problem_of
 from rangecast.server.http.spaces import edit_of, etag, shown_put
 from rangecast.server.requests import Accepted
@@ -34,16 +36,16 @@ logger = logging.getLogger("rangecast.server")
 _PREFIX = b"/v1/spaces/"
 _EVENTS = "events"
 _SUBSCRIPTIONS = "subscriptions/"
-_PLAIN = {
-    *(b"host", b"content-type", b"content-length", b"authorization", b"accept"),
-    *(b"accept-encoding", b"accept-language", b"user-agent", b"connection"),
+_MEANT = {
+    *(b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"),
+    *(b"if-match", b"if-none-match", b"ce-specversion"),
 }
-"""Headers that change nothing, or that are looked at here. Others have a meaning for the usual way,
-or for what is in front of it.
-"""
+"""Headers that have a meaning for the usual way alone."""
+_FORWARDED = b"x-forwarded-for"
+"""Where a request came from, if a proxy on this machine says so: it matters without a token."""
 _LONGEST = 64 << 10
 """Bytes of a body."""
-_KINDS = {b"application/json", b"application/x-ndjson"}
+_JSON, _LINES = b"application/json", b"application/x-ndjson"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -125,7 +127,7 @@ class DirectProtocol(CorkedProtocol):
         ):
             return None
         headers = dict(self.headers)
-        if not (headers.keys() <= _PLAIN) or len(headers) < len(self.headers):
+        if len(headers) < len(self.headers) or not _MEANT.isdisjoint(headers):
             return None
         length = headers.get(b"content-length", b"")
         if not length.isdigit() or int(length) > _LONGEST:
@@ -133,24 +135,33 @@ class DirectProtocol(CorkedProtocol):
         kind = headers.get(b"content-type", b"")
         space, _, rest = url[len(_PREFIX) :].decode().partition("/")
         secret = headers.get(b"authorization")
-        if method == b"POST" and rest == _EVENTS and kind in _KINDS:
-            return partial(self._publish, secret, space)
+        if secret is None and _FORWARDED in headers:
+            return None
+        if method == b"POST" and rest == _EVENTS and kind in (_JSON, _LINES):
+            key = headers.get(b"idempotency-key", b"").decode("latin-1")
+            return partial(self._publish, secret, space, kind == _LINES, key)
         name = rest.removeprefix(_SUBSCRIPTIONS)
-        if method == b"PUT" and len(name) < len(rest) and kind == b"application/json":
+        if method == b"PUT" and len(name) < len(rest) and kind == _JSON:
             return partial(self._put, secret, space, name)
         return None
 
     # ---- what is done
 
-    def _publish(self, secret: bytes | None, space: str, body: bytes) -> bool:
-        if not body.startswith(b"{") or b"\n" in body:
+    def _publish(
+        self, secret: bytes | None, space: str, has_lines: bool, key: str, body: bytes
+    ) -> bool:
+        if has_lines:
+            lines = lines_in(body)
+        else:  # a list, or what begins with a space, is for the usual way
+            lines = [body] if body.startswith(b"{") and b"\n" not in body else []
+        if not 0 < len(lines) <= FEW:
             return False
 
         def work() -> Future[Accepted]:
             caller = self._caller(secret, "publish")
             entry = service.registry.space(caller.tenant, space)
-            service.quotas.publish(caller.tenant, 1, len(body))
-            return service.publish(entry, [body])
+            service.quotas.publish(caller.tenant, len(lines), len(body))
+            return service.publish(entry, lines, key=key, digest=digest_for(key, body))
 
         def shown(accepted: Accepted) -> tuple[int, bytes, bytes]:
             status, kind = status_and_type(accepted)
