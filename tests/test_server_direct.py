@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -281,6 +282,29 @@ def test_a_client_that_leaves_has_published(told: Told) -> None:
     found = told.ask("POST", EVENTS, ONE)
     assert found[0] == 200  # and the server goes on
     assert told.server.service.log.last >= 2
+
+
+def test_answers_that_nobody_reads_hold_up_their_connection(told: Told) -> None:
+    """What waits to be sent is bounded: the usual way waits, and with it the next request."""
+    request = written("POST", EVENTS, ONE, {})
+    with told.connected() as connection:
+        connection.sendall(request)
+        read(connection)
+        (protocol,) = told.server.server_state.connections
+        told.loop.call_soon_threadsafe(protocol.pause_writing)  # as when much waits
+        deadline = time.monotonic() + 30
+        while not protocol.flow.write_paused:
+            assert time.monotonic() < deadline
+        connection.sendall(request)
+        while not told.usual:
+            assert time.monotonic() < deadline
+        assert told.server.server_state.total_requests == 1
+        told.loop.call_soon_threadsafe(protocol.resume_writing)
+        assert read(connection)[2]["accepted"] == 1
+        before = told.usual
+        connection.sendall(request)
+        assert read(connection)[0] == 200
+        assert told.usual == before
 
 
 def test_a_stop_waits_for_what_is_under_way(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ class DirectProtocol(CorkedProtocol):
             or b"#" in url
             or not url.isascii()
             or not (self.cycle is None or self.cycle.response_complete)
+            or self.flow.write_paused  # who doesn't read is waited for by the usual way
             or not self.parser.should_keep_alive()
             or edge.logger.isEnabledFor(logging.INFO)
         ):
