@@ -15,9 +15,12 @@ EVENTS ?= 200000
 KILLS ?= 50
 SERVER_KILLS ?= 500
 LINK_FAULTS ?= 100
+# make chaos: how long, and the seed of its faults (a random one if it is empty)
+SECONDS ?= 240
+SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test bounds check format api kills server-kills link-kills bench-quick bench results lock lower-bounds dist site clean
+.PHONY: help setup run serve test bounds check format api kills server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -67,6 +70,21 @@ server-kills: setup  ## kill -9 a server while clients write and read: nothing a
 
 link-kills: setup  ## five linked servers, cut, delayed and killed: nothing settled is lost
 	$(BIN)/python -m tests.link_kills --faults $(LINK_FAULTS)
+
+chaos: setup  ## faults of all kinds against a model of the server's promises: SECONDS=14400 SEED=7
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(CHAOS)
+
+chaos-plants: setup  ## plant bugs in the server, and see that make chaos finds each: a quarter of an hour
+	$(BIN)/python -m tests.chaos --plants --seconds 120 $(if $(SEED),--seed $(SEED))
+
+bus-chaos: setup  ## Kafka and NATS restarted, killed, held, cut: each match once, gaps reported: minutes
+	$(BIN)/python -m tests.bus_chaos $(if $(SEED),--seed $(SEED))
+
+simulate-nightly: setup  ## 10,000 seeds of a network that breaks, 1,000 of the servers' links, and all planted mistakes: hours
+	$(BIN)/rangecast route simulate --seeds 10000
+	$(BIN)/python -m tests.link_world --seeds 1000
+	$(BIN)/python -m tests.broken_brokers
+	$(BIN)/python -m tests.link_world --broken
 
 bench-quick: setup  ## every benchmark at a tiny size and every picture of the docs, to see that they run: minutes
 	$(BIN)/python -m pytest tests/bench_quick.py

@@ -170,7 +170,7 @@ class Connection:
         return cls(*await asyncio.open_connection(host, port, limit=1 << 24))
 
     async def ask(self, method: str, path: str, body: bytes, kind: str) -> bytes:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
         self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         length = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])

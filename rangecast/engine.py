@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rangecast.errors import RangecastError, UsageError, ValueRefusedError
+from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.kernels.arrays import F64, I64, has_nan
 from rangecast.liveset import LiveSet, View
 from rangecast.match.choose import choose
@@ -27,6 +27,7 @@ from rangecast.match.result import MatchRows, joined
 from rangecast.model.arguments import whole
 from rangecast.model.event_columns import EventColumns, Parts
 from rangecast.model.events import encode_event, encode_events, values_of
+from rangecast.model.flags import flag
 from rangecast.model.members import Id
 from rangecast.model.rowstore import boxes_of
 from rangecast.model.snapshot import load_boxes, save_boxes
@@ -102,14 +103,18 @@ class Engine(LiveSet):
 
         One bad event spoils no other one. The options are those of `match`.
         """
+        flag("ignore_unknown", ignore_unknown)
         view = self._view
         points, errors = [], dict[int, RangecastError]()
         for place, event in enumerate(events):
             try:
                 point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
                 points.append(point)
-            except (UsageError, ValueRefusedError) as error:
+            except RangecastError as error:
                 errors[place] = error
+            except Exception as error:  # an event whose own methods raise
+                reason = f"{type(error).__name__}: {shown(error)}"
+                errors[place] = UsageError(f"the event can't be read: {reason}")
         if not points:
             return [*errors.values()]
         found = joined(_match(view, np.array(points), 1))

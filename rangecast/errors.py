@@ -40,7 +40,7 @@ class FilterError(RangecastError):
     """A filter text can't be read, or can never hold. Shows the text with a caret."""
 
     def __init__(self, reason: str, to_do: str = ""):
-        super().__init__(f"{reason}\nto do: {to_do}" if to_do else reason)
+        super().__init__(f"{reason}\nhint: {to_do}" if to_do else reason)
         self.reason = reason
         self.to_do = to_do
         self.span: tuple[int, int] | None = None
@@ -88,7 +88,7 @@ class BadRow:
         text = f"{where}, column {self.column!r}: {self.reason}\n  given: {self.value}"
         if self.more:
             text += f"\n  also: {self.more:,} more bad {self.column!r} among the rows read so far"
-        return f"{text}\n  to do: {self.remedy}"
+        return f"{text}\n  hint: {self.remedy}"
 
 
 class BadRowError(RangecastError):
@@ -106,9 +106,21 @@ def shown(value: Any) -> str:
     """Return a value for a message; a long one is cut."""
     try:
         text = repr(value) if isinstance(value, str) else str(value)
-    except ValueError:  # Python doesn't write out an integer of more than 4300 digits
-        text = f"an integer of {value.bit_length():,} bits"
+    except Exception:  # its own methods may raise anything
+        text = f"a {type(value).__name__} that can't be shown"
+        if isinstance(value, int):  # Python doesn't write out one of more than 4300 digits
+            text = f"an integer of {int.bit_length(value):,} bits"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+IGNORE_UNKNOWN = "ignore_unknown=True"
+_OPTIONS = {
+    IGNORE_UNKNOWN: {"shell": "--ignore-unknown", "http": "?ignore_unknown=true"},
+    "overwrite=True": {"shell": "--overwrite", "http": "overwrite=True"},
+}
+"""Options that messages name as Python has them, and how other interfaces spell them."""
+_TYPO = 0.8
+"""Names that are this similar, of 1, are taken for one another."""
 
 
 def near(name: str, known: Sequence[str]) -> str:
@@ -122,6 +134,24 @@ def near(name: str, known: Sequence[str]) -> str:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     shown = ", ".join(repr(k) for k in known[:10]) + (", ..." if len(known) > 10 else "")
     return f"known: {shown}" if known else "none is defined"
+
+
+def unknown_hint(name: str, known: Sequence[str], *, may_ignore: bool) -> str:
+    """Return what to do about an unknown column or field.
+
+    A name that is nearly a known one is a typo: to ignore it isn't offered then.
+    """
+    folded = [one.casefold() for one in known]
+    if get_close_matches(name.casefold(), folded, n=1, cutoff=_TYPO):
+        return "correct the name"
+    return f"rename it, or leave it out{f'; {IGNORE_UNKNOWN} ignores it' * may_ignore}"
+
+
+def for_interface(text: str, interface: str) -> str:
+    """Return a message with the options of Python that it names as an interface spells them."""
+    for option, spelled in _OPTIONS.items():
+        text = text.replace(option, spelled[interface])
+    return text
 
 
 def one_of(name: str, known: Sequence[str]) -> str:

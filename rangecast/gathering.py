@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rangecast.errors import RangecastError
 from rangecast.model.arguments import whole
+from rangecast.model.flags import flag
 from rangecast.model.members import Id
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Gathering:
         nan              "refuse" NaN in an event, or read it as "missing"
         """
         self._most = whole("most", most)
+        flag("ignore_unknown", ignore_unknown)
         self._ask = partial(engine.match_each, ignore_unknown=ignore_unknown, nan=nan)
         self._waiting: list[_Asked] = []
         self._is_busy = False

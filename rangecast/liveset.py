@@ -129,8 +129,9 @@ class LiveSet(SubscriptionSet):
 
     def taken(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
         """Return these subscriptions, and the place of each in the order of arrival."""
+        given = self._members.listed(subscriptions)
         with self._edits:
-            rows = np.array([self._members.row(one) for one in subscriptions], np.int64)
+            rows = np.array([self._members.row(one) for one in given], np.int64)
             view = self._view
             return boxes_of(view.rows, rows, self.space), view.rows.arrival[rows]
 
@@ -228,7 +229,7 @@ class LiveSet(SubscriptionSet):
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
         """Remove all of these as one edit; return how many. An id given twice counts once."""
-        given = list(subscriptions)
+        given = self._members.listed(subscriptions)
         with self._edits:
             rows = list(dict.fromkeys(map(self._members.row, given)))
             if rows:

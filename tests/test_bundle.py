@@ -118,6 +118,59 @@ def test_with_the_bounds_check_on_pointers_are_checked():
     assert run.returncode == 0, run.stderr
 
 
+PLANTED = """
+import numpy as np
+from rangecast.kernels.bundle import Bundle
+from rangecast.notify.line import Line, change_all
+from tests.test_bundle import Room, cell, fixed, item, write
+
+def line(place):
+    numbers = [np.zeros(32, kind) for kind in (float, float, np.int64, np.int32)]
+    nodes = np.full(2, np.inf), np.zeros(2, np.int64)
+    held = np.array([1], np.int32), np.zeros(1)
+    return Bundle(Line(*numbers, *held, *nodes, np.array([place])))
+
+bundles = fixed(), Bundle(Room(np.zeros(3))), line(0), line(32)  # they own their arrays
+table, room, good, wrong = (bundle.table for bundle in bundles)
+slots, ys = np.zeros(1, np.int32), np.ones(1)
+change_all(good, slots, ys)
+assert item(table, 3) == 3 and cell(table, 1, 2) == 5
+write(room, 2)
+for ask, *given in (
+    (item, table, 4), (item, table, 1 << 40), (cell, table, 2, 0), (cell, table, 0, 3),
+    (write, room, 3),                               # a read or write beyond an array
+    (change_all, wrong, slots, ys),                 # a number within one that is too large
+    (change_all, good, slots + 1, ys),              # an input of a kernel that is
+    (change_all, good, np.zeros(2, np.int32), ys),  # two inputs that don't fit each other
+):
+    try:
+        ask(*given)
+    except IndexError:
+        continue
+    raise SystemExit(f"not noticed: {ask.__name__}{given}")
+"""
+
+
+@jit
+def item(table, index):
+    return opened(table, Fixed).values[index]
+
+
+@jit
+def cell(table, row, column):
+    return opened(table, Fixed).grid[row, column]
+
+
+def test_with_the_bounds_check_on_a_read_beyond_an_array_of_a_bundle_raises():
+    run = subprocess.run(
+        [sys.executable, "-c", PLANTED],
+        env=os.environ | {"NUMBA_BOUNDSCHECK": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_small_mechanisms():
     assert offsets_of([2, 0, 3]).tolist() == [0, 2, 2, 5]
     assert offsets_of([]).tolist() == [0]

@@ -219,7 +219,7 @@ def test_operators_on_texts_are_exact_where_all_texts_are_listed():
         ({}, "", "a pattern is an object"),
         ("{", "", "not JSON"),
         ({"$or": {"a": [1]}}, "$or", "a list of patterns"),
-        ({"\ud800": [1]}, "\ud800", "surrogates"),
+        ({"\ud800": [1]}, "\\ud800", "UTF-8"),
     ],
 )
 def test_what_has_no_exact_counterpart_is_refused_with_its_place(pattern, place, reason):

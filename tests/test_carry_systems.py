@@ -21,7 +21,7 @@ def test_the_shell_imports_and_exports(cli, tmp_path):
     (tmp_path / "rules.json").write_text('{"a": "n in [1..2]", "b": "n in [x]"}')
     said = cli("import", "vespa", "rules.json", "-o", "s.csv", code=2).stderr
     assert said.startswith("rangecast: 1 rule can't be carried over exactly; the first: b, n: comp")
-    assert said.endswith("\n  to do: correct it, or set such ones aside with --refused FILE\n")
+    assert said.endswith("\n  hint: correct it, or set such ones aside with --refused FILE\n")
     assert not (tmp_path / "s.csv").exists()
     made = ("--refused", "no.csv", "--space-out", "space.toml")
     facts = json.loads(cli("import", "vespa", "rules.json", "-o", "s.csv", *made, "--json").stdout)
@@ -102,7 +102,7 @@ def test_tables_that_are_none_are_refused(tmp_path):
     with pytest.raises(FileError, match="has no column 'id'"):
         postgres.read(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text('id,price\nx,"[1,2)",too much\n')
-    assert "a cell for each column" in postgres.read(tmp_path / "t.csv").refused[0].reason
+    assert "has 3 cells" in postgres.read(tmp_path / "t.csv").refused[0].reason
     rows = [{"id": 1, "price": "[1,2)"}, {"id": 2, "price": None}]
     assert [one["filter"] for one in postgres.read(rows).subscriptions] == [
         "1 <= price < 2",

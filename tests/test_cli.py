@@ -151,6 +151,32 @@ def test_why_explains_and_concludes(cli, data):
     assert "an event is a JSON object" in ask("[1]", "cheap", code=2).stderr
 
 
+def test_why_not_shows_what_comes_nearest(cli, data):
+    given = ("why-not", '{"price": 25, "sector": "tech"}', "subs.csv", "--space", "space.toml")
+    lines = cli(*given).stdout.splitlines()
+    assert "cheap does not match: price < 10 fails at 25." in lines
+    assert "both does not match: price < 20 fails at 25." in lines
+    assert not any(line.startswith("any ") for line in lines), "it matches"
+    assert cli(*given, "-k", "1").stdout.splitlines() == lines[:1]
+    facts = json.loads(cli(*given, "--json").stdout)
+    assert [one["verdict"] for one in facts["near"]] == lines
+    said = cli("why-not", "e1", *given[2:], "--events", "events.csv").stdout
+    assert said == "Every subscription matches this event.\n"
+    assert "--row is for an event of a file" in cli(*given, "--row", code=2).stderr
+
+
+def test_hints_name_options_as_the_shell_spells_them(cli, data):
+    given = ("match", "more.csv", *FILES[1:])
+    (data / "more.csv").write_text("id,price,sector,user\n1,2,tech,ann\n")
+    said = cli(*given, code=2).stderr
+    assert said.endswith("hint: rename it, or leave it out; --ignore-unknown ignores it\n")
+    assert cli(*given, "--ignore-unknown").stdout
+    (data / "more.csv").write_text("id,prise,sector\n1,2,tech\n")
+    said = cli(*given, code=2).stderr
+    assert "did you mean 'price'?" in said
+    assert said.endswith("hint: correct the name\n"), "a typo must not be ignored"
+
+
 def test_a_pattern_in_quotes_is_read_and_never_written_over(cli, data):
     (data / "events2.csv").write_text("id,price,sector\ne4,5,energy\n")
     done = cli("match", "events*.csv", *FILES[1:])

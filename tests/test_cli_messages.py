@@ -1,6 +1,7 @@
 """What the shell says: mistakes are told with what to do, and nothing given is ignored."""
 
 import json
+import re
 import subprocess
 import sys
 from typing import ClassVar
@@ -56,7 +57,7 @@ def folder(tmp_path):
         (("notify", "o", "u", "i", "--batch-size", "4"), "pass --algorithm batch, or leave out"),
         ((*MATCH, "--engine", "sprak"), "'sprak' is not one of 'local', 'spark'"),
         ((*MATCH, "-o", "-", "--bad-rows", "-"), "-: is given for two outputs"),
-        ((*MATCH, "-o", "no/m.csv"), "there is no folder no\n  to do: create it first"),
+        ((*MATCH, "-o", "no/m.csv"), "there is no folder no\n  hint: create it first"),
         (("match", "evants.csv", *MATCH[2:]), "did you mean 'events.csv'?"),
         (("match", "no/e.csv", *MATCH[2:]), "nor is there a folder no"),
         (("match", "-", "-", *MATCH[3:]), "there is only one stdin"),
@@ -69,7 +70,7 @@ def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(cli, folder, a
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"id;price\n1;5\n", "separated by ';'\n  to do: save it with commas"),
+        (b"id;price\n1;5\n", "separated by ';'\n  hint: save it with commas"),
         (
             b"id,kind\n1,x\n2,\xfc\n",
             "the row is not UTF-8; save the file as UTF-8",
@@ -83,7 +84,7 @@ def test_what_would_be_ignored_or_fail_is_refused_with_what_to_do(cli, folder, a
                 "events.csv, line 4 (row 1, counted from 0), column 'price': 'u' is not a number\n"
                 "  given: u\n"
                 "  also: 2 more bad 'price' among the rows read so far\n"
-                "  to do: correct the value, or set bad rows aside with --bad-rows FILE\n"
+                "  hint: correct the value, or set bad rows aside with --bad-rows FILE\n"
             ),
         ),
         (b"id,price\n1,1\n1,2\n", "an id of its own, or set bad rows aside with --bad-rows FILE"),
@@ -115,8 +116,8 @@ def test_a_bad_filter_has_one_remedy(cli, folder, text, to_do):
         said = cli(*command, code=2).stderr
         begin = "rangecast: subs.csv, line 3 (row 1, counted from 0), column 'filter'"
         assert said.startswith(begin)
-        assert said.endswith(f"\n  to do: {to_do}, {aside}\n")
-        assert said.count("to do:") == 1
+        assert said.endswith(f"\n  hint: {to_do}, {aside}\n")
+        assert said.count("hint:") == 1
 
 
 def test_the_file_of_bad_rows_gives_no_advice_that_was_followed(cli, folder):
@@ -160,7 +161,7 @@ def test_why_shows_one_alternative_whole_and_the_others_in_a_line(cli, folder, m
     event = {"price": 1, "kind": "z", "at": "2026-01-31T09:30:00.123456+00:00", "title": "?"}
     given = ("why", json.dumps(event), "subs.csv", "two", "--space", "space.toml")
     assert "no attribute 'title'" in cli(*given, code=2).stderr.replace("unknown", "no")
-    said = cli(*given, "--ignore-unknown-columns").stdout
+    said = cli(*given, "--ignore-unknown").stdout
     assert "alternative 2 of 2" in said
     assert "alternative 1: kind = 'x' fails at z\n" in said
     assert "two matches" in said
@@ -232,7 +233,9 @@ def test_words_for_numbers():
 
 def test_help_shows_every_command_in_a_whole_line(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    listed = cli("--help").stdout.partition("Commands:\n")[2].splitlines()
+    text = cli("--help").stdout
+    groups = re.findall(r"\n(\w[\w ]*):\n((?:  .*\n)+)", text)
+    listed = [line for title, lines in groups if title != "Options" for line in lines.splitlines()]
     assert len(listed) == len(app.registered_commands) + len(app.registered_groups)
     assert not [line for line in listed if line.endswith("...")]
 
@@ -283,7 +286,7 @@ def test_a_remedy_comes_whole_from_spark():
         table = pa.table({"id": ["s"], "error": events.error_array(kept).slice(len(kept.kept) - 1)})
         with pytest.raises(BadRowError) as error:
             report_errors(table, BadRows())
-        assert str(error.value).endswith(f"expected a value\n  given: k = x\n  to do: {remedy}")
+        assert str(error.value).endswith(f"expected a value\n  given: k = x\n  hint: {remedy}")
 
 
 def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
@@ -305,7 +308,7 @@ def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
 def test_a_remedy_can_be_read_beside_another_one(cli, folder, text, to_do):
     (folder / "subs.csv").write_text(f'id,filter\nbad,"{text}"\n')
     said = cli(*MATCH, code=2).stderr
-    assert said.endswith(f"\n  to do: {to_do}, or set bad rows aside with --bad-rows FILE\n")
+    assert said.endswith(f"\n  hint: {to_do}, or set bad rows aside with --bad-rows FILE\n")
 
 
 def test_every_command_takes_a_snapshot(cli, folder):

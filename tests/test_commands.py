@@ -188,7 +188,7 @@ def test_events_are_filtered_by_a_saved_summary_alone(cli, data, tmp_path):
     assert (held >= wanted_by(live, made.space, points)).all()
     assert 0 < held.sum() < len(held)
     write_table(events.append_column("note", pa.array(["x, y"] * len(events))), tmp_path / "e.csv")
-    ignore = "--ignore-unknown-columns"
+    ignore = "--ignore-unknown"
     done = cli("filter", "e.csv", "sums", ignore, "-o", "wanted.csv", "--json")
     header, *rows = (tmp_path / "e.csv").read_text().splitlines()
     kept = [row for row, one in zip(rows, held, strict=True) if one]

@@ -20,6 +20,7 @@ from rangecast.cover.papers.kdtree import KdTree
 from rangecast.cover.store import CALLS, LATE, REJOIN
 from rangecast.model.filters.filter import boxes_of
 from rangecast.model.sets import Subscription
+from rangecast.model.simplest import simplest
 from rangecast.workloads import generate
 from tests.adversarial import cases
 from tests.cover_oracle import Neighbourhood, cover_matrix
@@ -48,7 +49,7 @@ def random_boxes(rng: np.random.Generator, n: int, d: int, values: int = 12) -> 
     lo[null] = hi[null] = INF
     copies = rng.random(total) < 0.2
     lo[copies], hi[copies] = lo[0], hi[0]
-    return Boxes.of(lo, hi, owner=np.repeat(np.arange(n), sizes))
+    return simplest(Boxes.of(lo, hi, owner=np.repeat(np.arange(n), sizes)), space_of(d))
 
 
 def check_state(graph: CoverSet, right: Neighbourhood) -> None:
@@ -76,6 +77,7 @@ def play(
     filters: list[Filter] | None = None,
 ) -> None:
     """Let subscriptions of a pool come, and go at their next mention."""
+    boxes = simplest(boxes, graph.space)
     right = Neighbourhood(boxes)
     for step, row in enumerate(commands):
         if row in right.arrival:

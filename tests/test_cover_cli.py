@@ -86,7 +86,7 @@ def test_what_is_kept_is_a_file_of_subscriptions_with_all_columns(cli, data):
         "broken,3,price >,1,2,1\n"
         "tech,4,sector = 'tech',7,2,1\n"
     )
-    options = ("--space", "space.toml", "--ignore-unknown-columns", "--bad-rows", "bad.csv")
+    options = ("--space", "space.toml", "--ignore-unknown", "--bad-rows", "bad.csv")
     cli("cover", "subs.csv", *options, "-o", "o.csv", "--kept", "kept.csv")
     assert (data / "kept.csv").read_text() == (
         "title,id,filter,score,seq,weight_price\n"

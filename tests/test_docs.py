@@ -135,7 +135,7 @@ def test_the_api_page_is_what_the_docstrings_say():
     make_api = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_api)
     written = (DOCS / "API.md").read_text()
-    assert written == make_api.page(), "docs/API.md is out of date; to do: make api"
+    assert written == make_api.page(), "docs/API.md is out of date; hint: make api"
 
 
 @pytest.mark.parametrize("step", ["match", "rank", "cover", "merge", "TopKLists"])

@@ -172,7 +172,7 @@ def test_many_subscriptions_come_by_bounds_and_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (5, UsageError, "subscriptions are an Arrow table.*\n  given: int 5\n  to do"),
+        (5, UsageError, "subscriptions are an Arrow table.*\n  given: int 5\n  hint"),
         (["price < 5"], UsageError, "given: a list with str 'price < 5'"),
         ({"id": "x", "filter": "true"}, UsageError, "given: str 'x' for 'id'\n.*into a list"),
         ([{"id": "x"}], FileError, "need 'id' and either 'filter'"),
@@ -230,10 +230,10 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
         (lambda e: e.best_many([EVENT], k="5", limit=2), "k is a whole number"),
         (lambda e: e.best_many([EVENT], limit="5/s"), "limit is a whole number.*\n.*'5/s'"),
         (lambda e: e.best_many([EVENT], limit=0), "limit is a whole number, at least 1"),
-        (lambda e: e.best_many([EVENT], clock="at"), "limit=None\n  to do: give both"),
+        (lambda e: e.best_many([EVENT], clock="at"), "limit=None\n  hint: give both"),
         (lambda e: e.best_many([EVENT], limit=1, clock="price"), "'price', a number"),
         (lambda e: e.match_many([EVENT], threads="2"), "at least 1, or .auto.\n  given: .2.\n"),
-        (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  to do.*match_many"),
+        (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  hint.*match_many"),
         (lambda e: e.match("price"), "an event is a dict.*\n  given: str 'price'"),
         (lambda e: e.best([EVENT]), "an event is a dict"),
         (lambda e: e.best([EVENT], span="overlap"), "an event is a dict"),

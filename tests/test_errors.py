@@ -18,7 +18,7 @@ def test_every_error_comes_whole_from_another_process():
 
 def test_a_bad_row_names_all_that_a_person_needs():
     text = str(BadRow("f.csv", 3, "price", "x", "is not a number", "correct it"))
-    for part in ("f.csv", "row 3", "'price'", "is not a number", "given: x", "to do: correct it"):
+    for part in ("f.csv", "row 3", "'price'", "is not a number", "given: x", "hint: correct it"):
         assert part in text
 
 

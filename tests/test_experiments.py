@@ -243,5 +243,5 @@ def test_the_results_of_the_docs_are_what_their_rows_say(tmp_path: Path) -> None
     docs = Path(__file__).parents[1] / "docs"
     rows = RowFile(docs / "experiments" / "rows.jsonl")
     page.write_results(tmp_path / "RESULTS.md", rows, "full", None)
-    todo = "to do: rangecast experiment run all -o docs"
+    todo = "hint: rangecast experiment run all -o docs"
     assert (tmp_path / "RESULTS.md").read_text() == (docs / "RESULTS.md").read_text(), todo

@@ -228,12 +228,12 @@ MANY_N = f"n not in ({', '.join(str(2 * i) for i in range(40))})"
 MESSAGES = {
     "": """
 the filter is empty; expected a condition such as x > 5
-to do: write true if it shall hold always""",
+hint: write true if it shall hold always""",
     "x > 5 and\n  (c = red or n < 3)": """
 expected a value, found the word red (line 2, column 8)
     (c = red or n < 3)
          ^^^
-to do: put a text in quotes: 'red'""",
+hint: put a text in quotes: 'red'""",
     "(x > 5 and n < 3": """
 expected 'and', 'or' or ')', found the end of the text (line 1, column 17)
   (x > 5 and n < 3
@@ -246,22 +246,22 @@ expected 'and', 'or' or the end, found ')' (line 1, column 6)
 expected 'and', 'or' or the end, found the word adn (line 1, column 7)
   x > 5 adn n < 3
         ^^^
-to do: did you mean 'and'?""",
+hint: did you mean 'and'?""",
     "ok and x > 5": """
 expected a comparison such as =, <, between, in or is null, found 'and' (line 1, column 4)
   ok and x > 5
      ^^^
-to do: compare the attribute with a value; write = true for a boolean""",
+hint: compare the attribute with a value; write = true for a boolean""",
     "x > n": """
 expected a number or a text in quotes, found the word n (line 1, column 5)
   x > n
       ^
-to do: compare an attribute with a value; two attributes can't be compared""",
+hint: compare an attribute with a value; two attributes can't be compared""",
     "precent > 5": """
 no attribute 'precent' (line 1, column 1)
   precent > 5
   ^^^^^^^
-to do: did you mean 'percent'?""",
+hint: did you mean 'percent'?""",
     "x = 'five'": """
 'x' takes a number (line 1, column 5)
   x = 'five'
@@ -278,17 +278,17 @@ to do: did you mean 'percent'?""",
 'c' is a category, which has no order (line 1, column 13)
   n = 1 and c >= 'red'
               ^^
-to do: use =, !=, in or not in""",
+hint: use =, !=, in or not in""",
     "s = 'it's'": """
 expected 'and', 'or' or the end, found the word s (line 1, column 9)
   s = 'it's'
           ^
-to do: write a quote inside a text twice""",
+hint: write a quote inside a text twice""",
     "x > 5 and s = 'abc": """
 the text that begins here has no closing ' (line 1, column 15)
   x > 5 and s = 'abc
                 ^
-to do: close it; a ' inside it is written twice""",
+hint: close it; a ' inside it is written twice""",
     "x > 1e999": """
 1e999 is beyond the largest double, 1.7976931348623157e+308 (line 1, column 5)
   x > 1e999
@@ -297,7 +297,7 @@ to do: close it; a ' inside it is written twice""",
 expected a value, found 'null' (line 1, column 5)
   x = null
       ^^^^
-to do: write `is null` or `is not null`""",
+hint: write `is null` or `is not null`""",
     "1 < x > 0": """
 the two signs of a chain must point the same way, as in 20 <= age < 35 (line 1, column 7)
   1 < x > 0
@@ -306,6 +306,21 @@ the two signs of a chain must point the same way, as in 20 <= age < 35 (line 1, 
 this filter can never hold: no value of 'x' fulfils it (line 1, column 1)
   n = 1 and x > 5 and x < 3
   ^^^^^^^^^^^^^^^^^^^^^^^^^""",
+    "x between 5 and 3": """
+this filter can never hold: no value of 'x' fulfils it (line 1, column 1)
+  x between 5 and 3
+  ^^^^^^^^^^^^^^^^^
+hint: the bounds are swapped: the lower one is 3, the upper one 5""",
+    "n = 1 and 5 > x >= 7.5": """
+this filter can never hold: no value of 'x' fulfils it (line 1, column 11)
+  n = 1 and 5 > x >= 7.5
+            ^^^^^^^^^^^^
+hint: the bounds are swapped: the lower one is 5, the upper one 7.5""",
+    "s like 'a%'": """
+expected a comparison such as =, <, between, in or is null, found the word like (line 1, column 3)
+  s like 'a%'
+    ^^^^
+hint: there are no patterns of texts; name the values: = 'a', or in ('a', 'b')""",
     "small > 20 and n = 1": """
 this filter can never hold: no value of 'small' fulfils it in its domain, -2 to 3 (line 1, column 1)
   small > 20 and n = 1
@@ -326,23 +341,23 @@ this filter can never hold (line 1, column 1)
 the character '&' has no meaning here (line 1, column 3)
   x & 5
     ^
-to do: write and instead of &""",
+hint: write and instead of &""",
     "x = 5kg": """
 5kg is not a number (line 1, column 5)
   x = 5kg
       ^^^
-to do: put a text in quotes, a name in `...`""",
+hint: put a text in quotes, a name in `...`""",
     f"{'n = 1 or ' * 100}x = y or {'n = 1 or ' * 100}n = 2": """
 expected a value, found the word y (line 1, column 905)
   ...1 or n = 1 or n = 1 or n = 1 or x = y or n = 1 or n = 1 or n = 1 or n = ...
                                          ^
-to do: put a text in quotes: 'y'""",
+hint: put a text in quotes: 'y'""",
     f"ok = true and ({MANY_X}) and {MANY_N}": """
 this part makes 2,501 boxes, more than the 1,024 allowed (61 ranges of 'x' x 41 ranges of 'n') \
 (line 1, column 1)
   ok = true and (x != 0 and x != 1 and x != 2 and x != 3 and x != 4 and x ...
   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-to do: split the filter into several subscriptions, or raise max_boxes""",
+hint: split the filter into several subscriptions, or raise max_boxes""",
 }
 
 

@@ -226,7 +226,7 @@ def test_the_command(cli, tmp_path):
     text = (tmp_path / "space.toml").read_text()
     assert Space.from_toml(text) == Space.infer(tmp_path / "events.csv")
     again = ("space", "infer", "events.csv", "-o", "space.toml", "--bounds")
-    told = "space.toml: already exists\n  to do: write to another file, or pass --overwrite"
+    told = "space.toml: already exists\n  hint: write to another file, or pass --overwrite"
     assert told in cli(*again, code=2).stderr
     assert (tmp_path / "space.toml").read_text() == text
     facts = json.loads(cli(*again, "--overwrite", "--json").stdout)

@@ -1,13 +1,18 @@
 """The doors: ids, filters and sets, checked against the very space that they are given to."""
 
 import pickle
+import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+import rangecast
 from rangecast import (
     Boxes,
     Engine,
@@ -234,3 +239,50 @@ def test_two_threads_never_give_two_texts_one_code():
         pairs = [pair for found in pool.map(grow, range(4)) for pair in found]
     assert sorted(code for _, code in pairs) == list(range(2000))
     assert all(space["s"].value(code) == text for text, code in pairs)
+
+
+# ---- DataFrames
+
+
+class _HalfImported(types.ModuleType):
+    """pandas while another thread imports it: its classes aren't there yet."""
+
+    __version__ = "2.0.0"
+
+
+def test_pandas_that_another_thread_is_importing_is_left_alone(monkeypatch) -> None:
+    table = pa.table({"id": ["a", "b"], "symbol_lo": ["x", "x"], "symbol_hi": ["x", "x"]})
+    pa.array([1.5, None])  # pyarrow looks for pandas once
+    monkeypatch.setitem(sys.modules, "pandas", _HalfImported("pandas"))
+    engine = Engine(words())
+    ways = [table, table.to_pydict(), table.to_pylist()]
+    ways.append({name: np.array(values) for name, values in table.to_pydict().items()})
+    for way in ways:
+        engine.subscribe_many(way)
+        events = {"symbol": np.array(["x", "y"]), "price": [1.0, 2.0]}
+        assert list(engine.match_many(events)) == [["a", "b"], []]
+        engine.unsubscribe_many(["a", "b"])
+
+
+def test_classes_of_pandas_are_known_by_their_name() -> None:
+    frame = pd.DataFrame({"id": ["a"], "symbol_lo": ["x"], "symbol_hi": ["x"]})
+
+    class Frame(pd.DataFrame):
+        """A DataFrame of a library on top of pandas."""
+
+    class DataFrame(dict):
+        """Named alike, but no DataFrame of pandas: a dict of columns."""
+
+    for way in (frame, Frame(frame), DataFrame(frame.to_dict("list"))):
+        engine = Engine(words())
+        assert engine.subscribe_many(way) == 1
+        assert engine.match({"symbol": "x"}) == ["a"]
+
+
+def test_nothing_looks_into_the_modules_that_are_loaded() -> None:
+    found = [
+        str(path)
+        for path in Path(rangecast.__file__).parent.rglob("*.py")
+        if "sys.modules" in path.read_text()
+    ]
+    assert found == []

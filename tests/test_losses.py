@@ -14,7 +14,7 @@ import pytest
 
 from rangecast.cli.spark import told
 from rangecast.errors import FileError
-from rangecast.model.durable import write_whole
+from rangecast.model.atomic import write_whole
 from rangecast.model.table_writer import TableWriter
 
 COMMAND = [sys.executable, "-m", "rangecast"]
@@ -91,6 +91,9 @@ def test_every_format_that_cannot_be_finished_is_removed(tmp_path, monkeypatch, 
 
         def flush(self):
             pass
+
+        def fileno(self):
+            return self.file.fileno()
 
         def close(self):
             self.file.close()

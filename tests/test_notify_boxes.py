@@ -385,7 +385,7 @@ def test_snapshots_pickles_and_copies_go_on_where_the_board_was(tmp_path, option
         (lambda b: b.move(77, {"a": 1}), "no object 77"),
         (lambda b: b.update_many([(77, 1)]), "give its attributes and y"),
         (lambda b: b.update_many([(0, 1), (1, 1, {"q": 1})]), "'q'"),
-        (lambda b: b.update_batch([{"id": 0, "y": 1, "z": 3}]), "unknown column 'z'"),
+        (lambda b: b.update_batch([{"id": 0, "y": 1, "z": 3}]), "unknown field 'z'"),
         (lambda b: b.subscribe(5, "z > 1"), "z"),
         (lambda b: b.subscribe(5, "a > 1 and a < 0"), "never"),
         (lambda b: b.subscribe(5, 1), "a filter is a text"),

@@ -185,7 +185,7 @@ def test_wrong_use_is_explained(cli, data):
     assert "is an input" in cli("notify", *FILES, "-o", "objects.csv", code=2).stderr
     (data / "updates.csv").write_text("id,y,z\n")
     assert "unknown column 'z'" in cli("notify", *FILES, code=2).stderr
-    cli("notify", *FILES, "--ignore-unknown-columns")
+    cli("notify", *FILES, "--ignore-unknown")
     (data / "updates.csv").write_text("name,y\na,1\n")
     assert "'id'" in cli("notify", *FILES, code=2).stderr
 

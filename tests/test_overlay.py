@@ -85,6 +85,7 @@ FRAMES = (
     | st.builds(messages.Taken, kept=CURSORS)
     | st.builds(messages.Settle, token=NAMES, incarnation=COUNTS, version=COUNTS)
     | st.builds(messages.Settled, token=NAMES)
+    | st.builds(messages.Refuse, kind=NAMES, why=st.text(max_size=9))
     | st.builds(messages.Beat, incarnation=COUNTS, version=COUNTS, digest=COUNTS, kept=CURSORS)
 )
 
@@ -398,7 +399,8 @@ def test_a_broker_of_another_name_is_refused():
     broker = Broker("z", SPACE)
     broker.handle(0, ports.LinkUp("y"))
     greeting = messages.Hello(broker="x", incarnation=1, space=broker._space_digest)
-    alarm, close, *_ = broker.handle(0, ports.Received("y", greeting))
+    alarm, said, close, *_ = broker.handle(0, ports.Received("y", greeting))
+    assert said.frame == messages.Refuse(kind="name", why="the broker there is 'x'")
     assert (alarm.kind, close.why) == ("name", "the broker there is 'x'")
 
 
@@ -407,7 +409,9 @@ def test_a_question_before_the_first_hello_is_asked_after_it():
     broker.handle(0, ports.LinkUp("y"))
     broker.handle(0, ports.AskSettled("t"))
     greeting = messages.Hello(broker="y", incarnation=1, space=broker._space_digest)
-    sent = [one.frame for one in broker.handle(0, ports.Received("y", greeting))]
+    accepted, *out = broker.handle(0, ports.Received("y", greeting))
+    assert accepted == ports.Accepted("y", "")
+    sent = [one.frame for one in out]
     assert [type(one) for one in sent if isinstance(one, messages.Settle)] == [messages.Settle]
 
 

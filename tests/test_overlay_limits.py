@@ -146,10 +146,51 @@ def test_a_neighbour_that_lost_its_disk_goes_on_with_what_comes():
     assert (frame.after, frame.numbers) == (0, [4])  # after 3 would be a gap there, for ever
 
 
-def test_a_broker_that_lost_its_own_numbers_has_no_links():
-    _, out = greeted(kept={"b": 7})
-    (closed,) = [one for one in out if isinstance(one, ports.Close)]
-    assert "it has events of b up to 7; the log here has lost those after 0" in closed.why
+def test_a_broker_that_lost_its_own_numbers_gives_none_a_second_time_and_tells_of_the_loss():
+    broker, out = greeted(kept={"b": 7})
+    (alarm,) = [one for one in out if isinstance(one, ports.Alarm)]
+    assert (alarm.kind, ports.Renumber(7) in out) == ("history", True)
+    assert "it has events of b up to 7 that aren't in the log here" in alarm.text
+    broker.handle(0.0, ports.Received("a", ALL))
+    for number, lost in ((8, True), (9, False)):
+        broker.handle(0.0, ports.Publish(np.zeros((1, 2))))
+        out = broker.handle(0.0, ports.Durable(number - 7))
+        ((_, frame),) = sent_by(out, messages.Events)
+        assert (frame.numbers, frame.lost) == ([number], lost)
+
+
+def published_here(broker, count):
+    """Let a broker have events; return the checksum after each."""
+    for place in range(count):
+        out = broker.handle(0.0, ports.Publish(np.full((1, 2), place)))
+        broker.handle(0.0, ports.Durable(broker.log.end))
+        yield next(one.block.mark for one in out if isinstance(one, ports.Append))
+
+
+def test_numbers_are_compared_with_the_checksum_of_what_they_name():
+    broker = Broker("b", SPACE, settings=QUIET)
+    marks = [*published_here(broker, 5)]
+    assert len(set(marks)) == 5
+    for kept, mark, parted in ((3, marks[2], 0), (3, marks[3], 1), (5, marks[4], 0), (6, b"", 1)):
+        broker.handle(0.0, ports.LinkUp("a"))
+        space, before = broker._space_digest, broker.counts["histories that parted"]
+        hello = messages.Hello(broker="a", incarnation=1, space=space, kept={"b": kept}, mark=mark)
+        out = broker.handle(0.0, ports.Received("a", hello))
+        assert broker.counts["histories that parted"] - before == parted
+        assert any(isinstance(one, ports.Alarm) for one in out) == bool(parted)
+        assert not any(isinstance(one, ports.Close) for one in out)
+
+
+def test_a_disk_of_before_gives_higher_numbers_after_a_later_start():
+    broker = Broker("b", SPACE, settings=QUIET, numbers_from=100)
+    marks = [*published_here(broker, 4)]
+    log = [block for _, block in broker.log.between(0, 9)]
+    again = Broker("b", SPACE, settings=QUIET, numbers_from=200, log=log[:2])
+    [*published_here(again, 3)]
+    assert again._number == 203
+    for number, mark in ((101, marks[0]), (102, marks[1]), (103, None), (104, None)):
+        assert again.log.mark_of(number) == mark
+    assert again.log.mark_of(204) is None
 
 
 def test_the_log_is_looked_at_as_far_as_a_link_can_take_it():

@@ -1,7 +1,6 @@
 """The simulator: no promise is broken, every planted mistake is found, a seed is one history."""
 
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -9,9 +8,11 @@ from collections import Counter
 import pytest
 
 from rangecast.overlay.simulate import SOMETIMES, simulate
-from tests.broken_brokers import BROKEN
+from tests import link_world
+from tests.broken_brokers import BROKEN, found
+from tests.broken_brokers import SEEDS as SEEDS_OF_MISTAKES
 
-SEEDS = range(150)
+SEEDS = range(100)
 TRACED = """
 import hashlib
 from rangecast.overlay.simulate import simulate
@@ -31,8 +32,21 @@ def test_no_promise_is_broken_and_everything_happens_sometimes():
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_planted_mistake_is_found(broken):
-    found = (one for seed in range(200) for one in simulate(seed, broken).wrong)
-    assert any(re.match(r"[SL]\d: ", one) for one in found)  # a crash wouldn't count
+    """`python -m tests.broken_brokers` shows how many seeds find each."""
+    assert any(found(broken, seed) for seed in [BROKEN[broken], *range(SEEDS_OF_MISTAKES)])
+
+
+def test_no_promise_of_a_server_s_links_is_broken():
+    """The drivers and journals of servers; `python -m tests.link_world` has more seeds."""
+    for seed in range(12):
+        assert not link_world.simulate(seed), f"seed {seed}"
+
+
+@pytest.mark.parametrize("broken", link_world.BROKEN)
+def test_a_planted_mistake_of_a_server_s_links_is_found(broken):
+    with broken():
+        seeds = [link_world.BROKEN[broken], *range(SEEDS_OF_MISTAKES)]
+        assert any(link_world.simulate(seed) for seed in seeds)
 
 
 def test_a_seed_is_one_history_in_every_process():

@@ -16,7 +16,7 @@ from rangecast.model.space import Space
 from rangecast.spark.stream.history import backfill
 from rangecast.spark.stream.kafka import KafkaSource
 from rangecast.spark.stream.pipeline import Pipeline
-from rangecast.spark.stream.sources import Files, files_of, first_file
+from rangecast.spark.stream.sources import Files, TableSource, files_of, first_file
 from rangecast.store.commits import commits, read_committed
 from rangecast.workloads import WORKLOADS
 
@@ -131,7 +131,7 @@ MISTAKES = [
     ),
     (
         GOOD + '[[step]]\ntype = "match"\n',
-        r"step\[1\].name: step\[0\] has the name 'match' already\n  to do: give it another",
+        r"step\[1\].name: step\[0\] has the name 'match' already\n  hint: give it another",
     ),
     (GOOD.replace("[[sink]]", "[sink]"), "sink: can't be used"),
     (GOOD.replace("[[sink]]", "[[sink]]\nrows = 1"), r"sink\[0\].rows: means nothing here"),
@@ -223,7 +223,7 @@ def test_a_value_that_doesnt_fit_is_a_bad_row_also_if_nobody_asks_for_its_column
 class Growing:
     """A source with one more event each time that it is read, every second one bad."""
 
-    may_grow = True
+    is_replayable = False
     nan = "refuse"
 
     def __init__(self, file):
@@ -255,8 +255,9 @@ def test_a_batch_job_over_a_topic_that_grows_reads_it_once(spark, folder):
     assert [(one.events, one.matches, one.bad_rows) for one in done] == [(2, 2, 1)]
     assert read_committed(folder / "bad").to_table().num_rows == 1
     assert (folder / "reads").read_text() == "x"
-    assert KafkaSource("a:1", "t").may_grow
-    assert not Files("events", "csv").may_grow
+    assert not KafkaSource("a:1", "t").is_replayable
+    assert Files("events", "csv").is_replayable
+    assert not TableSource("delta", "t").is_replayable
 
 
 def test_a_batch_job_without_events(spark, folder):
@@ -367,7 +368,7 @@ def test_backfill_by_a_column_of_texts(cli, spark, folder):
         ",1,1,0",
     ]
     error = cli(*ask, "note", code=2).stderr
-    assert "column 'note' has no timestamp in it\n  given: 'blue'\n  to do: name a column" in error
+    assert "column 'note' has no timestamp in it\n  given: 'blue'\n  hint: name a column" in error
 
 
 def test_backfill_needs_no_ids_and_days_are_utc_in_any_session(spark, folder):

@@ -274,7 +274,7 @@ MISTAKES = [
     (step("match", 'from = "event"') + sink("o"), r"step\[0\].from: there is no 'event': did you"),
     (step("match", 'subscriptions = "x"') + sink("o"), r"step\[0\].subscriptions: there is no 'x'"),
     (step("filter") + sink("o"), r"step\[0\].by: there is nothing to take\n  expected: a step of"),
-    (step("match"), r"step\[0\]: nothing takes what it gives\n  to do: add a table \[\[sink\]\]"),
+    (step("match"), r"step\[0\]: nothing takes what it gives\n  hint: add a table \[\[sink\]\]"),
     (
         step("match") + step("rank") + sink("o"),
         r"sink\[0\].from: is missing",
@@ -362,3 +362,47 @@ def test_edits_may_come_by_a_source_of_their_own(spark, folder):
     assert len(list((folder / "checkpoint" / "sets" / "subscriptions" / "edits").iterdir())) == 1
     with pytest.raises(FileError, match=r"edits_from: there is no 'change': did you"):
         load(folder, text.replace('edits_from = "changes"', 'edits_from = "change"'))
+
+
+def edit(folder, name, *edits):
+    (folder / "changes").mkdir(exist_ok=True)
+    lines = [json.dumps({"op": op, "id": one, "filter": text}) + "\n" for op, one, text in edits]
+    partial = folder / "changes" / f".{name}"
+    partial.write_text("".join(lines))
+    partial.rename(folder / "changes" / name)
+
+
+def test_a_batch_is_answered_with_all_edits_that_were_there_when_it_began(spark, folder):
+    text = STREAM.replace('file = "subs.csv"', 'edits_from = "changes"')
+    text = text.replace("[[source]]", "[[source]]\noptions.maxFilesPerTrigger = 1", 1)
+    text += '[[source]]\nname = "changes"\ntype = "files"\nformat = "json"\npath = "changes"\n'
+    text += "options.maxFilesPerTrigger = 1\n" + step("match") + sink("out")
+    add(folder, "1.csv", EVENTS)
+    edit(folder, "0.json", ("subscribe", "all", "true"))
+    edit(folder, "1.json", ("subscribe", "bob", "name = 'bob'"))
+    done = []
+
+    def report(batch):
+        done.append(batch)
+        if "match" in batch.steps and batch.batch == 0:  # before the next batch begins
+            edit(folder, "2.json", ("unsubscribe", "all", None))
+            edit(folder, "3.json", ("subscribe", "high", "price > 70"))
+
+    load(folder, text).run(spark, report)
+    answered = [one for one in done if "match" in one.steps]
+    assert [(one.batch, one.subscriptions) for one in answered] == [(0, 2), (1, 2)]
+    first = [("a", "all"), ("a", "bob"), ("b", "all"), ("c", "all"), ("c", "bob"), ("d", "all")]
+    second = [("a", "bob"), ("c", "bob"), ("c", "high")]
+    found = rows(folder, "out", "batch", "event", "subscription")
+    assert found == [(0, *one) for one in first] + [(1, *one) for one in second]
+    # a restart with a backlog on both sides, and one without events
+    add(folder, "2.csv", [("x", 80, "eve")])
+    add(folder, "3.csv", [("y", 80, "eve")])
+    edit(folder, "4.json", ("unsubscribe", "high", None), ("subscribe", "eve", "name = 'eve'"))
+    load(folder, text).run(spark, done.append)
+    found = rows(folder, "out", "batch", "event", "subscription")
+    assert found[len(first) + len(second) :] == [(2, "x", "eve"), (3, "y", "eve")]
+    edit(folder, "5.json", ("unsubscribe", "eve", None))
+    done.clear()
+    load(folder, text).run(spark, done.append)
+    assert [one.steps for one in done] == [{"edits": 1}]

@@ -1,5 +1,7 @@
 """Spans, uncertain events, scores that depend on the event, budgets, many attributes, why."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -171,8 +173,9 @@ def test_not_everything_is_ranked_to_adjust_the_scores():
 @given(case=boxes_and_points(), k=st.integers(1, 5), seed=st.integers(0, 9))
 def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
     boxes, points = case
+    boxes = replace(boxes, scores=boxes.scores - 1.5 * (seed % 2))  # some of them negative
     lo, hi = spans(points)
-    sure = np.random.default_rng(seed).choice([0.25, 0.5, 1.0], points.shape)
+    sure = np.random.default_rng(seed).choice([0.0, 0.25, 0.5, 1.0], points.shape)
     slabs = Slabs(boxes)
     best = best_uncertain(
         lambda events, ask: slabs.best_spans(lo[events], hi[events], ask, "contain"),
@@ -181,12 +184,27 @@ def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
         k,
     )
     for event, found in enumerate(answers(best)):
-        totals = {}
+        chances = {}
         for box in np.flatnonzero(spans_by_hand(boxes, lo[event], hi[event], "contain")).tolist():
             row = int(boxes.owner[box])
             chance = float(np.prod(sure[event][boxes.mentions[box]]))
-            totals[row] = max(totals.get(row, 0.0), float(boxes.scores[row]) * chance)
+            chances[row] = max(chances.get(row, 0.0), chance)
+        totals = {row: float(boxes.scores[row]) * chance for row, chance in chances.items()}
         assert found == ranked(totals, k)
+
+
+def test_a_negative_score_ranks_higher_the_less_probable_the_match_is():
+    engine = Engine(Space([Number("x"), Number("y")]))
+    engine.subscribe("loss", "x < 9", score=-2)
+    engine.subscribe("sure loss", "y < 9", score=-1)
+    for chance, right in [(1.0, -2.0), (0.75, -1.5), (0.25, -0.5), (0.0, 0.0)]:
+        found = engine.best({"x": (1, 2), "y": 3}, 2, chances={"x": chance})
+        assert sorted(found, key=lambda one: one[0] != "loss") == [
+            ("loss", right),
+            ("sure loss", -1),
+        ]
+        assert found[0][0] == ("loss" if right > -1 else "sure loss")
+        assert not any(np.signbit(score) and score == 0 for _, score in found)
 
 
 def test_probabilities_are_checked():

@@ -13,6 +13,7 @@ from rangecast.errors import UsageError
 from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
+from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
 from rangecast.rank.scan import Scan
 from tests.strategies import boxes, intervals, points
@@ -123,6 +124,7 @@ class History(RuleBasedStateMachine):
             scores=scores,
             weights=np.concatenate(weights),
         )
+        anew = simplest(anew, self.engine.space)
         for event, right in enumerate(Scan(anew).rank(events, k, relaxed=relaxed)):
             rows, scores = right.rows.tolist(), right.scores.tolist()
             expected = [(names[row], score) for row, score in zip(rows, scores, strict=True)]

@@ -558,9 +558,9 @@ def test_a_batch_of_spark_has_the_same_verdicts():
     "given_space", [{"price": "number"}, "space.toml", ["price"], 5, None], ids=repr
 )
 def test_what_is_no_list_of_attributes_is_refused(given_space):
-    with pytest.raises(SpaceError, match=r"list of attributes\n  given: .*\n  to do: .*Space.load"):
+    with pytest.raises(SpaceError, match=r"list of attributes\n  given: .*\n  hint: .*Space.load"):
         Space(given_space)
-    with pytest.raises(UsageError, match=r"a Space is expected; .*\n  to do: Space.load"):
+    with pytest.raises(UsageError, match=r"a Space is expected; .*\n  hint: Space.load"):
         Engine(given_space)
 
 
@@ -612,3 +612,15 @@ def test_an_unknown_column_names_its_file_not_the_folder_or_pattern(tmp_path):
     with pytest.raises(FileError) as told:
         read_objects(file_rows(tmp_path / "o1.parquet"))
     assert str(told.value).startswith(f"{tmp_path / 'o1.parquet' / 'q.parquet'}: unknown column")
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": 2, "a": 1, "a": 5}', '{"id": 2, "id": 3, "a": 1}', '{"id": 2, "a": 1, "a": 1}']
+)
+def test_a_line_with_a_key_twice_is_a_bad_row(tmp_path, line):
+    path = tmp_path / "e.jsonl"
+    path.write_text(f'{{"id": 1, "a": 4}}\n{line}\n{{"id": 4, "a": 6}}\n')
+    with BadRows(tmp_path / "bad.jsonl") as bad:
+        found = list(EventFile(path, Space([Number("a")]), bad_rows=bad))
+    assert [one for part in found for one in part.points[:, 0].tolist()] == [4, 6]
+    assert "twice" in json.loads((tmp_path / "bad.jsonl").read_text())["reason"]

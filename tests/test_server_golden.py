@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from rangecast.server.log import Draft, LogError
+from rangecast.server.segment import _digest
 from rangecast.server.service import Service
 from rangecast.server.snapshots import snapshots
-from rangecast.server.sqlite_log import SqliteLog, _mark
+from rangecast.server.sqlite_log import SqliteLog
 from tests.golden_server import FOLDER, crash, told
 from tests.serving import ids_of
 
@@ -47,15 +48,17 @@ def write_version(path: Path, version: int) -> None:
     with connection:
         epoch, first, chain = connection.execute("SELECT epoch, first, chain FROM head").fetchone()
         head = (epoch, version, first, chain)
-        connection.execute("UPDATE head SET version = ?, mark = ?", (version, _mark(*head)))
+        connection.execute("UPDATE head SET version = ?, mark = ?", (version, _digest(*head)))
     connection.close()
 
 
 def test_a_log_of_a_newer_format_is_refused(data: Path) -> None:
-    write_version(max(data.glob("log-*.db")), 2)
-    with pytest.raises(LogError, match="has format version 2, this rangecast reads version 1") as e:
+    write_version(max(data.glob("log-*.db")), 3)
+    with pytest.raises(
+        LogError, match="format version 3, this rangecast reads versions 1 to 2"
+    ) as e:
         Service(data)
-    assert "to do: use the version that wrote it" in str(e.value)
+    assert "hint: use the version that wrote it" in str(e.value)
 
 
 def state_of(data: Path) -> tuple[Path, dict[str, Any]]:
@@ -78,9 +81,9 @@ def refusal_of_what_is_left_alone(data: Path) -> str:
 
 def test_a_snapshot_of_a_newer_format_is_left_alone(data: Path) -> None:
     path, state = state_of(data)
-    path.write_text(json.dumps({"version": 2, "other": state}))
+    path.write_text(json.dumps({"version": 3, "other": state}))
     refusal = refusal_of_what_is_left_alone(data)
-    assert "has format version 2, this rangecast reads version 1" in refusal
+    assert "has format version 3, this rangecast reads versions 1 to 2" in refusal
     assert "use the version that wrote it" in refusal
 
 
@@ -185,9 +188,8 @@ def test_records_with_nothing_but_what_they_need_are_read(tmp_path: Path) -> Non
     board = registry.board("t", "b")
     assert (board.made.k, board.made.definition, board.made.upper) == (1, None, "")
     assert (board.live["i"].x_lo, board.live["i"].x_hi, board.live["i"].k) == (0.0, 1.0, 0)
-    sizes = [len('{"tenant":"t","space":"s"}'), *(1 + len(one) for one in FIRST_RECORDS[1][1])]
-    sizes += [sizes[0], 1 + len(FIRST_RECORDS[4][1][0])]
-    assert registry.retained.of("t") == sum(sizes)
+    units = [one for one in service.log.read(0, 1 << 20) if one.kind != "acks"]
+    assert registry.retained.of("t") == sum(len(one.body) for one in units)
 
     async def read() -> list[Any]:
         service.start()
@@ -214,11 +216,11 @@ def test_what_a_newer_server_wrote_is_refused(
     with pytest.raises(LogError, match=words) as e:
         Service(data)
     assert f"at seq {unit.first}" in str(e.value)
-    assert "to do: use the version that wrote it" in str(e.value)
+    assert "hint: use the version that wrote it" in str(e.value)
 
 
 def test_nothing_of_a_refused_folder_is_changed(data: Path) -> None:
-    write_version(max(data.glob("log-*.db")), 2)
+    write_version(max(data.glob("log-*.db")), 3)
     before: dict[Any, bytes] = {one: one.read_bytes() for one in data.rglob("*") if one.is_file()}
     with pytest.raises(LogError):
         Service(data)

@@ -39,21 +39,21 @@ class Served:
 
     def __init__(self, **options: Any):
         self.url = ""
-        self._server: Server | None = None
+        self.server: Server | None = None
         is_ready = threading.Event()
 
         def ready(url: str, server: Server) -> None:
-            self.url, self._server = url, server
+            self.url, self.server = url, server
             is_ready.set()
 
         settings = Settings(**{"data": None, "port": 0, "spaces": {"market": MADE.space}} | options)
-        self._thread = threading.Thread(target=serve, args=(settings, ready))
+        self._thread = threading.Thread(target=serve, args=(settings, ready), daemon=True)
         self._thread.start()
         assert is_ready.wait(120)
 
     def stop(self) -> None:
-        assert self._server is not None
-        self._server.stop()
+        assert self.server is not None
+        self.server.stop()
         self._thread.join(120)
         assert not self._thread.is_alive()
 

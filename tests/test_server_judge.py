@@ -12,6 +12,7 @@ import pytest
 from rangecast.errors import FilterError, UsageError
 from rangecast.model.attributes import Number
 from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from rangecast.server.judge import Judge
@@ -23,7 +24,9 @@ from rangecast.server.records import (
     PutConsumer,
     PutSpace,
     PutSubscription,
+    run_or_not,
 )
+from rangecast.server.requests import Edits
 from rangecast.server.waiting import answered
 from tests.serving import SPACE, Client, T, run, serving
 
@@ -100,8 +103,15 @@ def test_a_filter_that_was_accepted_is_proved_though_its_words_lie_apart(tmp_pat
         async with serving(tmp_path) as service:
             await answered(service.edit(PutSpace(T, "w", Space([String("who")]).definition())))
             await answered(service.edit(PutConsumer(T, "mine", "w")))
-            await asyncio.gather(*[answered(asked) for asked in map(service.edit, edits)])
-            await answered(service.publish(entry := service.registry.space(T, "w"), lines))
+            entry = service.registry.space(T, "w")
+            asked = []
+            for edit in edits:  # both are read before one of them is carried out
+                read = service.quotas.parsed(T, edit.filter, TentativeSpace(entry.space))
+                asked.append(Edits(run_or_not([edit]), read))
+            for one in asked:
+                service.pump.submit(one)
+            await asyncio.gather(*[answered(one.answer) for one in asked])
+            await answered(service.publish(entry, lines))
             with pytest.raises(FilterError, match="1,500 boxes"):
                 Filter.parse(edits[1].filter, entry.space)
             client = Client(service)
@@ -111,9 +121,9 @@ def test_a_filter_that_was_accepted_is_proved_though_its_words_lie_apart(tmp_pat
                 for number in range(2_990, 3_000)
             ]
             (tmp_path / "got.jsonl").write_text("\n".join(map(json.dumps, found["items"])))
-            asked = {"event": {"who": "w2998"}, "subscription": "evens"}
-            assert (await client("POST", "spaces/w/why", asked))["matches"]
-            covered = await client("POST", "spaces/w/subscriptions:covered", asked)
+            body = {"event": {"who": "w2998"}, "subscription": "evens"}
+            assert (await client("POST", "spaces/w/why", body))["matches"]
+            covered = await client("POST", "spaces/w/subscriptions:covered", body)
             assert covered["covered_by"] == "every"
 
     run(work)

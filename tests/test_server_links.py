@@ -22,10 +22,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from rangecast import Client, Space
+from rangecast.client import RejectedRow
 from rangecast.errors import RangecastError, UsageError
 from rangecast.overlay.messages import MOST_BYTES, Beat, Hello, decode, encode
 from rangecast.overlay.messages import Events as EventsFrame
 from rangecast.server.encoding import encoded
+from rangecast.server.lineage import Lineage
 from rangecast.server.links import dial
 from rangecast.server.links.driver import LONGEST_EVENT
 from rangecast.server.links.journal import ServerJournal
@@ -33,7 +35,7 @@ from rangecast.server.log import MemoryLog
 from rangecast.server.maintain import dumped
 from rangecast.server.matching import Written
 from rangecast.server.records import EventsHead, PutBroker, edits_draft, events_draft
-from rangecast.server.registry import SpaceEntry
+from rangecast.server.registry import Registry, SpaceEntry
 from rangecast.server.requests import Events
 from rangecast.server.run import Settings, serve
 from tests.link_kills import LONGEST, free_port
@@ -263,8 +265,9 @@ def test_frames_that_aren_t_right_close_the_link_and_harm_nothing(tmp_path: Path
             socket.send(encode(events))
             until(lambda: client.match({"x": 1}) == [] and status(hub)["events"] == 1)
         assert status(hub)["counts"]["frames refused"] >= 4
-        long = client.publish([{"x": 1}, {"who": "x" * LONGEST_EVENT}])
-        assert (long.accepted, [row for row, _ in long.refused]) == (1, [1])
+        rejected: list[RejectedRow] = []
+        long = client.publish([{"x": 1}, {"who": "x" * LONGEST_EVENT}], rejected=rejected)
+        assert (long.accepted, [row for row, _ in rejected]) == (1, [1])
         HTTP.delete(f"{hub}/v1/consumers/link-stranger").raise_for_status()
         until(lambda: status(hub)["links"] == [])
 
@@ -335,20 +338,22 @@ def test_a_broker_reads_the_log_of_its_server_from_memory_and_from_disk() -> Non
         events_draft(came, [b'{"x": 3}', b'{"x": 4}'], 0),
     ]
     units = log.append(drafts)
-    journal = ServerJournal(log, entry, "a/1")
+    journal = ServerJournal(log, Lineage(log.epoch, Registry()), entry, "a/1")
     more = log.append([events_draft(EventsHead("default", "s"), [b'{"x": 5}'], 0)])
     taken, _ = encoded([b'{"x": 5}'], SPACE, ignore_unknown=True)
     written = Written(more[0], Events(entry, taken, EventsHead("default", "s")), [])
     journal.note([written], log.last, is_whole=True)
 
     def found(begin: int, end: int = 99) -> list[Any]:
-        return [(at, one.origin, one.numbers) for at, one in journal.between(begin, end)]
+        blocks = journal.between(begin, end)
+        return [(at, one and (one.origin, one.numbers)) for at, one in blocks]
 
-    every = [(1, "a/1", [2, 3]), (4, "far/1", [7, 9]), (6, "a/1", [7])]
+    every = [(1, ("a/1", [2, 3])), (4, ("far/1", [7, 9])), (6, ("a/1", [7]))]
     for begin in range(8):
         assert found(begin) == [one for one in every if one[0] >= begin]
         assert found(0, begin) == [one for one in every if one[0] < begin]
     blocks = [block for _, block in journal.between(0, 99)]
+    assert None not in blocks
     assert blocks[0].words == {"who": ["z", None]}
     assert (blocks[1].upto, blocks[1].hops, blocks[1].came_over) == (9, 2, "n")
     assert [one.texts for one in blocks[1:]] == [[b'{"x": 3}', b'{"x": 4}'], [b'{"x": 5}']]
@@ -356,7 +361,9 @@ def test_a_broker_reads_the_log_of_its_server_from_memory_and_from_disk() -> Non
     assert found(0) == every
     assert journal.gaps == 0
     log.drop(units[1].last)
-    assert (found(0), journal.gaps) == (every[1:], 1)
+    assert (found(0), journal.gaps) == ([(3, None), *every[1:]], 1)
+    for number, chain in ((2, b""), (3, b""), (7, more[0].chain), (8, None)):
+        assert journal.mark_of(number) == chain
 
 
 def test_a_folder_keeps_the_name_that_it_had(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from rangecast.server.lineage import LostPositionError
 from rangecast.server.log import Draft, Log, LogError, LogFullError, MemoryLog, Unit
 from rangecast.server.maintain import checked, dumped, repaired
 from rangecast.server.messages import Gap
 from rangecast.server.records import PutConsumer, PutSpace, PutSubscription
+from rangecast.server.segment import checked_units
 from rangecast.server.service import Retention, Service
-from rangecast.server.sqlite_log import SqliteLog, checked_units
+from rangecast.server.sqlite_log import SqliteLog
 from tests.test_server import EVENTS, SPACE, T, all_of, edit, prepared, publish, put, run
 
 
@@ -91,28 +93,6 @@ def test_a_damaged_log_is_recognised_wherever_it_is_damaged(tmp_path: Path) -> N
     assert found > 50  # the others were in space that nothing uses
 
 
-def test_a_cut_tail_leaves_whole_units(tmp_path: Path) -> None:
-    folder = tmp_path / "whole"
-    folder.mkdir()
-    log = SqliteLog(folder)
-    units = filled(log, 20)
-    files = {one.name: one.read_bytes() for one in folder.iterdir()}  # as a crash leaves them
-    log.close()
-    wal = next(name for name in files if name.endswith("-wal"))
-    lengths = set()
-    for cut in range(0, len(files[wal]), 501):
-        copy = tmp_path / "copy"
-        copy.mkdir()
-        for name, data in files.items():
-            if not name.endswith("-shm"):
-                (copy / name).write_bytes(data[:cut] if name == wal else data)
-        found = list(checked_units(copy))
-        assert found == units[: len(found)]
-        lengths.add(len(found))
-        shutil.rmtree(copy)
-    assert len(lengths) > 5
-
-
 def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
     async def work() -> None:
         service = Service(tmp_path)
@@ -127,7 +107,7 @@ def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
         data = path.read_bytes()
         place = data.index(EVENTS[35])
         path.write_bytes(data[:place] + b"#" + data[place + 1 :])
-        with pytest.raises(LogError, match="damaged at seq 35"):
+        with pytest.raises(LogError, match="the unit at seq 35 is damaged"):
             Service(tmp_path)
         with pytest.raises(LogError, match="the unit at seq 35 is damaged"):
             checked(tmp_path)
@@ -138,8 +118,13 @@ def test_a_damaged_log_is_refused_checked_and_repaired(tmp_path: Path) -> None:
         assert len(list(tmp_path.glob("damaged-*/log-*.db"))) == 1
         service = Service(tmp_path)
         service.start()
-        assert service.log.epoch != epoch
-        assert len(await all_of(service, "one")) == 30
+        assert service.seq_of(f"{epoch}:34") == 34
+        await publish(service, EVENTS[:20])
+        assert service.epoch != epoch
+        with pytest.raises(LostPositionError) as lost:  # these seqs were given before
+            service.seq_of(f"{epoch}:35")
+        assert lost.value.resume == 34
+        assert len(await all_of(service, "one")) == 50
         service.stop()
 
     run(work())

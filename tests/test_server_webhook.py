@@ -11,6 +11,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ import pytest
 from rangecast import Engine
 from rangecast.errors import RangecastError
 from rangecast.server import webhook
-from rangecast.server.guard import AddressError, address_of, is_global, resolved, target_of
+from rangecast.server.guard import AddressError, address_of, is_global, target_of
+from rangecast.server.resolver import Resolver
 from rangecast.server.webhook import DELAYS, HOUR, Answer, Delivery, seconds_of, signature
 from tests.serving import SPACE, WANTED, Client, T, publish, run, serving, subscribe, until
 
@@ -122,14 +124,15 @@ http://example.com/ x
 
 def test_hostile_addresses_are_never_called() -> None:
     async def work() -> None:
+        resolve = partial(Resolver().addresses, T)
         for url in HOSTILE.split():
             with pytest.raises(AddressError):
-                await address_of(target_of(url), resolved, allow_private=False)
+                await address_of(target_of(url), resolve, allow_private=False)
         for url in [*NOT_URLS.split("\n"), "http://x/" + "a" * 2000]:
             with pytest.raises(AddressError):
                 target_of(url)
 
-        async def both(_host: str, _port: int) -> list[str]:
+        async def both(_host: str) -> list[str]:
             return ["93.184.215.14", "10.0.0.1"]
 
         with pytest.raises(AddressError, match="open internet"):
@@ -149,15 +152,15 @@ def test_the_address_that_was_judged_is_the_one_that_is_called(
 ) -> None:
     asked: list[str] = []
 
-    async def loopback(host: str, _port: int) -> list[str]:
+    def loopback(host: str) -> list[str]:
         asked.append(host)
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(webhook, "resolved", loopback)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
 
     async def work() -> None:
         async with receiver() as there, serving() as service:
+            service.resolver.lookup = loopback
             client = Client(service)
             await client.webhook(f"http://hook.example:{there.port}/ok")
             assert (await client("POST", "consumers/out:test"))["delivered"]
@@ -191,14 +194,11 @@ def test_a_certificate_is_that_of_the_name_and_not_of_the_address(
     theirs.load_cert_chain(certificate, key)
     ours = ssl.create_default_context(cafile=certificate)
 
-    async def loopback(_host: str, _port: int) -> list[str]:
-        return ["127.0.0.1"]
-
-    monkeypatch.setattr(webhook, "resolved", loopback)
     trusted = webhook._tls
 
     async def work() -> None:
         async with receiver(theirs) as there, serving() as service:
+            service.resolver.lookup = lambda _host: ["127.0.0.1"]
             client = Client(service)
             for name, context, is_good in (
                 ("hook.example", lambda: ours, True),

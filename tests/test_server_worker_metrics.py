@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 
 import httpx
@@ -21,6 +24,35 @@ from rangecast.server.workers.member import Batch, Member, Record, UndoneError
 from rangecast.server.workers.metrics import answering
 from rangecast.server.workers.worker import STILL, Worker, WorkerSettings
 from tests.serving import SPACE, T
+
+HANGS = """
+import sys, time
+from rangecast.cli.main import main
+from rangecast.server.workers import worker
+class Hangs:
+    name, position, subscriptions, totals = "w", "e:1", 0, worker.Totals()
+    def __init__(self, settings): pass
+    def prepare(self, is_over): pass
+    def close(self): pass
+    def run(self, is_over):
+        while True:
+            time.sleep(0.05)  # in a call of Kafka's that doesn't return
+worker.Worker, worker.STOP_SECONDS = Hangs, 0.2
+main()
+"""
+
+
+def test_a_worker_whose_batch_hangs_ends_after_a_signal() -> None:
+    options = ["--space", "s", "--events", "in", "--matches", "out"]
+    command = [sys.executable, "-c", HANGS, "worker", "run", "kafka://127.0.0.1:1/p", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "Working on in" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 class Scripted(Member):

@@ -76,7 +76,7 @@ def test_a_space_is_read_from_and_written_to_a_file(tmp_path):
     assert Space.load(path) == python_space()
     corrected = path.read_text() + "# mine\n"
     path.write_text(corrected)
-    with pytest.raises(SpaceError, match=r"already exists\n  to do: .*overwrite=True"):
+    with pytest.raises(SpaceError, match=r"already exists\n  hint: .*overwrite=True"):
         python_space().save(path)
     assert path.read_text() == corrected
     python_space().save(path, overwrite=True)

@@ -139,7 +139,7 @@ def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files
     quotes = spark.read.csv(str(tmp_path / "events.csv"), header=True)
     boxes = encode_subscriptions(pa.table({"id": ["a"], "filter": ["x < 1"]}), space)
     with (
-        pytest.raises(UsageError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  to do: "),
+        pytest.raises(UsageError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  hint: "),
         spark_session(None) as session,
     ):
         on_spark(quotes, boxes, space).collect()
@@ -164,11 +164,11 @@ def test_a_message_of_spark_with_an_error_of_ours():
     text = (
         "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Traceback "
         '(most recent call last):\n  File "a.py", line 1, in b\n    raise\n'
-        "rangecast.errors.FileError: x.csv: is gone\n  to do: put it back\n\n\tat a.b(C.java:1)\n"
+        "rangecast.errors.FileError: x.csv: is gone\n  hint: put it back\n\n\tat a.b(C.java:1)\n"
     )
     error = told(text)
     assert type(error) is FileError
-    assert str(error) == "x.csv: is gone\n  to do: put it back"
+    assert str(error) == "x.csv: is gone\n  hint: put it back"
 
 
 def test_every_structure_and_no_events(cli, spark, tmp_path):

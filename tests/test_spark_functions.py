@@ -67,7 +67,7 @@ def test_a_row_that_cannot_be_used_has_the_words_of_match(spark):
     assert {row["event"]: row["error"] and row["error"]["reason"] for row in rows} == reasons
     nothing = events.select(match_ids(prepared, ONE)(lit(None)).alias("found")).distinct()
     assert [row["found"] for row in nothing.collect()] == [[9]]
-    with pytest.raises(Exception, match=r"(?s)event with \{'price': 'x'\}, column 'price'.*to do"):
+    with pytest.raises(Exception, match=r"(?s)event with \{'price': 'x'\}, column 'price'.*hint"):
         events.filter("id = 2").select(match_ids(prepared, ONE)("price")).collect()
 
 

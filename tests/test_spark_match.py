@@ -12,6 +12,7 @@ from rangecast.engine import Engine
 from rangecast.errors import RangecastError, UsageError
 from rangecast.match.scan import Scan
 from rangecast.model.attributes import Integer, Number
+from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.snapshot import save_boxes
 from rangecast.model.space import Space
@@ -337,6 +338,20 @@ def test_bad_subscriptions_are_refused_before_any_event(spark, tables, worker_by
     for told, table in cases.items():
         with pytest.raises(RangecastError, match=told):
             match(events, spark.createDataFrame(pa.table(table)), space, worker_bytes=worker_bytes)
+
+
+@in_shards
+def test_duplicates_go_to_the_bad_rows_however_large_the_set(spark, tmp_path, worker_bytes):
+    space = Space([Number("price")])
+    rows = {"id": ["a", "b", "a", "c", "a"], "filter": ["price < 5", "price < 6"] * 2 + ["true"]}
+    given = spark.createDataFrame(pa.table(rows | {"seq": [1, 2, 3, 4, 5]}))
+    with BadRows(tmp_path / "bad.csv") as bad:
+        prepared = prepare(spark, given, space, bad_rows=bad, worker_bytes=worker_bytes)
+    assert (prepared.rows, bad.count) == (3, 2)
+    assert (tmp_path / "bad.csv").read_text().count("duplicate id") == 2
+    events = spark.createDataFrame(pa.table({"id": [1], "price": [5.5]}))
+    found = match(events, prepared, space).collect()
+    assert sorted(row["subscription"] for row in found) == ["b", "c"]
 
 
 def test_columns_are_checked_by_name_and_type(spark, tables):

@@ -370,7 +370,7 @@ def test_a_batch_that_changes_no_list_opens_none_and_all_objects_may_go(spark, t
     kept.apply(spark.createDataFrame(gone), 2)
     assert TopKLists(spark, tmp_path, k=1).read().collect() == []
     again = frame(spark, seq=[1], id=[3], y=[0.5], x=[2.0])
-    with pytest.raises(UsageError, match=r"another one applies batches there\n  to do: stop that"):
+    with pytest.raises(UsageError, match=r"another one applies batches there\n  hint: stop that"):
         TopKLists(spark, tmp_path, k=1).apply(again, 3)  # it would go on from its own state
     kept.close()
     with TopKLists(spark, tmp_path, k=1) as other:
@@ -402,7 +402,7 @@ def test_a_folder_that_workers_dont_share_is_refused(spark, tmp_path, monkeypatc
     kept = TopKLists(spark, tmp_path / "b", things, wishes, k=1)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(notifying, "LISTS", "nowhere")
-        with pytest.raises(FileError, match=r"wrote lists that aren't there.*\n  to do: give a f"):
+        with pytest.raises(FileError, match=r"wrote lists that aren't there.*\n  hint: give a f"):
             kept.apply(frame(spark, seq=[1], id=[1], y=[5.0]), 0)
     assert kept.committed == -1
 

@@ -205,9 +205,9 @@ def test_a_prepared_set_answers_its_own_question_in_its_own_space(spark, market)
         rank(events, prepared, space, worker_bytes=5)
     with pytest.raises(UsageError, match="index='scan' would be ignored"):
         match(events, prepare(spark, subscriptions, space), space, index="scan")
-    with pytest.raises(UsageError, match=r"prepared with prepare\(\)\n  to do: use prepare_r"):
+    with pytest.raises(UsageError, match=r"prepared with prepare\(\)\n  hint: use prepare_r"):
         rank(events, prepare(spark, subscriptions, space), space)
-    with pytest.raises(UsageError, match=r"prepared with prepare_ranking\(\)\n  to do: use prep"):
+    with pytest.raises(UsageError, match=r"prepared with prepare_ranking\(\)\n  hint: use prep"):
         match(events, prepared, space)
     assert (prepared.rows, prepared.choice.name) == (4, "slabs")
     assert prepared.memory > 0

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -67,3 +68,60 @@ def test_each_kind_says_how_far_off_it_is(filter_text, event, wanted, distance):
     (line,) = [line for line in lines if line.mentioned]
     assert (line.wanted, line.distance) == (wanted, distance)
     assert line.holds == ("inside" in distance)
+
+
+def _lack(lines, lo, hi, point):
+    """Return what one box of numbers lacks: attributes that fail, then their relative gaps."""
+    gaps = []
+    for line, low, high, at in zip(lines, lo.tolist(), hi.tolist(), point.tolist(), strict=True):
+        if line.holds:
+            continue
+        bound = low if at < low else high
+        gap = abs(Fraction(bound) - Fraction(at)) if np.inf not in (abs(at), abs(bound)) else None
+        gaps.append(Fraction(1) if gap is None else gap / (gap + max(abs(Fraction(at)), 1)))
+    return len(gaps), sum(gaps)
+
+
+@given(strategies.boxes_and_points(max_rows=6))
+def test_the_alternative_named_as_nearest_lacks_least(case):
+    boxes, points = case
+    space = Space([Number(f"a{j}") for j in range(boxes.dimensions)])
+    for point in points[:4]:
+        for row in range(boxes.rows):
+            explanation = explain_match(space, boxes, row, point, {})
+            mine = range(*boxes.box_offsets[row : row + 2])
+            lacks = [
+                _lack(lines, boxes.lo[box], boxes.hi[box], point)
+                for lines, box in zip(explanation.boxes, mine, strict=True)
+            ]
+            failed, off = lacks[explanation.nearest]
+            assert failed == min(failed for failed, _ in lacks)
+            least = min(off for count, off in lacks if count == failed)
+            assert off <= least + Fraction(1, 10**12)
+            assert (failed == 0) == explanation.matches
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "event", "nearest"),
+    [
+        ("price < 1 or price > 8", {"price": 7}, "price > 8"),
+        ("price < 1 or price > 8", {"price": 1.5}, "price < 1"),
+        ("n < 5 and price < 2 or n > 90 and price < 2", {"n": 80, "price": 1}, "n >= 91"),
+        ("n < 5 or n > 90 and price < 2", {"n": 80, "price": 3}, "n <= 4"),  # one fails, not two
+        ("price < 5 or price > 7.000000000000001", {"price": 6}, "price < 5"),
+    ],
+)
+def test_of_alternatives_that_fail_equally_often_the_closer_is_named(filter_text, event, nearest):
+    where = space()
+    boxes = encode_subscriptions(pa.table({"id": ["s"], "filter": [filter_text]}), where)
+    points = encode_events([event], where).points
+    verdict = explain_match(where, boxes, 0, points[0], event).verdict
+    assert f"{nearest} fails at" in verdict
+
+
+def test_of_alternatives_almost_equally_far_off_the_closer_is_named():
+    where = Space([Number("a"), Number("b")])
+    filter_text = "a = 5 and b = 1 or a = 5.000000000000002 and b = 1"
+    boxes = encode_subscriptions(pa.table({"id": ["s"], "filter": [filter_text]}), where)
+    explanation = explain_match(where, boxes, 0, np.array([6.0, 1.0]), {"a": 6, "b": 1})
+    assert "a = 5.000000000000002 fails at 6" in explanation.verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from rangecast.model.attributes import Number
+from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker
@@ -22,12 +24,13 @@ from rangecast.overlay.zones.frames import (
     Route,
     Send,
     Subscribe,
+    Taken,
     Tick,
     ToServer,
     Yielded,
 )
 from rangecast.overlay.zones.geometry import Box
-from rangecast.overlay.zones.server import ZoneServer
+from rangecast.overlay.zones.server import Update, ZoneServer
 from rangecast.overlay.zones.simulate import ZoneSimulation
 
 OBJECTS, INTERESTS = 12, 30
@@ -37,10 +40,18 @@ class Story:
     """A seeded history of a network: over one attribute, or over a space of two.
 
     With `upper`, interests have no lower bound on the second: zones have three dimensions.
+    Some ends of interests are open. Over a space, objects lack some values, and some interests
+    don't mention an attribute, or ask for objects that lack it.
     """
 
     def __init__(
-        self, seed: int, attributes: int = 1, *, by_load: bool = False, upper: bool = False
+        self,
+        seed: int,
+        attributes: int = 1,
+        *,
+        by_load: bool = False,
+        upper: bool = False,
+        algorithm: str = "sparse",
     ):
         self.rng = rng = random.Random(seed)
         self.attributes, self.upper = attributes, upper
@@ -48,8 +59,11 @@ class Story:
         objects: dict[str, Any] = {"id": list(range(OBJECTS))}
         for column in (*names, "y"):
             objects[column] = [rng.random() for _ in range(OBJECTS)]
+        for column in names if attributes > 1 else "":
+            objects[column][rng.randrange(OBJECTS)] = None
         space = None if attributes == 1 else Space([Number(name) for name in names])
-        board = Board(3, space=space, objects=objects, upper="z" if upper else None)
+        options: dict[str, Any] = {"upper": "z" if upper else None, "algorithm": algorithm}
+        board = Board(3, space=space, objects=objects, **options)
         for interest in range(INTERESTS):
             board.subscribe(interest, *self.where())
         sides = 2 * attributes - upper
@@ -58,11 +72,32 @@ class Story:
         self.next = INTERESTS
 
     def where(self) -> tuple[Any, ...]:
-        ends = [sorted((self.rng.random(), self.rng.random())) for _ in range(self.attributes)]
+        """Draw where an interest lies, as `Board.subscribe` takes it; a quarter of ends is open."""
+        ends = [
+            [None if self.rng.random() < 0.25 else end for end in sorted(self._two())]
+            for _ in range(self.attributes)
+        ]
         if self.attributes == 1:
             return tuple(ends[0])
-        (a, b), (c, d) = ends
-        return (f"{a} <= x <= {b} and " + (f"z <= {d}" if self.upper else f"{c} <= z <= {d}"),)
+        if self.upper:
+            ends[1][0] = None
+        parts = ["true"]
+        for name, (low, high) in zip("xz", ends, strict=True):
+            dice = self.rng.random()
+            if dice < 0.1 and not (self.upper and name == "z"):
+                parts.append(f"{name} is null")
+            elif dice < 0.9:
+                parts += [f"{name} >= {low}"] * (low is not None)
+                parts += [f"{name} <= {high}"] * (high is not None)
+        return (" and ".join(parts[1:] or parts),)
+
+    def _two(self) -> tuple[float, float]:
+        return self.rng.random(), self.rng.random()
+
+    def _moved(self) -> dict[str, float | None]:
+        """Draw new values of some attributes; None takes one away."""
+        some = self.rng.sample("xz", self.rng.choice([1, 2]))
+        return {name: None if self.rng.random() < 0.3 else self.rng.random() for name in some}
 
     def grow(self, brokers: int) -> None:
         for _ in range(brokers):
@@ -73,8 +108,11 @@ class Story:
         """Do one thing, while the last ones may still be under way."""
         rng, network = self.rng, self.network
         dice = rng.random()
-        if dice < 0.5:
+        if dice < 0.4:
             network.update("update", rng.randrange(OBJECTS), rng.random())
+        elif dice < 0.5:
+            place = rng.random() if self.attributes == 1 else self._moved()
+            network.update("move", rng.randrange(OBJECTS), place)
         elif dice < 0.6:
             network.subscribe(self.next, *self.where())
             self.next += 1
@@ -82,7 +120,7 @@ class Story:
             network.unsubscribe(rng.choice(list(network.subscribers)))
         elif dice < 0.78:
             network.add_broker()
-        elif dice < 0.86 and len(network.brokers) > 3:
+        elif dice < 0.86:
             network.leave(rng.choice(sorted(network.brokers)))
         elif dice < 0.94 and len(network.brokers) > 3:
             network.fail(rng.choice(sorted(network.brokers)))
@@ -224,6 +262,7 @@ def test_the_winner_of_a_claim_hears_who_answered_before_and_asks_for_the_intere
 
 def test_a_server_that_waits_for_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(self: ZoneServer) -> None:
+        self._ready.clear()
         for one in self._unsettled.values():
             if not one.is_sent:
                 one.is_sent = True
@@ -242,6 +281,94 @@ def test_a_server_that_waits_for_nothing_is_found_out(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ZoneServer, "_send_ready", hasty)
     with pytest.raises(AssertionError):
         play()
+
+
+def test_an_open_end_that_no_message_reaches_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    point_of = ZoneServer._point_of
+
+    def endless(self: ZoneServer, region: Any) -> Any:
+        point = point_of(self, region)
+        return tuple(math.copysign(math.inf, end) if abs(end) == MAX else end for end in point)
+
+    def play() -> None:
+        for seed in range(5):
+            story = Story(seed)
+            story.grow(4)
+            for _ in range(20):
+                story.step()
+            story.network.run_until_quiet()
+            story.network.check()
+
+    monkeypatch.setattr(ZoneServer, "_point_of", endless)
+    with pytest.raises(AssertionError):
+        play()
+
+
+@pytest.mark.parametrize(
+    "where", [(), (None, None), (0.2,), (None, 0.7), (-MAX, 0.7), (0.2, MAX), (0.2, 0.7)]
+)
+def test_an_interest_subscribed_through_the_network_hears_of_changes(where: Any) -> None:
+    board = Board(1, objects={"id": ["a", "b"], "x": [0.3, 0.6], "y": [5.0, 7.0]})
+    network = ZoneSimulation(board, ((0.0, 0.0), (1.0, 1.0)), seed=1)
+    network.add_broker()
+    network.add_broker()
+    network.run_until_quiet()
+    network.subscribe("mine", *where)
+    network.run_until_quiet()
+    network.update("update", "b", 2.0)
+    network.run_until_quiet()
+    network.check()
+    assert [entry.object for entry in network.subscribers["mine"].interest.best] == ["b"]
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 5])
+def test_brokers_that_leave_while_nobody_else_is_there_give_way_to_one_that_joins(
+    brokers: int,
+) -> None:
+    story = Story(3)
+    story.grow(brokers)
+    network = story.network
+    network.run_until_quiet()
+    for broker in range(brokers):
+        network.leave(broker)
+    network.run(30)
+    assert len(network.brokers) == 1  # nobody else can take its zones: it stays
+    late = network.add_broker()
+    network.run_until_quiet()
+    assert list(network.brokers) == [late]
+    for _ in range(3):
+        network.add_broker()
+    network.update("update", 1, 0.0)
+    network.run_until_quiet()
+    network.check()
+
+
+def test_what_a_message_waits_for_is_worked_out_once() -> None:
+    story = Story(2016, 2, algorithm="dense")
+    server, rng = story.network.server, story.rng
+    under_way: dict[int, Numbered] = {}
+
+    def take(outputs: list[Any]) -> None:
+        under_way.update((one.what.number, one.what) for one in outputs)
+
+    while len(server._unsettled) < 300:
+        take(server.handle(Update("update", (rng.randrange(OBJECTS), rng.random()))))
+    messages, compared = len(server._unsettled), server.comparisons
+    assert len(under_way) < messages
+    assert compared <= messages**2 / 2
+    earlier: list[tuple[int, Box]] = [(one.number, one.box) for one in server._unsettled.values()]
+    while under_way:
+        number = rng.choice(list(under_way))
+        sent = under_way.pop(number)
+        before = set(server._unsettled)
+        take(server.handle(Taken(number, sent.box, 0)))
+        assert before - set(server._unsettled) == {number}
+        for late in rng.sample(list(under_way), min(3, len(under_way))):
+            box = under_way[late].box
+            blocking = [n for n, b in earlier if n < late and b.meets(box)]
+            assert not set(blocking) & set(server._unsettled)
+    assert server.is_settled
+    assert server.comparisons == compared
 
 
 def test_an_interest_of_several_boxes_is_refused() -> None:

@@ -13,7 +13,8 @@ from tests.test_zone_network import Story
 
 def play(seed: int, attributes: int, upper: bool) -> Counter[str]:
     """Play a history to its end and return what happened in it."""
-    story = Story(seed, attributes, by_load=seed % 2 == 1, upper=upper)
+    algorithm = "dense" if seed % 4 == 3 else "sparse"
+    story = Story(seed, attributes, by_load=seed % 2 == 1, upper=upper, algorithm=algorithm)
     story.grow(7)
     for _ in range(40):
         story.step()

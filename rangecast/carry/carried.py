@@ -7,7 +7,7 @@ the first rule that compares a field decides, and one that disagrees is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,31 +53,45 @@ _TYPES: dict[str, tuple[type[Attribute], ...]] = {
     "moment": (Timestamp,),
 }
 """The types that fit what a test compares with; the first one is what a new attribute gets."""
+_DIGITS = 400
+"""No number that a rule may compare with has as many."""
 _NOUNS = {"number": "a number", "integer": "a whole number", "text": "a text"}
 _NOUNS |= {"boolean": "true or false", "moment": "a moment"}
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What stands in the place of a rule, and why it is none."""
+
+    reason: str
 
 
 def carry(
     rules: Iterable[tuple[str, Any]], rule_of: Callable[[Any], Rule], space: Space | None
 ) -> Carried:
-    """Carry over rules, given with their ids; `rule_of` reads one of them."""
+    """Carry over rules, given with their ids; `rule_of` reads one of them.
+
+    Whatever is wrong with a rule, it is refused alone, with the reason.
+    """
     attributes = _Attributes(space)
     refused: list[Refusal] = []
     texts: dict[str, str] = {}
     seen = set()
     for id_, given in rules:
         try:
+            if not id_:
+                raise NotCarriedError("", "the id is empty")
             if id_ in seen:
                 raise NotCarriedError("", "duplicate id")
             seen.add(id_)
-            text = text_of(attributes.settle(id_, rule_of(given)))
+            _check_utf8(id_)
+            text = text_of(attributes.settle(id_, rule_of(_readable(given))))
             if text is False:
                 raise NotCarriedError("", "this rule can never hold")
+            _check_utf8("" if text is True else text)
             texts[id_] = "true" if text is True else text
-        except NotCarriedError as error:
-            refused.append(Refusal(id_, error.place, error.reason))
-        except RecursionError:
-            refused.append(Refusal(id_, "", "the rule is nested too deep"))
+        except Exception as error:  # a rule is foreign data: whatever is wrong, it fails alone
+            refused.append(_refusal(id_, error))
     found = attributes.space()
     subscriptions = []
     for id_, text in texts.items():
@@ -85,9 +99,47 @@ def carry(
             # Its shortest text: boxes of a hierarchy as concepts, nothing said twice.
             said = text if found is None else str(Filter.parse(text, found))
             subscriptions.append({"id": id_, "filter": said})
-        except FilterError as error:
-            refused.append(Refusal(id_, "", error.reason.partition(" (line ")[0]))
+        except Exception as error:
+            refused.append(_refusal(id_, error))
     return Carried(subscriptions, refused, found, attributes.notes())
+
+
+def _refusal(id_: str, error: Exception) -> Refusal:
+    """Return why a rule isn't carried over, by what reading it raised."""
+    shown_id = id_.encode("utf-8", "backslashreplace").decode() or '""'
+    if isinstance(error, NotCarriedError):
+        place, reason = error.place, error.reason
+    elif isinstance(error, FilterError):
+        place, reason = "", error.reason.partition(" (line ")[0]
+    elif isinstance(error, RecursionError):
+        place, reason = "", "the rule is nested too deep"
+    else:
+        place, reason = "", f"can't be read: {type(error).__name__}: {error}"
+    both = (one.encode("utf-8", "backslashreplace").decode() for one in (str(place), reason))
+    return Refusal(shown_id, *both)
+
+
+def _check_utf8(text: str, place: str = "") -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotCarriedError(place, "has a text that isn't UTF-8") from None
+
+
+def _readable(given: Any) -> Any:
+    """Return a rule; refuse one that is none, or in which a key is given twice."""
+    if isinstance(given, Unreadable):
+        raise NotCarriedError("", given.reason)
+    waiting = [given]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, RepeatedKeys):
+            raise NotCarriedError(one.key, f"the key {one.key!r} is given twice")
+        if isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    return given
 
 
 class _Attributes:
@@ -136,9 +188,9 @@ class _Attributes:
             hint = near(name, self._given.names)
             raise NotCarriedError(test.place, f"the space has no attribute {name!r}: {hint}")
         try:
-            name.encode()
+            _check_utf8(name, test.place)
             attribute = _TYPES[test.kind or "text"][0](name)
-        except (SpaceError, UnicodeEncodeError) as error:
+        except SpaceError as error:
             raise NotCarriedError(test.place, str(error)) from None
         for column in (name, f"weight_{name}", f"{name}_lo", f"{name}_hi", f"{name}_chance"):
             other = columns.setdefault(column, name)
@@ -192,16 +244,82 @@ def listed_texts(attribute: Attribute) -> tuple[str, ...] | None:
     return tuple(attribute.leaves) if isinstance(attribute, Hierarchy) else None
 
 
+class RepeatedKeys(dict[str, Any]):
+    """A JSON object with a key that is given twice; as a dict, it has the last one's value."""
+
+    def __init__(self, pairs: list[tuple[str, Any]], key: str):
+        super().__init__(pairs)
+        self.pairs, self.key = pairs, key
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    keys = [key for key, _ in pairs]
+    return RepeatedKeys(pairs, next(key for at, key in enumerate(keys) if key in keys[:at]))
+
+
+def _whole_number(text: str) -> int | float:
+    """Return a whole number; one of more digits than any double has is infinite, and refused."""
+    return int(text) if len(text) < _DIGITS else float(text)
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_object, parse_int=_whole_number)
+
+
 def load_json(given: Any, what: str) -> Any:
-    """Return the data of a JSON file; data that isn't a path is returned as it is."""
+    """Return the data of a JSON file; data that isn't a path is returned as it is.
+
+    An object with a key that is given twice is `RepeatedKeys`. Bytes that aren't UTF-8 become lone
+    surrogates: the rule that has them is refused.
+    """
     if not isinstance(given, str | Path):
         return given
     try:
-        return json.loads(Path(given).read_text(encoding="utf-8"))
+        text = Path(given).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        return _loaded(text)
     except OSError as error:
         raise FileError(f"{given}: can't be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{given}: not JSON: {error}\n  to do: give {what} as JSON") from None
+        raise FileError(f"{given}: not JSON: {error}\n  hint: give {what} as JSON") from None
+
+
+def rules_by_id(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """Return the rules of a JSON object by id; an id that is given twice is there twice."""
+    pairs = data.pairs if isinstance(data, RepeatedKeys) else data.items()
+    return [(str(id_), rule) for id_, rule in pairs]
+
+
+def rules_listed(
+    listed: Sequence[Any],
+    rule_of: Callable[[Any], tuple[Any, Any] | None],
+    expected: str,
+    noun: str,
+    *,
+    numbered: bool = False,
+) -> list[tuple[str, Any]]:
+    """Return the rules of a list: `rule_of` gives id and rule, or None for what is neither.
+
+    Those are refused one by one, under their place; if there is nothing else, the list is. With
+    `numbered`, the place is the id of a rule without one.
+    """
+    found: list[tuple[str, Any]] = []
+    wrong: list[Any] = []
+    for place, one in enumerate(listed):
+        pair = rule_of(one)
+        if numbered and pair is not None and pair[0] is None:
+            pair = place, pair[1]
+        if pair is None or pair[0] is None:
+            wrong.append(one)
+            pair = f"{noun}[{place}]", Unreadable(f"is no rule with an id; given: {shown(one)}")
+        elif isinstance(one, RepeatedKeys):
+            pair = pair[0], Unreadable(f"the key {one.key!r} is given twice")
+        found.append((str(pair[0]), pair[1]))
+    if wrong and len(wrong) == len(found):
+        raise unknown_shape(wrong[0], expected)
+    return found
 
 
 def json_rule(given: Any) -> Any:
@@ -209,7 +327,7 @@ def json_rule(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return json.loads(given)
+        return _readable(_loaded(given))
     except (ValueError, RecursionError) as error:
         raise NotCarriedError("", f"not JSON: {error}") from None
 
@@ -221,4 +339,4 @@ def json_text(rules: Any) -> str:
 
 def unknown_shape(given: Any, expected: str) -> UsageError:
     """Return the error for data in which no rules can be found."""
-    return UsageError(f"no rules are found in this\n  given: {shown(given)}\n  to do: {expected}")
+    return UsageError(f"no rules are found in this\n  given: {shown(given)}\n  hint: {expected}")

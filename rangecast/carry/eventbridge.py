@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.carry.carried import Carried, carry, json_rule, json_text, load_json, unknown_shape
+from rangecast.carry.carried import (
+    Carried,
+    carry,
+    json_rule,
+    json_text,
+    load_json,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
 from rangecast.carry.pattern_writer import Limits, pattern_of
 from rangecast.carry.patterns import pattern_rule
 from rangecast.carry.spoken import Exported, export
@@ -29,16 +38,16 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
     """
     data = load_json(given, "patterns by id")
     if isinstance(data, Mapping) and isinstance(data.get("Rules"), list):
-        rules = []
-        for one in data["Rules"]:
-            if not isinstance(one, Mapping) or "Name" not in one:
-                raise unknown_shape(one, _EXPECTED)
-            rules.append((str(one["Name"]), one.get("EventPattern")))
+        rules = rules_listed(data["Rules"], _listed, _EXPECTED, "Rules")
     elif isinstance(data, Mapping):
-        rules = [(str(id_), pattern) for id_, pattern in data.items()]
+        rules = rules_by_id(data)
     else:
         raise unknown_shape(data, _EXPECTED)
     return carry(rules, lambda one: pattern_rule(json_rule(one)), space)
+
+
+def _listed(rule: Any) -> tuple[Any, Any] | None:
+    return (rule.get("Name"), rule.get("EventPattern")) if isinstance(rule, Mapping) else None
 
 
 def write(subscriptions: Any, space: Space) -> Exported:

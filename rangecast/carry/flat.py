@@ -30,7 +30,7 @@ def _leaves(event: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
         elif isinstance(value, list | tuple):
             raise UsageError(
                 f"{name!r} is an array, and an attribute has one value\n  given: {shown(value)}\n"
-                "  to do: leave the field out, or make an event of each element"
+                "  hint: leave the field out, or make an event of each element"
             )
         else:
             leaves.append((name, value))

@@ -11,7 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rangecast.carry.carried import Carried, carry, json_text, load_json, unknown_shape
+from rangecast.carry.carried import (
+    Carried,
+    carry,
+    json_text,
+    load_json,
+    rules_listed,
+    unknown_shape,
+)
 from rangecast.carry.rules import All, Either, NotCarriedError, Rule, Test
 from rangecast.carry.spoken import Exported, Term, export, plain_number
 from rangecast.errors import shown
@@ -37,15 +44,13 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
         raise unknown_shape(data, _EXPECTED)
-    rules = []
-    for place, feature in enumerate(features):
-        if not isinstance(feature, Mapping):
-            raise unknown_shape(feature, _EXPECTED)
-        rules.append((str(feature.get("id", place)), feature.get("geometry")))
+    rules = rules_listed(features, _identified, _EXPECTED, "features", numbered=True)
     degrees = [Number(LONGITUDE, min=-180, max=180), Number(LATITUDE, min=-90, max=90)]
     carried = carry(rules, _rule, space or Space(degrees))
-    refused = {one.id for one in carried.refused}
-    larger = [id_ for id_, shape in rules if id_ not in refused and not _is_exact(shape)]
+    shapes: dict[str, Any] = {}
+    for id_, shape in rules:
+        shapes.setdefault(id_, shape)  # of features with one id the first is carried over
+    larger = [one["id"] for one in carried.subscriptions if not _is_exact(shapes[one["id"]])]
     if larger:
         shown_ids = ", ".join(larger[:10]) + (", ..." if len(larger) > 10 else "")
         carried.notes.append(
@@ -55,13 +60,20 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
     return carried
 
 
+def _identified(feature: Any) -> tuple[Any, Any] | None:
+    """Return the id and the geometry of a feature."""
+    return (feature.get("id"), feature.get("geometry")) if isinstance(feature, Mapping) else None
+
+
 def _shapes(geometry: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a geometry that get a box each: kind and coordinates."""
     kind = geometry.get("type") if isinstance(geometry, Mapping) else None
     if kind == "GeometryCollection" and isinstance(geometry.get("geometries"), list):
         for one in geometry["geometries"]:
             yield from _shapes(one)
-    elif kind in _DEPTHS and isinstance(geometry.get("coordinates"), list):
+    elif (
+        isinstance(kind, str) and kind in _DEPTHS and isinstance(geometry.get("coordinates"), list)
+    ):
         coordinates = geometry["coordinates"]
         if kind.startswith("Multi"):
             yield from ((kind.removeprefix("Multi"), one) for one in coordinates)

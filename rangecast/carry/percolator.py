@@ -8,7 +8,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rangecast.carry.carried import Carried, carry, json_text, load_json, unknown_shape
+from rangecast.carry.carried import (
+    Carried,
+    RepeatedKeys,
+    Unreadable,
+    carry,
+    json_text,
+    load_json,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
 from rangecast.carry.patterns import kind_of
 from rangecast.carry.rules import All, Either, NotCarriedError, Rule, Test, negated, present
 from rangecast.carry.spoken import Exported, Term, export, plain_number
@@ -65,19 +75,21 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
     data = load_json(given, "queries by id")
     hits = data.get("hits") if isinstance(data, Mapping) else None
     if isinstance(hits, Mapping) and isinstance(hits.get("hits"), list):
-        rules = [_hit(one) for one in hits["hits"]]
+        rules = rules_listed(hits["hits"], _hit, _EXPECTED, "hits")
     elif isinstance(data, Mapping):
-        rules = [(str(id_), query) for id_, query in data.items()]
+        rules = rules_by_id(data)
     else:
         raise unknown_shape(data, _EXPECTED)
     return carry(rules, lambda query: _rule(query, "query"), space)
 
 
-def _hit(given: Any) -> tuple[str, Any]:
+def _hit(given: Any) -> tuple[Any, Any] | None:
     source = given.get("_source") if isinstance(given, Mapping) else None
-    if not isinstance(source, Mapping) or "_id" not in given or "query" not in source:
-        raise unknown_shape(given, _EXPECTED)
-    return str(given["_id"]), source["query"]
+    if not isinstance(source, Mapping) or "query" not in source:
+        return None
+    if isinstance(source, RepeatedKeys):
+        return given.get("_id"), Unreadable(f"the key {source.key!r} is given twice")
+    return given.get("_id"), source["query"]
 
 
 def _rule(query: Any, place: str) -> Rule:
@@ -100,7 +112,11 @@ def _rule(query: Any, place: str) -> Rule:
     name, wanted = _only(body, place, f"{kind} takes one field")
     if kind == "exists":
         _only(body, place, "exists takes a field", "field")
-        return present(str(wanted), place)
+        if not isinstance(wanted, str):
+            raise NotCarriedError(
+                place, f"exists takes the name of a field; given: {shown(wanted)}"
+            )
+        return present(wanted, place)
     return {"term": _term, "terms": _terms, "range": _range}[kind](name, wanted, place)
 
 

@@ -13,12 +13,19 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rangecast.carry.carried import Carried, carry, unknown_shape
+from rangecast.carry.carried import (
+    Carried,
+    Unreadable,
+    carry,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
 from rangecast.carry.rules import All, Either, Kind, NotCarriedError, Rule, Test
 from rangecast.carry.spoken import Bound, Exported, Term, export, plain_number
 from rangecast.errors import FileError, ValueRefusedError, shown
@@ -41,32 +48,67 @@ def read(given: str | Path | Any, space: Space | None = None) -> Carried:
     An empty cell or null is no condition.
     """
     if isinstance(given, str | Path):
-        given = _rows(Path(given))
-    if isinstance(given, Mapping):
-        rows = [(str(id_), row) for id_, row in given.items()]
-    elif isinstance(given, list) and all(isinstance(row, Mapping) and "id" in row for row in given):
-        rows = [(str(row["id"]), {k: v for k, v in row.items() if k != "id"}) for row in given]
+        rows = _rows(Path(given))
+    elif isinstance(given, Mapping):
+        rows = rules_by_id(given)
+    elif isinstance(given, list):
+        rows = rules_listed(given, _named_row, _EXPECTED, "rows")
     else:
         raise unknown_shape(given, _EXPECTED)
     return carry(rows, _rule, space)
 
 
-def _rows(path: Path) -> list[dict[str | None, Any]]:
+def _named_row(row: Any) -> tuple[Any, Any] | None:
+    if not isinstance(row, Mapping):
+        return None
+    return row.get("id"), {name: cell for name, cell in row.items() if name != "id"}
+
+
+def _rows(path: Path) -> list[tuple[str, Any]]:
+    """Return the rows of a CSV file by id; one that doesn't fit the header is unreadable."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
-            if "id" not in (reader.fieldnames or ()):
-                raise FileError(f"{path}: has no column 'id'\n  to do: {_EXPECTED}")
-            return rows
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            if "id" not in header:
+                raise FileError(f"{path}: has no column 'id'\n  hint: {_EXPECTED}")
+            twice = next((name for name in header if header.count(name) > 1), None)
+            if twice is not None:
+                raise FileError(
+                    f"{path}: two columns are called {twice!r}\n  hint: rename one, or drop it"
+                )
+            return list(_cells(reader, header))
     except OSError as error:
         raise FileError(f"{path}: can't be read: {error.strerror}") from None
-    except (ValueError, csv.Error) as error:
+    except csv.Error as error:  # of the header: those of rows are told of one by one
         raise FileError(f"{path}: not a CSV file: {error}") from None
 
 
+def _cells(reader: Any, header: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the cells of each row by column, with its id."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield f"line {line}", Unreadable(f"not CSV: {error}")
+            continue
+        if not cells:  # an empty line
+            continue
+        row = dict(zip(header, cells, strict=False))
+        if len(cells) != len(header):
+            reason = f"the row has {len(cells)} cells, and the header {len(header)} columns"
+            yield row.get("id") or f"line {line}", Unreadable(reason)
+        elif not row["id"]:
+            yield f"line {line}", Unreadable("the row has no id")
+        else:
+            yield row.pop("id"), row
+
+
 def _rule(row: Any) -> Rule:
-    if not isinstance(row, Mapping) or None in row:
+    if not isinstance(row, Mapping):
         raise NotCarriedError("", f"a row has a cell for each column; given: {shown(row)}")
     cells = [(name, cell) for name, cell in row.items() if cell not in (None, "")]
     return All(tuple(_cell(name, cell) for name, cell in cells))
@@ -115,7 +157,7 @@ def _value(name: str, text: str) -> tuple[Kind, Any]:
     try:
         number = float(text)
         if math.isfinite(number):
-            return "number", int(text) if re.fullmatch(r"-?\d+", text) else number
+            return "number", int(text) if re.fullmatch(r"-?[0-9]+", text) else number
     except ValueError:
         pass
     try:

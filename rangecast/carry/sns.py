@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rangecast.carry.carried import Carried, carry, json_rule, json_text, load_json, unknown_shape
+from rangecast.carry.carried import (
+    Carried,
+    carry,
+    json_rule,
+    json_text,
+    load_json,
+    rules_by_id,
+    rules_listed,
+    unknown_shape,
+)
 from rangecast.carry.pattern_writer import Limits, pattern_of
 from rangecast.carry.patterns import pattern_rule
 from rangecast.carry.rules import All, NotCarriedError, Rule
@@ -35,19 +44,19 @@ def read(given: str | Path | Any, space: Space | None = None) -> Carried:
         data = [data]
     if isinstance(data, Mapping):
         policies = {"FilterPolicyScope": "MessageBody"}
-        rules = [(str(id_), policies | {"FilterPolicy": one}) for id_, one in data.items()]
+        rules = [(id_, policies | {"FilterPolicy": one}) for id_, one in rules_by_id(data)]
     elif isinstance(data, list):
-        rules = [_subscription(one) for one in data]
+        rules = rules_listed(data, _subscription, _EXPECTED, "subscriptions")
     else:
         raise unknown_shape(data, _EXPECTED)
     return carry(rules, _rule, space)
 
 
-def _subscription(given: Any) -> tuple[str, dict[str, Any]]:
+def _subscription(given: Any) -> tuple[Any, Any] | None:
     attributes = given.get("Attributes", given) if isinstance(given, Mapping) else None
-    if not isinstance(attributes, Mapping) or "SubscriptionArn" not in attributes:
-        raise unknown_shape(given, _EXPECTED)
-    return str(attributes["SubscriptionArn"]), dict(attributes)
+    return (
+        (attributes.get("SubscriptionArn"), attributes) if isinstance(attributes, Mapping) else None
+    )
 
 
 def _rule(attributes: Mapping[str, Any]) -> Rule:

@@ -9,10 +9,14 @@ from typing import Any
 
 from rangecast.carry.carried import (
     Carried,
+    RepeatedKeys,
+    Unreadable,
     carry,
     json_text,
     listed_texts,
     load_json,
+    rules_by_id,
+    rules_listed,
     unknown_shape,
 )
 from rangecast.carry.rules import All, Either, NotCarriedError, Rule, Test, negated
@@ -29,7 +33,7 @@ _WORDS = re.compile(
 )
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "f": "\f", "r": "\r"}
-_DEEPEST = 100
+_DEEPEST, _DIGITS = 100, 400
 _EXPECTED = (
     'give {"id": predicate, ...}, or documents as they are fed: [{"put": "id:...", "fields": '
     '{"predicate": "..."}}, ...]'
@@ -47,19 +51,21 @@ def read(
     """
     data = load_json(given, "predicates by id")
     if isinstance(data, Mapping):
-        rules = [(str(id_), text) for id_, text in data.items()]
+        rules = rules_by_id(data)
     elif isinstance(data, list):
-        rules = [_document(one, field) for one in data]
+        rules = rules_listed(data, lambda one: _document(one, field), _EXPECTED, "documents")
     else:
         raise unknown_shape(data, _EXPECTED)
     return carry(rules, _rule, space)
 
 
-def _document(given: Any, field: str) -> tuple[str, Any]:
+def _document(given: Any, field: str) -> tuple[Any, Any] | None:
     fields = given.get("fields") if isinstance(given, Mapping) else None
-    if not isinstance(fields, Mapping) or "put" not in given or field not in fields:
-        raise unknown_shape(given, _EXPECTED)
-    return str(given["put"]), fields[field]
+    if not isinstance(fields, Mapping) or field not in fields:
+        return None
+    if isinstance(fields, RepeatedKeys):
+        return given.get("put"), Unreadable(f"the field {fields.key!r} is given twice")
+    return given.get("put"), fields[field]
 
 
 def _rule(text: Any) -> Rule:
@@ -144,6 +150,8 @@ class _Reading:
         if self.kind == "range":
             low, high = (end.strip() for end in self.take()[1:-1].split(".."))
             signs = ((">=", low), ("<=", high))
+            if max(map(len, (low, high))) >= _DIGITS:
+                raise NotCarriedError(name, f"the end of a range has {_DIGITS} digits or more")
             bounds = tuple((sign, int(end)) for sign, end in signs if end)
             test = Test(name, name, "integer", bounds=bounds)
         else:

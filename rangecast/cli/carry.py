@@ -130,6 +130,7 @@ def export(
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.stdin import is_pipe
+    from rangecast.model.atomic import write_whole
     from rangecast.model.table_writer import unwritable
 
     with Run.started(
@@ -150,7 +151,7 @@ def export(
             sys.stdout.write(done.text)
         else:
             try:
-                Path(output).write_text(done.text, encoding="utf-8")
+                write_whole(output, done.text.encode())
             except OSError as error:
                 raise unwritable(output, error) from None
         count = len(done.rules)
@@ -175,7 +176,7 @@ def _refuse(run: Run, found: Sequence[Refusal], path: Path | None, noun: str) ->
         raise UsageError(
             f"{counted(len(found), noun)} can't be carried over exactly; the first: "
             f"{first.id}{where}: {first.reason}\n"
-            "  to do: correct it, or set such ones aside with --refused FILE"
+            "  hint: correct it, or set such ones aside with --refused FILE"
         )
 
 

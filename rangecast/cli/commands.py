@@ -26,12 +26,12 @@ def check_commands(
     if subscriptions is None and commands is None:
         raise UsageError(
             "there are neither subscriptions nor commands\n"
-            "  to do: give SUBSCRIPTIONS, or --commands, or both"
+            "  hint: give SUBSCRIPTIONS, or --commands, or both"
         )
     for name, is_given in refused.items():
         if is_given:
             needs = "isn't for --commands" if commands is not None else "is for --commands"
-            raise UsageError(f"{name} {needs}\n  to do: leave {name} out")
+            raise UsageError(f"{name} {needs}\n  hint: leave {name} out")
 
 
 def read_both(

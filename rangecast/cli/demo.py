@@ -317,7 +317,9 @@ class _Demo:
             foot=f"rangecast demo --events {self.events} --subscriptions {self.subscriptions} "
             f"--seed {self.seed}",
         )
-        (self.output / _PAGE).write_text(match_page(report), encoding="utf-8")
+        from rangecast.model.atomic import write_whole
+
+        write_whole(self.output / _PAGE, match_page(report).encode())
 
     def tell(self, counted: Tally, best: Sequence[BestOf]) -> None:
         """Sum up, with tables to look at."""

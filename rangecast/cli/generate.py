@@ -155,12 +155,14 @@ def _check_ours(folder: Path, names: Sequence[str]) -> None:
             what = "was changed since it was generated" if name in ours else "wasn't generated"
             raise FileError(
                 f"{path}: already exists, and {what}\n"
-                "  to do: choose another folder with -o, or replace it with --overwrite"
+                "  hint: choose another folder with -o, or replace it with --overwrite"
             )
 
 
 def _remember(folder: Path, names: Sequence[str]) -> None:
     import json
 
+    from rangecast.model.atomic import write_whole
+
     hashes = _written(folder) | {name: _hash(folder / name) for name in names}
-    (folder / _MARK).write_text(json.dumps(hashes, indent=1) + "\n")
+    write_whole(folder / _MARK, (json.dumps(hashes, indent=1) + "\n").encode())

@@ -34,7 +34,7 @@ def read_limit(given: str | None, clock: str | None = None) -> tuple[int | None,
     if clock is not None and not slash:
         raise UsageError(
             f"--clock {clock} is for a limit per second, and --limit {given} is one per event\n"
-            f"  to do: write --limit {given}/s, or leave out --clock"
+            f"  hint: write --limit {given}/s, or leave out --clock"
         )
     return int(number), bool(slash)
 

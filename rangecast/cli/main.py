@@ -15,6 +15,7 @@ from rangecast import __version__
 from rangecast.cli import (
     carry,
     check,
+    consumers,
     cover,
     demo,
     experiment,
@@ -31,9 +32,11 @@ from rangecast.cli import (
     serve,
     serverlog,
     space,
+    subscribe,
     verify,
     warm,
     why,
+    why_not,
     worker,
 )
 from rangecast.cli import (
@@ -41,44 +44,68 @@ from rangecast.cli import (
 )
 from rangecast.cli.number_options import reworded
 from rangecast.cli.signals import ending_on_sigterm
-from rangecast.errors import FULL, RangecastError
+from rangecast.errors import FULL, RangecastError, for_interface
 
-_COMMANDS: dict[str, tuple[typer.Typer | Callable[..., None], str]] = {
-    "match": (match.match, "Find the subscriptions that hold each event."),
-    "rank": (rank.rank, "Find the k best subscriptions of each event."),
-    "cover": (cover.cover, "Find the subscriptions that others make redundant."),
-    "merge": (merge.merge, "Sum subscriptions up into a few ranges."),
-    "filter": (filtering.filter_, "Let through the events that a summary holds."),
-    "notify": (notify.notify, "Keep top-k lists up to date with the fewest messages."),
-    "network": (network.network, "Compare what messages cost in a network of brokers."),
-    "route": (route.app, "Send events through a network of brokers; break it."),
-    "serve": (serve.serve, "Serve subscriptions and events over HTTP, durably."),
-    "worker": (worker.app, "Share the matching of a topic of Kafka."),
-    "publish": (remote.publish, "Publish events to a server."),
-    "subscribe": (remote.subscribe, "Subscribe at a server, and follow the matches."),
-    "token": (remote.token, "Make a token for a server."),
-    "log": (serverlog.app, "Look at a server's log: check, dump, export, verify, repair."),
-    "check": (check.check, "Show what a filter means, covers and would have matched."),
-    "why": (why.why, "Explain why a subscription holds an event, or doesn't."),
-    "verify": (verify.verify, "Prove that a result of matching is right."),
-    "report": (report.report, "Make a page of a result of matching."),
-    "space": (space.app, "Guess a space from data."),
-    "generate": (generate.app, "Make data to try: events, subscriptions, their space."),
-    "import": (carry.import_, "Make subscriptions of the rules of another system."),
-    "export": (carry.export, "Write subscriptions as rules of another system."),
-    "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
-    "experiment": (experiment.app, "Run the papers' tables and figures again."),
-    "warm": (warm.warm, "Compile kernels ahead, for a quick first answer."),
-    "demo": (demo.demo, "Run the market example on Spark, from data to a page."),
+_Command = typer.Typer | Callable[..., None]
+_GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
+    "Events and subscriptions": {
+        "match": (match.match, "Find the subscriptions that match each event."),
+        "rank": (rank.rank, "Find the k best subscriptions of each event."),
+        "why": (why.why, "Explain why a subscription matches an event, or doesn't."),
+        "why-not": (why_not.why_not, "Find the subscriptions that an event nearly matches."),
+        "check": (check.check, "Show what a filter means, covers and would have matched."),
+        "verify": (verify.verify, "Verify that a result of matching is right."),
+        "report": (report.report, "Make a page of a result of matching."),
+    },
+    "Sets of subscriptions": {
+        "cover": (cover.cover, "Find the subscriptions that others make redundant."),
+        "merge": (merge.merge, "Summarize subscriptions as a few ranges."),
+        "filter": (filtering.filter_, "Pass on the events that may match a summary."),
+        "notify": (notify.notify, "Keep top-k lists up to date with the fewest messages."),
+    },
+    "Server": {
+        "serve": (serve.serve, "Serve subscriptions and events over HTTP, durably."),
+        "publish": (remote.publish, "Publish events to a server."),
+        "subscribe": (subscribe.subscribe, "Subscribe at a server, and follow the matches."),
+        "unsubscribe": (subscribe.unsubscribe, "End subscriptions of a server."),
+        "consumers": (consumers.consumers, "List, show and delete the consumers of a server."),
+        "status": (remote.status, "Show the state of a server."),
+        "token": (remote.token, "Make a token for a server."),
+        "log": (serverlog.app, "Read a server's log: check, dump, export, verify, repair."),
+        "worker": (worker.app, "Share the matching of a Kafka topic."),
+    },
+    "Data": {
+        "space": (space.app, "Infer a space from data."),
+        "generate": (generate.app, "Generate events, subscriptions and their space."),
+        "import": (carry.import_, "Convert the rules of another system to subscriptions."),
+        "export": (carry.export, "Write subscriptions as rules of another system."),
+    },
+    "Spark": {
+        "pipeline": (pipeline.app, "Run pipelines on Spark, batch and streaming."),
+        "demo": (demo.demo, "Run the market example on Spark, from data to a page."),
+    },
+    "Networks and research": {
+        "route": (route.app, "Route events through a network of brokers; inject faults."),
+        "network": (network.network, "Compare what messages cost in a network of brokers."),
+        "experiment": (experiment.app, "Run the papers' tables and figures again."),
+        "warm": (warm.warm, "Compile kernels ahead, for a quick first answer."),
+    },
 }
-"""In the order of help, and what that lists: a line of 80 characters. The docstrings say more."""
+"""Commands as `--help` lists them, one line of 80 characters each. The docstrings say more."""
+_COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
-class _InOrder(TyperGroup):
-    """Lists all commands in one order; typer lists groups last."""
+class _Grouped(TyperGroup):
+    """Lists all commands in one order, by what they are for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, _COMMANDS))
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", _COMMANDS[name][1]) for name in names])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -90,8 +117,8 @@ class _InOrder(TyperGroup):
 
 app = typer.Typer(
     name="rangecast",
-    cls=_InOrder,
-    help="Content-based publish/subscribe over ranges: which subscriptions hold an event?",
+    cls=_Grouped,
+    help="Content-based publish/subscribe over ranges: which subscriptions match an event?",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -129,7 +156,7 @@ def main() -> None:
         with ending_on_sigterm():
             app()
     except RangecastError as error:
-        _fail(str(error), 2)
+        _fail(for_interface(str(error), "shell"), 2)
     except MemoryError:
         _fail("not enough memory for this; use a smaller set", 1)
     except OSError as error:

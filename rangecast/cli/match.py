@@ -66,7 +66,7 @@ def match(
     if threads not in (None, "auto") and not (threads.isdecimal() and int(threads)):
         raise UsageError(
             f"--threads takes a whole number, at least 1, or auto; given: {threads}\n"
-            "  to do: give a number, such as --threads 2, or auto for all cores"
+            "  hint: give a number, such as --threads 2, or auto for all cores"
         )
     workers = "auto" if threads == "auto" else int(threads or 1)
     with Run.started(

@@ -149,7 +149,7 @@ def merge(
     if weigh is not None and events is not None and _is_same(weigh, events):
         raise UsageError(
             f"--weigh and --events are both {events}: what passes would look less than it will be\n"
-            "  to do: split the file, and give one half to each"
+            "  hint: split the file, and give one half to each"
         )
     with Run.started(
         output,

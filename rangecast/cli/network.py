@@ -246,7 +246,7 @@ def _check(path: Path, changes: list[Change]) -> None:
     if moved is not None:
         raise UsageError(
             f"{path}: an update of {moved.id!r} has an x, and a network is measured with updates "
-            "of values\n  to do: leave out x, and put new objects into the file of objects"
+            "of values\n  hint: leave out x, and put new objects into the file of objects"
         )
 
 

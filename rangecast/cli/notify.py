@@ -154,24 +154,24 @@ def notify(
     if engine == Engine.SPARK and not check:
         raise UsageError(
             "--engine spark would do nothing: one process makes the messages, and the workers "
-            "check lists\n  to do: pass --check, or leave out --engine; "
+            "check lists\n  hint: pass --check, or leave out --engine; "
             "rangecast.spark.TopKLists keeps lists on Spark"
         )
     in_batches = algorithm in (Algorithm.BATCH, Algorithm.BATCH_DENSE)
     if batch_size is not None and not in_batches:
         raise UsageError(
             f"--batch-size is for batch and batch-dense, and the algorithm is {algorithm}\n"
-            "  to do: pass --algorithm batch, or leave out --batch-size"
+            "  hint: pass --algorithm batch, or leave out --batch-size"
         )
     size = (batch_size or _BATCH) if in_batches else None
     if space is not None and algorithm == Algorithm.BATCH_DENSE:
         raise UsageError(
-            "batch-dense is for one attribute, and --space is given\n  to do: --algorithm batch"
+            "batch-dense is for one attribute, and --space is given\n  hint: --algorithm batch"
         )
     if space is None and upper is not None:
         raise UsageError(
             f"--upper {upper} is an attribute of a space, and there is no --space\n"
-            "  to do: pass --space, or leave out --upper"
+            "  hint: pass --space, or leave out --upper"
         )
     with Run.started(
         output,

@@ -201,7 +201,7 @@ BadRowsFile = Annotated[
     typer.Option("--bad-rows", help="Set bad rows aside in this file and go on with the rest."),
 ]
 IgnoreUnknown = Annotated[
-    bool, typer.Option("--ignore-unknown-columns", help="Ignore unknown columns.")
+    bool, typer.Option("--ignore-unknown", help="Ignore columns that are not attributes.")
 ]
 Nan = Annotated[
     NanMeaning, typer.Option("--nan", help="Refuse NaN in events, or read it as a missing value.")

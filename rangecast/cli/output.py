@@ -69,3 +69,13 @@ def taken(seconds: float, compiled: float = 0.0, count: int | None = None) -> st
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return a number of things in words: 1 row, 2 rows."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Return rows as lines in which columns begin at the same place."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines)

@@ -1,30 +1,30 @@
-"""`rangecast publish`, `subscribe` and `token`: a server from the shell."""
+"""`rangecast publish`, `status` and `token`: a server from the shell."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-Server = Annotated[
-    str, typer.Option("--to", envvar="RANGECAST_SERVER", help="The address of the server.")
-]
-Secret = Annotated[
-    str | None,
-    typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token, if the server asks for one."),
-]
-SpaceName = Annotated[
-    str | None,
-    typer.Option("--space", help="The name of the space; not needed if there is only one."),
-]
-URL = "http://127.0.0.1:8080"
-WAIT = 1.0
-"""Seconds that a request for messages waits; also how long Ctrl-C may take."""
+from rangecast.cli.connection import (
+    URL,
+    AsJson,
+    CaFile,
+    ClientCert,
+    ClientKey,
+    Connection,
+    Secret,
+    Server,
+    SpaceName,
+)
+
+if TYPE_CHECKING:
+    from rangecast.client import RejectedRow
 
 
 def publish(
     events: Annotated[str, typer.Argument(help="Events: .jsonl, .csv or .parquet; - is stdin.")],
-    to: Server = URL,
+    server: Server = URL,
     space: SpaceName = None,
     token: Secret = None,
     batch: Annotated[
@@ -33,132 +33,116 @@ def publish(
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Keep values that are no attribute.")
     ] = False,
+    as_json: AsJson = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Publish events of a file to a server; each request is durable when it is answered.
 
-    Events that are refused are printed with the reason, and the rest goes on.
+    Events that are rejected are printed with the reason, and the rest goes on; the exit code is 2.
+    A request whose answer is lost is repeated, and carried out once.
 
     \b
     Examples:
-      rangecast publish events.jsonl --to http://127.0.0.1:8080
+      rangecast publish events.jsonl --server http://127.0.0.1:8080
       tail -f quotes.jsonl | rangecast publish - --space market
     """
+    import json
     import sys
 
     from rangecast.cli.feeding import batches_of
-    from rangecast.server import need_server
+    from rangecast.cli.output import counted
 
-    need_server()
-    from rangecast.client import Client
-
-    accepted = refused = row = 0
-    with Client(to, space=_space(to, space, token), token=token) as client:
-        for some in batches_of(events, batch):
-            found = client.publish(some, ignore_unknown=ignore_unknown)
-            accepted += found.accepted
-            for place, reason in found.refused:
-                refused += 1
-                print(f"row {row + place} is refused: {reason}", file=sys.stderr)
-            row += len(some)
-    print(f"{accepted:,} events published, {refused:,} refused.")
-    if refused:
+    to = Connection(server, token, ca_file, client_cert, client_key)
+    accepted = rejected = row = 0
+    try:
+        with to.client_in(space) as client:
+            for some in batches_of(events, batch):
+                bad: list[RejectedRow] = []
+                found = client.publish(some, ignore_unknown=ignore_unknown, rejected=bad)
+                accepted += found.accepted
+                rejected += len(bad)
+                for place, reason in bad:
+                    said = reason.replace("?ignore_unknown=true", "--ignore-unknown")
+                    print(f"row {row + place} is rejected: {said}", file=sys.stderr)
+                row += len(some)
+    finally:  # also of what came before an error
+        if as_json:
+            print(json.dumps({"published": accepted, "rejected": rejected}))
+        else:
+            print(f"{counted(accepted, 'event')} published, {rejected:,} rejected.")
+    if rejected:
         raise typer.Exit(2)
 
 
-def subscribe(
-    filter: Annotated[str, typer.Argument(help="What is wanted: price < 20 and ...")],  # noqa: A002
-    to: Server = URL,
-    space: SpaceName = None,
+def status(
+    server: Server = URL,
     token: Secret = None,
-    name: Annotated[
-        str | None, typer.Option("--id", help="Save it under this id (default: a new one).")
-    ] = None,
-    consumer: Annotated[
-        str | None, typer.Option("--consumer", help="Who gets its matches (made if it is new).")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Print events that match, as JSON, until Ctrl-C.")
-    ] = False,
+    as_json: AsJson = False,
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
-    """Subscribe at a server. With --follow, print events that match as they come.
+    """Show how a server does: whether it is ready, what it has, how far its log is.
 
-    With --follow alone, the subscription ends with the command. With --id or --consumer it stays,
-    and the next --follow goes on where this one ended.
+    The exit code is 1 if the server answers and isn't ready for events.
 
     \b
     Examples:
-      rangecast subscribe "price < 20 and sector = 'tech'" --follow
-      rangecast subscribe "price < 20" --id cheap --consumer alerts
+      rangecast status
+      rangecast status --server https://events.example.org --json
     """
     import json
-    import secrets
 
-    from rangecast.cli.signals import until_interrupted
-    from rangecast.server import need_server
+    from rangecast.cli.output import aligned
 
-    need_server()
-    from rangecast.client import Client
+    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
+        found = {"ready": client.ready(), **client.status()}
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print(aligned([[name.replace("_", " "), text] for name, text in _flat(found)]))
+    if found["ready"] != "ok":
+        raise typer.Exit(1)
 
-    lasting = name is not None or consumer is not None or not follow
-    mark = secrets.token_hex(4)
-    name = name or f"subscription-{mark}"
-    consumer = consumer or (f"follow-{mark}" if not lasting else f"{name}-follow")
-    with Client(to, space=_space(to, space, token), token=token) as client:
-        client.put_consumer(consumer)
-        client.upsert_many([{"id": name, "filter": filter, "consumer": consumer}])
-        if not follow:
-            print(f"{name} is saved; its matches go to the consumer {consumer}.")
-            return
-        try:
-            with until_interrupted() as is_over:
-                while not is_over():
-                    page = client.messages(consumer, wait=WAIT)
-                    for message in page.items:
-                        print(json.dumps(message._asdict()), flush=True)
-                    client.acknowledge(consumer, page.position)
-        finally:
-            if not lasting:
-                client.delete_consumer(consumer)
+
+def _flat(found: object, name: str = "") -> list[tuple[str, str]]:
+    """Return the values of an answer, and of what is in it, in words."""
+    if isinstance(found, dict):
+        return [
+            line
+            for key, value in found.items()
+            for line in _flat(value, f"{name}.{key}" if name else key)
+        ]
+    if isinstance(found, list):
+        return [line for at, value in enumerate(found) for line in _flat(value, f"{name}.{at}")]
+    if isinstance(found, bool) or not isinstance(found, int):
+        return [(name, {True: "yes", False: "no", None: "-"}.get(found, str(found)))]  # type: ignore[call-overload]
+    return [(name, f"{found:,}")]
 
 
 def token(
     label: Annotated[str, typer.Argument(help="What the token is for.")],
-    to: Server = URL,
+    server: Server = URL,
     token: Secret = None,
     scope: Annotated[
         list[str] | None,
         typer.Option("--scope", help="read, subscribe, publish or admin; can be repeated."),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Whose it is.")] = "default",
+    ca_file: CaFile = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
 ) -> None:
-    """Make a token for a server and print it; nobody can see it again.
+    """Make a token for a server and print it; it can't be shown again.
 
-    From the first one on, the server serves nobody without a token. The first needs --scope admin.
+    From the first one on, every request needs a token. The first needs --scope admin.
 
     \b
     Examples:
       rangecast token "the operator" --scope admin
       rangecast token "quotes" --scope publish
     """
-    from rangecast.server import need_server
-
-    need_server()
-    from rangecast.client import Client
-
-    with Client(to, token=token) as client:
+    with Connection(server, token, ca_file, client_cert, client_key).client() as client:
         print(client.make_token(label, scope, tenant=tenant))
-
-
-def _space(to: str, space: str | None, token: str | None) -> str:
-    """Return the space that is meant; the only one if none is named."""
-    from rangecast.client import Client
-    from rangecast.errors import UsageError
-
-    if space is not None:
-        return space
-    with Client(to, token=token) as client:
-        names = client.spaces()
-    if len(names) != 1:
-        found = f"there are {', '.join(names)}" if names else "there is none"
-        raise UsageError(f"which space is meant? At {to} {found}\n  to do: give --space NAME")
-    return names[0]

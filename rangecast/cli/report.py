@@ -61,7 +61,7 @@ def report(
     from rangecast.cli.run import Run
     from rangecast.cli.sets import check_version, one_set
     from rangecast.cli.stdin import is_pipe
-    from rangecast.model.durable import write_whole
+    from rangecast.model.atomic import write_whole
     from rangecast.model.files import read_tables
     from rangecast.model.table_writer import unwritable
     from rangecast.report.facts import MatchReport

@@ -125,7 +125,7 @@ def run_(
     if (workload is None) == (events is None or subscriptions is None or space is None):
         raise UsageError(
             "route run takes EVENTS, SUBSCRIPTIONS and --space, or --workload\n"
-            "  to do: give the three files, or the name of a workload"
+            "  hint: give the three files, or the name of a workload"
         )
     with Run.started(
         output,
@@ -220,7 +220,7 @@ def _generated(name: str, seed: int) -> Given:
     if not {"events", "subscriptions"} <= made.tables.keys():
         raise UsageError(
             f"workload {name!r} has the tables {', '.join(made.tables)}\n"
-            "  to do: choose one with events and subscriptions, such as market"
+            "  hint: choose one with events and subscriptions, such as market"
         )
     boxes = made.boxes
     ids = made.tables["events"]["id"].combine_chunks()

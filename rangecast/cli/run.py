@@ -317,7 +317,7 @@ def check_new(path: Path | None, *, overwrite: bool) -> None:
     """Refuse to write over a file that a person may have changed."""
     if path is not None and path.exists() and not overwrite:
         raise FileError(
-            f"{path}: already exists\n  to do: write to another file, or pass --overwrite"
+            f"{path}: already exists\n  hint: write to another file, or pass --overwrite"
         )
 
 

@@ -10,6 +10,13 @@ from typing import Annotated
 import typer
 
 
+class OnFailedRecord(StrEnum):
+    """What becomes of a message of a source that fails again and again."""
+
+    RETRY = "retry"
+    SKIP = "skip"
+
+
 class Durability(StrEnum):
     """Those of `server.sqlite_log.DURABILITIES`."""
 
@@ -76,6 +83,13 @@ def serve(
         bool,
         typer.Option("--insecure", help="Listen elsewhere than on loopback without TLS or tokens."),
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            help="A name that clients without tokens may call it by, beside loopback.",
+        ),
+    ] = None,
     follow: Annotated[
         str | None,
         typer.Option("--follow", help="Copy the log of this server, and write nothing else."),
@@ -113,6 +127,31 @@ def serve(
         list[str] | None,
         typer.Option("--from-kafka", help="TOPIC:SPACE: its messages are events of the space."),
     ] = None,
+    on_failed_record: Annotated[
+        OnFailedRecord,
+        typer.Option(
+            "--on-failed-record",
+            help="A message of a source that causes an internal error each time: retry, or skip.",
+        ),
+    ] = OnFailedRecord.RETRY,
+    shutdown_seconds: Annotated[
+        float,
+        typer.Option(
+            "--shutdown-seconds",
+            min=0,
+            help="Seconds that connections have to end when the server stops; then they are cut.",
+        ),
+    ] = 10.0,
+    header_seconds: Annotated[
+        float,
+        typer.Option(
+            "--header-seconds", min=0.1, help="Seconds for the head of a request to come."
+        ),
+    ] = 10.0,
+    max_connections: Annotated[
+        int,
+        typer.Option("--max-connections", min=1, help="Connections open at once; more get 503."),
+    ] = 10_000,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel,
@@ -134,9 +173,11 @@ def serve(
     from rangecast.server import need_server
 
     need_server()
+    from rangecast.cli.output import counted
     from rangecast.server.buses import sources
     from rangecast.server.buses.bus import need
     from rangecast.server.demo import demo as market
+    from rangecast.server.http.connections import ConnectionLimits
     from rangecast.server.logs import configure
     from rangecast.server.run import Server, Settings, serve, spare_the_collector
     from rangecast.server.service import Retention
@@ -147,7 +188,8 @@ def serve(
     configure(log_format.value, log_level.value)
     if log is not None:
         need("kafka")
-    read = sources(nats, from_nats or [], kafka, from_kafka or [])
+    skips = on_failed_record is OnFailedRecord.SKIP
+    read = sources(nats, from_nats or [], kafka, from_kafka or [], skips=skips)
     if read and follow is not None:
         raise UsageError("a server that follows another one has no sources of its own")
     settings = Settings(
@@ -168,6 +210,9 @@ def serve(
         broker,
         tuple(link or ()),
         log,
+        tuple(allowed_host or ()),
+        shutdown_seconds,
+        ConnectionLimits(header_seconds, max_connections=max_connections),
     )
 
     def ready(url: str, server: Server) -> None:
@@ -176,8 +221,8 @@ def serve(
         where = f"in {data}" if data is not None else "in memory only (give --data to keep it)"
         where = where if log is None else f"in {log}"
         print(
-            f"Serving on {url}, {where}: {len(registry.spaces)} spaces, "
-            f"{sum(registry.counts.values()):,} subscriptions. Stop with Ctrl-C.",
+            f"Serving on {url}, {where}: {counted(len(registry.spaces), 'space')}, "
+            f"{counted(sum(registry.counts.values()), 'subscription')}. Stop with Ctrl-C.",
             flush=True,
         )
 

@@ -28,6 +28,9 @@ def check(data: Data) -> None:
 def dump(
     data: Data,
     after: Annotated[int, typer.Option("--after", min=0, help="Begin after this seq.")] = 0,
+    with_secrets: Annotated[
+        bool, typer.Option("--with-secrets", help="Show the secrets that webhooks are signed with.")
+    ] = False,
 ) -> None:
     """Print a log as JSON lines: each event, edit and update of a board, with its seq and its time.
 
@@ -37,7 +40,7 @@ def dump(
     """
     from rangecast.server.maintain import dumped
 
-    for line in dumped(data, after):
+    for line in dumped(data, after, with_secrets=with_secrets):
         print(line)
 
 

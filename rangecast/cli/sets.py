@@ -17,7 +17,7 @@ def check_version(path: Path, version: int | None) -> None:
     if version is not None and not has_versions(path):
         raise UsageError(
             f"--version {version} is for a folder of versions, which {path} isn't\n"
-            "  to do: give such a folder, or leave out --version"
+            "  hint: give such a folder, or leave out --version"
         )
 
 

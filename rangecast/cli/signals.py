@@ -35,11 +35,16 @@ def ending_on_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def until_interrupted() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM end a loop that asks whether it is over; a second one ends at once."""
+def until_interrupted(then: Callable[[], None] | None = None) -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C and SIGTERM end a loop that asks whether it is over; a second one ends at once.
+
+    `then` is called at the first one.
+    """
     came: list[int] = []
 
     def note(number: int, _frame: Any) -> None:
+        if then is not None and not came:
+            then()
         came.append(number)
         signal.signal(number, before[number])
 

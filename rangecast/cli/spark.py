@@ -24,7 +24,7 @@ def check_master(engine: str, master: str | None) -> None:
     if master is not None and engine != "spark":
         raise errors.UsageError(
             f"--master {master} says where Spark runs, and --engine is {engine}\n"
-            "  to do: pass --engine spark, or leave out --master"
+            "  hint: pass --engine spark, or leave out --master"
         )
 
 

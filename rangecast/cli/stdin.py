@@ -37,6 +37,6 @@ def copy_stdin(folder: Path) -> Path:
 def _format_of(begin: bytes) -> str:
     for mark, program in _PACKED.items():
         if begin.startswith(mark):
-            raise FileError(f"{NAME}: is compressed\n  to do: pipe it through {program} -dc")
+            raise FileError(f"{NAME}: is compressed\n  hint: pipe it through {program} -dc")
     text = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     return next((name for mark, name in _MARKS.items() if text.startswith(mark)), "csv")

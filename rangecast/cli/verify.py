@@ -166,7 +166,7 @@ def _all_of(rows: Iterator[pa.RecordBatch], version: int) -> Iterator[pa.RecordB
                 if other != version:
                     raise UsageError(
                         f"the result has rows of version {other}; given: --version {version}\n"
-                        "  to do: leave out --version"
+                        "  hint: leave out --version"
                     )
         yield batch
 

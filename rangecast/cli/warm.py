@@ -58,7 +58,7 @@ def warm(
     if folder is None:
         raise UsageError(
             "compiled kernels can't be kept: there is no folder that only you can write\n"
-            "  to do: set XDG_CACHE_HOME to one"
+            "  hint: set XDG_CACHE_HOME to one"
         )
     wanted = list(dict.fromkeys(verbs or Verb))
     most = min(processes or os.cpu_count() or 1, len(wanted))

@@ -72,7 +72,6 @@ def why(
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.sets import one_set
-    from rangecast.errors import UsageError
     from rangecast.model.why import explain_match
     from rangecast.rank.explain import explain_rank
 
@@ -87,12 +86,7 @@ def why(
         where = run.space(space)
         boxes, where = one_set(run, subscriptions, where, None)
         row = _row_of(boxes.ids, subscription)
-        if events is not None:
-            values, point = _event_of(run, events, where, event, is_row=is_row)
-        elif is_row:
-            raise UsageError("--row is for an event of a file; to do: pass --events FILE")
-        else:
-            values, point = _event(run, event, where)
+        values, point = event_of(run, event, where, events, is_row=is_row)
         explanation = explain_match(where, boxes, row, point, values)
         place = explain_rank(boxes, row, point, relaxed=relaxed, combine=combine)
         facts = {
@@ -141,6 +135,19 @@ _ALTERNATIVES = 5
 """Other alternatives that are shown, one per line."""
 
 
+def event_of(
+    run: Run, given: str, space: Space, events: Path | None, *, is_row: bool
+) -> tuple[dict[str, Any], F64]:
+    """Return the event that a command was given, its values and its point."""
+    from rangecast.errors import UsageError
+
+    if events is not None:
+        return _event_in_file(run, events, space, given, is_row=is_row)
+    if is_row:
+        raise UsageError("--row is for an event of a file\n  hint: pass --events FILE")
+    return _event(run, given, space)
+
+
 def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
     """Return an event that was given as JSON, its values and its point."""
     from rangecast.model.events import encode_events
@@ -152,7 +159,7 @@ def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
     return values, encode_events([values], space, nan=run.nan).points[0]
 
 
-def _event_of(
+def _event_in_file(
     run: Run, path: Path, space: Space, wanted: str, *, is_row: bool
 ) -> tuple[dict[str, Any], F64]:
     """Return an event of a file, by its id or its row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -91,7 +92,8 @@ def run(
     need_server()
     from rangecast.server.buses.bus import need
     from rangecast.server.logs import configure
-    from rangecast.server.workers.worker import Worker, WorkerSettings
+    from rangecast.server.shutdown import exit_after
+    from rangecast.server.workers.worker import STOP_SECONDS, Worker, WorkerSettings
 
     need("kafka")
     configure(log_format.value, log_level.value)
@@ -109,7 +111,8 @@ def run(
         until_end,
     )
     worker = Worker(settings)
-    with until_interrupted() as is_over, ExitStack() as opened:
+    ending = partial(exit_after, STOP_SECONDS, "the worker")
+    with until_interrupted(ending) as is_over, ExitStack() as opened:
         opened.callback(worker.close)
         if metrics_port is not None:
             from rangecast.server.workers.metrics import answering

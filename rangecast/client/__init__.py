@@ -3,7 +3,7 @@
     client = Client("http://127.0.0.1:8080", space="market")
     client.subscribe("cheap", "price < 10 and sector = 'tech'")
     client.match({"price": 9.5, "sector": "tech"})           # ["cheap"]
-    client.publish([{"price": 9.5, "sector": "tech"}])
+    client.publish({"price": 9.5, "sector": "tech"})
 
 `AsyncClient` has the same methods, to be awaited.
 """
@@ -14,13 +14,24 @@ from rangecast.errors import UsageError
 
 if find_spec("httpx") is None:
     raise UsageError(
-        "a client needs httpx, which isn't installed\n  to do: pip install 'rangecast[server]'"
+        "a client needs httpx, which isn't installed\n  hint: pip install 'rangecast[server]'"
     )
 
 from rangecast.client.awaited import AsyncClient
 from rangecast.client.blocking import Client
 from rangecast.client.boards import AsyncClientBoard, ClientBoard, ListedInterest
-from rangecast.client.calls import Lists, Message, Messages, Published, Ranked, ServerError
+from rangecast.client.results import (
+    Lists,
+    Message,
+    Messages,
+    Published,
+    PublishError,
+    Ranked,
+    RejectedRow,
+    ServerError,
+    SubscribeError,
+)
+from rangecast.client.watch import Watch
 
 __all__ = [
     "AsyncClient",
@@ -31,7 +42,11 @@ __all__ = [
     "Lists",
     "Message",
     "Messages",
+    "PublishError",
     "Published",
     "Ranked",
+    "RejectedRow",
     "ServerError",
+    "SubscribeError",
+    "Watch",
 ]

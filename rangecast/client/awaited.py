@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import httpx
 
 from rangecast.client.boards import AsyncClientBoard
-from rangecast.client.calls import (
-    ATTEMPTS,
-    Call,
-    Calls,
+from rangecast.client.calls import ATTEMPTS, Calls, wanted_of
+from rangecast.client.many import BulkOptions, is_file, match_parts
+from rangecast.client.requests import EXISTS, IS_NEW, Call, Condition
+from rangecast.client.results import (
     Lists,
     Message,
     Messages,
     Published,
-    parts,
-    wanted_of,
+    RejectedRow,
+    ServerError,
 )
+from rangecast.client.tls import Cert, Verify
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
@@ -34,9 +35,11 @@ class AsyncClient(Calls):
         space: str | None = None,
         token: str | None = None,
         timeout: float = 60.0,
+        verify: Verify = True,
+        cert: Cert | None = None,
     ):
-        super().__init__(url, space=space, token=token)
-        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False)
+        super().__init__(url, space=space, token=token, verify=verify, cert=cert)
+        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False, verify=self._tls)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -53,8 +56,8 @@ class AsyncClient(Calls):
             try:
                 answer = await self._http.request(**self._request(call))
             except httpx.HTTPError as error:
-                if not self._may_try_again(call, attempt, None):
-                    raise self._unreachable(error) from None
+                if not self._may_try_again(call, attempt, error):
+                    raise await asyncio.to_thread(self._unreachable, error) from None
             else:
                 if not self._may_try_again(call, attempt, answer.status_code):
                     return self._answered(call, answer)
@@ -70,10 +73,12 @@ class AsyncClient(Calls):
         weights: Mapping[str, float] | None = None,
         consumer: str | None = None,
         ttl: float | None = None,
+        create_consumer: bool = False,
     ) -> None:
         """Add a subscription; its id must be new."""
         wanted = wanted_of(filter, score, weights, consumer, ttl)
-        await self._send(self._put(subscription, wanted, ("If-None-Match", "*")))
+        call = self._put(subscription, wanted, IS_NEW, create_consumer=create_consumer)
+        await self._send(call)
 
     async def replace(
         self,
@@ -84,10 +89,12 @@ class AsyncClient(Calls):
         weights: Mapping[str, float] | None = None,
         consumer: str | None = None,
         ttl: float | None = None,
+        create_consumer: bool = False,
     ) -> None:
         """Replace a subscription, all of it; it keeps its place in ties."""
         wanted = wanted_of(filter, score, weights, consumer, ttl)
-        await self._send(self._put(subscription, wanted, ("If-Match", "*")))
+        call = self._put(subscription, wanted, EXISTS, create_consumer=create_consumer)
+        await self._send(call)
 
     async def upsert(
         self,
@@ -98,27 +105,63 @@ class AsyncClient(Calls):
         weights: Mapping[str, float] | None = None,
         consumer: str | None = None,
         ttl: float | None = None,
+        create_consumer: bool = False,
     ) -> None:
         """Add a subscription, or replace all of the one that has its id."""
         wanted = wanted_of(filter, score, weights, consumer, ttl)
-        await self._send(self._put(subscription, wanted, None))
+        call = self._put(subscription, wanted, None, create_consumer=create_consumer)
+        await self._send(call)
 
-    async def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
-        """Add many, dicts with `id` and `filter`, whose ids must be new; return how many.
+    async def subscribe_many(
+        self,
+        subscriptions: Any,
+        *,
+        rejected: list[RejectedRow] | None = None,
+        consumer: str | None = None,
+        create_consumer: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Add many, whose ids must be new, as `Client.subscribe_many` does; return how many."""
+        options = BulkOptions(rejected, consumer, create_consumer, progress)
+        return await self._put_many(subscriptions, IS_NEW, options)
 
-        A request takes 5,000 of them, all or none.
-        """
-        calls = self._bulk(subscriptions, ("If-None-Match", "*"))
-        return sum([await self._send(call) for call in calls])
-
-    async def replace_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+    async def replace_many(
+        self,
+        subscriptions: Any,
+        *,
+        rejected: list[RejectedRow] | None = None,
+        consumer: str | None = None,
+        create_consumer: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
         """Replace many, all of each, given as to `subscribe_many`; return how many."""
-        calls = self._bulk(subscriptions, ("If-Match", "*"))
-        return sum([await self._send(call) for call in calls])
+        options = BulkOptions(rejected, consumer, create_consumer, progress)
+        return await self._put_many(subscriptions, EXISTS, options)
 
-    async def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+    async def upsert_many(
+        self,
+        subscriptions: Any,
+        *,
+        rejected: list[RejectedRow] | None = None,
+        consumer: str | None = None,
+        create_consumer: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
         """Add or replace many, given as to `subscribe_many`; return how many."""
-        return sum([await self._send(call) for call in self._bulk(subscriptions)])
+        options = BulkOptions(rejected, consumer, create_consumer, progress)
+        return await self._put_many(subscriptions, None, options)
+
+    async def _put_many(
+        self, subscriptions: Any, condition: Condition, options: BulkOptions
+    ) -> int:
+        space = await self._send(self._get_space()) if is_file(subscriptions) else None
+        asked = self._subscribing(subscriptions, space, condition, options)
+        async for call in _in_thread(asked):
+            try:
+                asked.add(await self._send(call))
+            except ServerError as error:
+                raise asked.failed(error) from None
+        return asked.result()
 
     async def wait_settled(self, subscription: str | int) -> bool:
         """Wait until all linked servers know of a subscription; return whether they do.
@@ -141,12 +184,10 @@ class AsyncClient(Calls):
         """Return the subscriptions that match one event, which isn't published."""
         return (await self.match_many([event], ignore_unknown=ignore_unknown))[0]
 
-    async def match_many(
-        self, events: Sequence[Mapping[str, Any]], *, ignore_unknown: bool = False
-    ) -> list[list[str]]:
+    async def match_many(self, events: Any, *, ignore_unknown: bool = False) -> list[list[str]]:
         """Return the subscriptions that match each event; they aren't published."""
         found: list[list[str]] = []
-        for part in parts(events):
+        for part in match_parts(events):
             found += await self._send(self._match(part, {"ignore_unknown": ignore_unknown}))
         return found
 
@@ -191,20 +232,22 @@ class AsyncClient(Calls):
 
     async def publish(
         self,
-        events: Iterable[Mapping[str, Any]],
+        events: Any,
         *,
         matches: bool = False,
         key: str | None = None,
         ignore_unknown: bool = False,
+        rejected: list[RejectedRow] | None = None,
     ) -> Published:
-        """Publish events; when this returns, they are durable."""
-        options: dict[str, Any] = {"ignore_unknown": ignore_unknown}
-        if matches:
-            options["wait"] = "matches"
-        if key is not None:
-            options["key"] = key
-        found: Published = await self._send(self._publish(list(events), options))
-        return found
+        """Publish events, as `Client.publish` does; when this returns, they are durable."""
+        options: Any = {"matches": matches, "key": key, "ignore_unknown": ignore_unknown}
+        asked = self._publishing(events, **options)
+        async for call in _in_thread(asked):
+            try:
+                asked.add(await self._send(call))
+            except ServerError as error:
+                raise asked.failed(error) from None
+        return asked.result(rejected)
 
     async def put_consumer(
         self, name: str, *, start: str = "now", **options: Any
@@ -213,6 +256,20 @@ class AsyncClient(Calls):
         call = self._put_consumer(name, {"from": start} | options)
         found: dict[str, Any] = await self._send(call)
         return found
+
+    async def consumers(self) -> list[dict[str, Any]]:
+        """Return the consumers: the position of each, its lag and its delivery."""
+        found: list[dict[str, Any]] = await self._send(self._consumers())
+        return found
+
+    async def consumer(self, name: str) -> dict[str, Any]:
+        """Return a consumer: its position, its lag and its delivery."""
+        found: dict[str, Any] = await self._send(self._get_consumer(name))
+        return found
+
+    async def delete_consumer(self, name: str) -> None:
+        """End a consumer, with its subscriptions."""
+        await self._send(self._delete_consumer(name))
 
     async def messages(self, consumer: str, *, wait: float = 0.0, limit: int = 500) -> Messages:
         """Return the messages after what was acknowledged; wait for some, at most so long."""
@@ -224,6 +281,11 @@ class AsyncClient(Calls):
         found: str = await self._send(self._ack(consumer, position))
         return found
 
+    async def seek(self, consumer: str, position: str, *, set: str = "then") -> str:  # noqa: A002
+        """Move a consumer to 'start', 'now' or a position."""
+        found: str = await self._send(self._seek(consumer, position, set))
+        return found
+
     async def follow(self, consumer: str) -> AsyncIterator[Message | Lists]:
         """Yield messages for ever; each is acknowledged when the next one is asked for."""
         while True:
@@ -233,3 +295,32 @@ class AsyncClient(Calls):
                 await self.acknowledge(consumer, one.position)
             if not page.items:
                 await self.acknowledge(consumer, page.position)
+
+    async def spaces(self) -> list[str]:
+        """Return the names of the spaces."""
+        found: list[str] = await self._send(self._spaces())
+        return found
+
+    async def make_token(
+        self, label: str, scopes: Sequence[str] | None = None, *, tenant: str = "default"
+    ) -> str:
+        """Make a token and return it; the server keeps only its digest."""
+        found: str = await self._send(self._make_token(label, scopes, tenant))
+        return found
+
+    async def ready(self) -> str:
+        """Return 'ok' if events can be published, else why they can't."""
+        found: str = await self._send(self._ready())
+        return found
+
+    async def status(self) -> dict[str, Any]:
+        """Return how the server does."""
+        found: dict[str, Any] = await self._send(self._status())
+        return found
+
+
+async def _in_thread(calls: Iterable[Call]) -> AsyncIterator[Call]:
+    """Yield requests; to make them may mean to read files."""
+    requests = iter(calls)
+    while (call := await asyncio.to_thread(next, requests, None)) is not None:
+        yield call

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import httpx
 
 from rangecast.client.boards import ClientBoard
-from rangecast.client.calls import (
-    ATTEMPTS,
-    Call,
-    Calls,
+from rangecast.client.calls import ATTEMPTS, Calls, wanted_of
+from rangecast.client.many import BulkOptions, is_file, match_parts
+from rangecast.client.requests import EXISTS, IS_NEW, Call, Condition
+from rangecast.client.results import (
     Lists,
     Message,
     Messages,
     Published,
+    RejectedRow,
     ServerError,
-    parts,
-    wanted_of,
 )
+from rangecast.client.tls import Cert, Verify
+from rangecast.client.watch import Watch
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
@@ -31,6 +32,9 @@ class Client(Calls):
     url     where the server is; else RANGECAST_SERVER says so, else http://127.0.0.1:8080
     space   its name; needed for everything but `put_space` and consumers
     token   if the server asks for one; else RANGECAST_TOKEN says it
+    verify  with https: the file of the authorities to trust, or an `ssl.SSLContext`; by default
+            those of SSL_CERT_FILE, or else public ones. `False` trusts any server
+    cert    a client certificate, if the server asks for one: a PEM file, or (certificate, key)
     """
 
     def __init__(
@@ -40,9 +44,11 @@ class Client(Calls):
         space: str | None = None,
         token: str | None = None,
         timeout: float = 60.0,
+        verify: Verify = True,
+        cert: Cert | None = None,
     ):
-        super().__init__(url, space=space, token=token)
-        self._http = httpx.Client(timeout=timeout, trust_env=False)
+        super().__init__(url, space=space, token=token, verify=verify, cert=cert)
+        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=self._tls)
 
     def close(self) -> None:
         """Close the connections."""
@@ -59,7 +65,7 @@ class Client(Calls):
             try:
                 answer = self._http.request(**self._request(call))
             except httpx.HTTPError as error:
-                if not self._may_try_again(call, attempt, None):
+                if not self._may_try_again(call, attempt, error):
                     raise self._unreachable(error) from None
             else:
                 if not self._may_try_again(call, attempt, answer.status_code):
@@ -78,14 +84,17 @@ class Client(Calls):
         weights: Mapping[str, float] | None = None,
         consumer: str | None = None,
         ttl: float | None = None,
+        create_consumer: bool = False,
     ) -> None:
         """Add a subscription; its id must be new. Every event after this is matched with it.
 
-        consumer   who gets its matches
-        ttl        seconds after which it ends by itself
+        consumer          gets its matches
+        ttl               seconds after which it ends by itself
+        create_consumer   create the consumer with it, if there is none of this name
         """
         wanted = wanted_of(filter, score, weights, consumer, ttl)
-        self._send(self._put(subscription, wanted, ("If-None-Match", "*")))
+        call = self._put(subscription, wanted, IS_NEW, create_consumer=create_consumer)
+        self._send(call)
 
     def replace(
         self,
@@ -96,10 +105,12 @@ class Client(Calls):
         weights: Mapping[str, float] | None = None,
         consumer: str | None = None,
         ttl: float | None = None,
+        create_consumer: bool = False,
     ) -> None:
         """Replace a subscription, all of it; it keeps its place in ties."""
         wanted = wanted_of(filter, score, weights, consumer, ttl)
-        self._send(self._put(subscription, wanted, ("If-Match", "*")))
+        call = self._put(subscription, wanted, EXISTS, create_consumer=create_consumer)
+        self._send(call)
 
     def upsert(
         self,
@@ -110,25 +121,72 @@ class Client(Calls):
         weights: Mapping[str, float] | None = None,
         consumer: str | None = None,
         ttl: float | None = None,
+        create_consumer: bool = False,
     ) -> None:
         """Add a subscription, or replace all of the one that has its id."""
         wanted = wanted_of(filter, score, weights, consumer, ttl)
-        self._send(self._put(subscription, wanted, None))
+        call = self._put(subscription, wanted, None, create_consumer=create_consumer)
+        self._send(call)
 
-    def subscribe_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
-        """Add many, dicts with `id` and `filter`, whose ids must be new; return how many.
+    def subscribe_many(
+        self,
+        subscriptions: Any,
+        *,
+        rejected: list[RejectedRow] | None = None,
+        consumer: str | None = None,
+        create_consumer: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Add many, whose ids must be new; return how many.
 
-        A request takes 5,000 of them, all or none.
+        They are dicts with `id` and `filter`, the path of a file, an Arrow table, a DataFrame or a
+        dict of columns, with the columns of a file (docs/SPACE.md) and `consumer`. A request takes
+        5,000 of them, all or none.
+
+        rejected          a list that gets the rows that can't be used, while the others are saved;
+                          without, the first one is a `SubscribeError`
+        consumer          gets the matches of those that name none
+        create_consumer   create the consumers that don't exist
+        progress          is called with the rows of each request
         """
-        return sum(map(self._send, self._bulk(subscriptions, ("If-None-Match", "*"))))
+        options = BulkOptions(rejected, consumer, create_consumer, progress)
+        return self._put_many(subscriptions, IS_NEW, options)
 
-    def replace_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+    def replace_many(
+        self,
+        subscriptions: Any,
+        *,
+        rejected: list[RejectedRow] | None = None,
+        consumer: str | None = None,
+        create_consumer: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
         """Replace many, all of each, given as to `subscribe_many`; return how many."""
-        return sum(map(self._send, self._bulk(subscriptions, ("If-Match", "*"))))
+        options = BulkOptions(rejected, consumer, create_consumer, progress)
+        return self._put_many(subscriptions, EXISTS, options)
 
-    def upsert_many(self, subscriptions: Iterable[Mapping[str, Any]]) -> int:
+    def upsert_many(
+        self,
+        subscriptions: Any,
+        *,
+        rejected: list[RejectedRow] | None = None,
+        consumer: str | None = None,
+        create_consumer: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
         """Add or replace many, given as to `subscribe_many`; return how many."""
-        return sum(map(self._send, self._bulk(subscriptions)))
+        options = BulkOptions(rejected, consumer, create_consumer, progress)
+        return self._put_many(subscriptions, None, options)
+
+    def _put_many(self, subscriptions: Any, condition: Condition, options: BulkOptions) -> int:
+        space = self._send(self._get_space()) if is_file(subscriptions) else None
+        asked = self._subscribing(subscriptions, space, condition, options)
+        for call in asked:
+            try:
+                asked.add(self._send(call))
+            except ServerError as error:
+                raise asked.failed(error) from None
+        return asked.result()
 
     def wait_settled(self, subscription: str | int) -> bool:
         """Wait until all linked servers know of a subscription; return whether they do.
@@ -174,12 +232,10 @@ class Client(Calls):
         """Return the subscriptions that match one event, which isn't published."""
         return self.match_many([event], ignore_unknown=ignore_unknown)[0]
 
-    def match_many(
-        self, events: Sequence[Mapping[str, Any]], *, ignore_unknown: bool = False
-    ) -> list[list[str]]:
+    def match_many(self, events: Any, *, ignore_unknown: bool = False) -> list[list[str]]:
         """Return the subscriptions that match each event; they aren't published."""
         found: list[list[str]] = []
-        for part in parts(events):
+        for part in match_parts(events):
             found += self._send(self._match(part, {"ignore_unknown": ignore_unknown}))
         return found
 
@@ -226,33 +282,50 @@ class Client(Calls):
 
     def publish(
         self,
-        events: Iterable[Mapping[str, Any]],
+        events: Any,
         *,
         matches: bool = False,
         key: str | None = None,
         ignore_unknown: bool = False,
+        rejected: list[RejectedRow] | None = None,
     ) -> Published:
         """Publish events; when this returns, they are durable.
 
-        matches   wait for the subscriptions that match them, too
-        key       for a request that may be repeated: the same key is carried out once
+        They are one dict, a list of dicts, the path of a file, an Arrow table or a DataFrame; many
+        of them take several requests. A request whose answer is lost is repeated, and carried out
+        once. If not all are published, a `PublishError` says which are.
+
+        matches    wait for the subscriptions that match them, too
+        key        for a call that may be repeated: the same key is carried out once
+        rejected   a list that gets the events that the server can't use, instead of the error
         """
-        options: dict[str, Any] = {"ignore_unknown": ignore_unknown}
-        if matches:
-            options["wait"] = "matches"
-        if key is not None:
-            options["key"] = key
-        found: Published = self._send(self._publish(list(events), options))
-        return found
+        options: Any = {"matches": matches, "key": key, "ignore_unknown": ignore_unknown}
+        asked = self._publishing(events, **options)
+        for call in asked:
+            try:
+                asked.add(self._send(call))
+            except ServerError as error:
+                raise asked.failed(error) from None
+        return asked.result(rejected)
 
     def put_consumer(self, name: str, *, start: str = "now", **options: Any) -> dict[str, Any]:
         """Make a consumer: from 'start', 'now' or a position on."""
         found: dict[str, Any] = self._send(self._put_consumer(name, {"from": start} | options))
         return found
 
+    def consumers(self) -> list[dict[str, Any]]:
+        """Return the consumers: the position of each, its lag and its delivery."""
+        found: list[dict[str, Any]] = self._send(self._consumers())
+        return found
+
+    def consumer(self, name: str) -> dict[str, Any]:
+        """Return a consumer: its position, its lag and its delivery."""
+        found: dict[str, Any] = self._send(self._get_consumer(name))
+        return found
+
     def delete_consumer(self, name: str) -> None:
         """End a consumer, with its subscriptions."""
-        self._send(Call("DELETE", self._consumer(name), lambda _: None, repeatable=False))
+        self._send(self._delete_consumer(name))
 
     def messages(self, consumer: str, *, wait: float = 0.0, limit: int = 500) -> Messages:
         """Return the messages after what was acknowledged; wait for some, at most so long."""
@@ -279,10 +352,18 @@ class Client(Calls):
             if not page.items:
                 self.acknowledge(consumer, page.position)
 
+    def watch(self, filter: Any) -> Watch:  # noqa: A002
+        """Return the events that match a filter, from now on, as they come.
+
+        The server keeps nothing of it: `with client.watch("price < 20") as events: ...`. To miss
+        nothing over a reconnect, use a consumer.
+        """
+        return Watch(self.url, self._headers, self._tls, self._named_space(), str(filter))
+
     def spaces(self) -> list[str]:
         """Return the names of the spaces."""
-        found = self._send(Call("GET", "/v1/spaces", lambda one: one["items"]))
-        return [one["name"] for one in found]
+        found: list[str] = self._send(self._spaces())
+        return found
 
     def make_token(
         self, label: str, scopes: Sequence[str] | None = None, *, tenant: str = "default"
@@ -291,7 +372,12 @@ class Client(Calls):
         found: str = self._send(self._make_token(label, scopes, tenant))
         return found
 
+    def ready(self) -> str:
+        """Return 'ok' if events can be published, else why they can't."""
+        found: str = self._send(self._ready())
+        return found
+
     def status(self) -> dict[str, Any]:
         """Return how the server does."""
-        found: dict[str, Any] = self._send(Call("GET", "/v1/status", lambda one: one))
+        found: dict[str, Any] = self._send(self._status())
         return found

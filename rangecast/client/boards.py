@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from rangecast.client.calls import BULK, Call, Ranked, ServerError, accepted, encode, ranked
+from rangecast.client.calls import accepted
+from rangecast.client.parts import BULK, encode, listed, split
+from rangecast.client.requests import EXISTS, IS_NEW, Call, Condition
+from rangecast.client.results import Ranked, ServerError, ranked
 
 if TYPE_CHECKING:
     from rangecast.client.awaited import AsyncClient
@@ -46,7 +49,7 @@ class BoardCalls:
         where: tuple[Any, ...],
         k: int | None,
         consumer: str | None,
-        condition: tuple[str, str] | None,
+        condition: Condition,
     ) -> Call:
         wanted = _bounds(where) | {"k": k, "consumer": consumer}
         body = encode({key: value for key, value in wanted.items() if value is not None})
@@ -54,9 +57,10 @@ class BoardCalls:
         path, repeatable = self._interest(name), condition is None
         return Call("PUT", path, lambda _: None, body, headers=headers, repeatable=repeatable)
 
-    def _bulk(self, rows: Sequence[Mapping[str, Any]]) -> Call:
+    def _bulk(self, interests: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
         path = self._path("/interests:bulk")
-        return Call("POST", path, accepted, encode(list(rows)), params={"strict": True})
+        for part in split(map(encode, interests), BULK):
+            yield Call("POST", path, accepted, listed(part), params={"strict": True})
 
     def _delete(self, name: str | int) -> Call:
         return Call("DELETE", self._interest(name), lambda _: None, repeatable=False)
@@ -104,14 +108,14 @@ class ClientBoard(BoardCalls):
         self, interest: str | int, *where: Any, k: int | None = None, consumer: str | None = None
     ) -> ListedInterest:
         """Add an interest, bounds of x or a filter, and return it with its list."""
-        self._send(self._put(interest, where, k, consumer, ("If-None-Match", "*")))
+        self._send(self._put(interest, where, k, consumer, IS_NEW))
         return self[interest]
 
     def replace(
         self, interest: str | int, *where: Any, k: int | None = None, consumer: str | None = None
     ) -> ListedInterest:
         """Replace an interest, all of it, and return it with its list."""
-        self._send(self._put(interest, where, k, consumer, ("If-Match", "*")))
+        self._send(self._put(interest, where, k, consumer, EXISTS))
         return self[interest]
 
     def upsert(
@@ -126,9 +130,7 @@ class ClientBoard(BoardCalls):
 
         A request takes 5,000 of them, all or none.
         """
-        rows = list(interests)
-        parts = (rows[at : at + BULK] for at in range(0, len(rows), BULK))
-        return sum(self._send(self._bulk(part)) for part in parts)
+        return sum(map(self._send, self._bulk(interests)))
 
     def unsubscribe(self, interest: str | int) -> None:
         """Remove an interest."""
@@ -208,14 +210,14 @@ class AsyncClientBoard(BoardCalls):
         self, interest: str | int, *where: Any, k: int | None = None, consumer: str | None = None
     ) -> ListedInterest:
         """Add an interest, bounds of x or a filter, and return it with its list."""
-        await self._send(self._put(interest, where, k, consumer, ("If-None-Match", "*")))
+        await self._send(self._put(interest, where, k, consumer, IS_NEW))
         return await self.get(interest)
 
     async def replace(
         self, interest: str | int, *where: Any, k: int | None = None, consumer: str | None = None
     ) -> ListedInterest:
         """Replace an interest, all of it, and return it with its list."""
-        await self._send(self._put(interest, where, k, consumer, ("If-Match", "*")))
+        await self._send(self._put(interest, where, k, consumer, EXISTS))
         return await self.get(interest)
 
     async def upsert(
@@ -227,10 +229,7 @@ class AsyncClientBoard(BoardCalls):
 
     async def upsert_many(self, interests: Iterable[Mapping[str, Any]]) -> int:
         """Add or replace many, dicts with `id` and bounds or `filter`; return how many."""
-        rows, count = list(interests), 0
-        for at in range(0, len(rows), BULK):
-            count += await self._send(self._bulk(rows[at : at + BULK]))
-        return count
+        return sum([await self._send(call) for call in self._bulk(interests)])
 
     async def unsubscribe(self, interest: str | int) -> None:
         """Remove an interest."""

@@ -3,110 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from rangecast.errors import RangecastError, UsageError
+from rangecast.client import tls
+from rangecast.client.many import BulkOptions, Publishing, Subscribing
+from rangecast.client.parts import encode
+from rangecast.client.requests import Call, Condition
+from rangecast.client.results import Messages, ServerError, message
+from rangecast.errors import UsageError
+from rangecast.model.flags import flag
 from rangecast.model.inputs import as_space
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
 URL = "http://127.0.0.1:8080"
 """Where a server is, if neither the caller nor RANGECAST_SERVER says so."""
-BULK = 5_000
-"""Subscriptions and events of one request."""
 ATTEMPTS = 5
 """How often a request is made that the server couldn't take, or that got no answer."""
-encode = msgspec.json.Encoder(enc_hook=str).encode
-
-
-class ServerError(RangecastError):
-    """The server refused a request, or couldn't be reached."""
-
-    def __init__(self, text: str, status: int | None = None):
-        super().__init__(text)
-        self.status = status
-        """The HTTP status; `None`: there was no answer."""
-
-
-class Published(NamedTuple):
-    """What became of events."""
-
-    accepted: int
-    first: str | None
-    last: str | None
-    """The positions of the first and the last event."""
-    refused: list[tuple[int, str]]
-    """The row of each event that was refused, and why."""
-    matches: list[list[str]] | None = None
-    """The subscriptions that match each accepted event, if that was asked for."""
-
-
-class Message(NamedTuple):
-    """An event that a consumer's subscriptions match."""
-
-    position: str
-    event: dict[str, Any]
-    subscriptions: list[str]
-    shed: int = 0
-    """How many messages of its second the consumer's budget has shed."""
-
-
-class Ranked(NamedTuple):
-    """An object of a list."""
-
-    object: str
-    y: float
-    x: Any
-    """Where it lies: a number, or over a space a dict of values."""
-
-
-def ranked(row: Mapping[str, Any]) -> Ranked:
-    """Return an object of a list as the server gives it."""
-    return Ranked(row["object"], row["y"], row["values"] if "values" in row else row["x"])
-
-
-class Lists(NamedTuple):
-    """Lists of a board that have changed."""
-
-    position: str
-    board: str
-    lists: dict[str, list[Ranked]]
-    """The new list of each interest, the best first."""
-
-
-class Messages(NamedTuple):
-    """Some messages of a consumer."""
-
-    items: list[Any]
-    """`Message`, or `Lists` if the consumer is of a board."""
-    position: str
-    """All messages up to here are in `items`, or were before: what to acknowledge."""
-    gap: dict[str, str] | None = None
-    """What is gone from the log before this consumer got it."""
-
-
-class Call(NamedTuple):
-    """One request, and what is made of its answer."""
-
-    method: str
-    path: str
-    read: Callable[[Any], Any]
-    body: bytes | None = None
-    params: dict[str, Any] = {}  # noqa: RUF012
-    headers: dict[str, str] = {}  # noqa: RUF012
-    repeatable: bool = True
-    """Whether it does no harm to make it twice."""
 
 
 class Calls:
     """All requests, in words of the library; a subclass sends them."""
 
-    def __init__(self, url: str | None, *, space: str | None, token: str | None):
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        space: str | None,
+        token: str | None,
+        verify: tls.Verify,
+        cert: tls.Cert | None,
+    ):
         url = url or os.environ.get("RANGECAST_SERVER", URL)
         token = token or os.environ.get("RANGECAST_TOKEN")
         if not url.startswith(("http://", "https://")):
@@ -115,6 +47,7 @@ class Calls:
             )
         self.url = url.rstrip("/")
         self._space = space
+        self._tls = tls.context(self.url, verify, cert)
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -124,16 +57,24 @@ class Calls:
 
     # ---- what is asked, and how an answer is read
 
-    def _in_space(self, rest: str) -> str:
+    def _named_space(self) -> str:
         if self._space is None:
             raise UsageError(f"{type(self).__name__}(url, space='...') says which space is meant")
-        return f"/v1/spaces/{quote(self._space, safe='')}{rest}"
+        return self._space
+
+    def _in_space(self, rest: str) -> str:
+        return f"/v1/spaces/{quote(self._named_space(), safe='')}{rest}"
 
     def _subscription(self, name: str | int) -> str:
         return self._in_space(f"/subscriptions/{quote(str(name), safe='')}")
 
     def _put(
-        self, name: str | int, wanted: dict[str, Any], condition: tuple[str, str] | None
+        self,
+        name: str | int,
+        wanted: dict[str, Any],
+        condition: Condition,
+        *,
+        create_consumer: bool,
     ) -> Call:
         body = {key: value for key, value in wanted.items() if value is not None}
         return Call(
@@ -141,25 +82,28 @@ class Calls:
             self._subscription(name),
             lambda _: None,
             encode(body | {"filter": str(wanted["filter"])}),
+            params={"create_consumer": True} if flag("create_consumer", create_consumer) else {},
             headers=dict([condition] if condition else []),
             repeatable=condition is None,
         )
 
-    def _bulk(
-        self, given: Iterable[Mapping[str, Any]], condition: tuple[str, str] | None = None
-    ) -> Iterator[Call]:
-        """Yield the requests that put many subscriptions; `condition` holds for each of these."""
-        rows, path = list(given), self._in_space("/subscriptions:bulk")
-        for at in range(0, len(rows), BULK):
-            yield Call(
-                "POST",
-                path,
-                accepted,
-                encode(rows[at : at + BULK]),
-                params={"strict": True},
-                headers=dict([condition] if condition else []),
-                repeatable=condition is None,
-            )
+    def _subscribing(
+        self,
+        given: Any,
+        space: Space | None,
+        condition: Condition,
+        options: BulkOptions,
+    ) -> Subscribing:
+        flag("create_consumer", options.create_consumer)
+        path = self._in_space("/subscriptions:bulk")
+        return Subscribing(path, given, space, condition, options)
+
+    def _get_space(self) -> Call:
+        def read(found: Any) -> Space:
+            own = ("name", "subscriptions")
+            return Space.from_definition({key: found[key] for key in found if key not in own})
+
+        return Call("GET", self._in_space(""), read)
 
     def _get(self, name: str | int) -> Call:
         def read(found: Any) -> Subscription:
@@ -178,14 +122,14 @@ class Calls:
         params = {"after": after}
         return Call("GET", self._in_space("/subscriptions"), lambda one: one, params=params)
 
-    def _match(self, events: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Call:
+    def _match(self, body: bytes, options: dict[str, Any]) -> Call:
         def read(answer: Any) -> list[list[str]]:
             _check_refused(answer)
             found: list[list[str]] = answer["matches"]
             return found
 
-        path = self._in_space("/events:match")
-        return Call("POST", path, read, encode(list(events)), params=options)
+        flag("ignore_unknown", options["ignore_unknown"])
+        return Call("POST", self._in_space("/events:match"), read, body, params=options)
 
     def _rank(self, events: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Call:
         def read(answer: Any) -> list[list[tuple[str, float]]]:
@@ -194,28 +138,18 @@ class Calls:
                 [(one["subscription"], one["score"]) for one in best] for best in answer["best"]
             ]
 
+        for name in ("relaxed", "ignore_unknown"):
+            flag(name, options[name])
         path = self._in_space("/events:rank")
         return Call("POST", path, read, encode(list(events)), params=options)
 
-    def _publish(self, events: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Call:
-        def read(answer: Any) -> Published:
-            refused = [(one["row"], one["reason"]) for one in answer["refused"]]
-            ends = answer["first"], answer["last"]
-            return Published(answer["accepted"], *ends, refused, answer.get("matches"))
-
-        headers = {"Content-Type": "application/x-ndjson"}
-        key = options.pop("key", None)
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        return Call(
-            "POST",
-            self._in_space("/events"),
-            read,
-            b"\n".join(map(encode, events)),
-            params=options,
-            headers=headers,
-            repeatable=key is not None,
-        )
+    def _publishing(
+        self, events: Any, *, matches: bool, key: str | None, ignore_unknown: bool
+    ) -> Publishing:
+        params: dict[str, Any] = {"ignore_unknown": flag("ignore_unknown", ignore_unknown)}
+        if flag("matches", matches):
+            params["wait"] = "matches"
+        return Publishing(self._in_space("/events"), events, params, key)
 
     def _consumer(self, name: str, rest: str = "") -> str:
         return f"/v1/consumers/{quote(name, safe='')}{rest}"
@@ -224,9 +158,18 @@ class Calls:
         body = encode(options if "board" in options else {"space": self._space} | options)
         return Call("PUT", self._consumer(name), lambda one: one, body)
 
+    def _consumers(self) -> Call:
+        return Call("GET", "/v1/consumers", lambda one: one["items"])
+
+    def _get_consumer(self, name: str) -> Call:
+        return Call("GET", self._consumer(name), lambda one: one)
+
+    def _delete_consumer(self, name: str) -> Call:
+        return Call("DELETE", self._consumer(name), lambda _: None, repeatable=False)
+
     def _pull(self, name: str, wait: float, limit: int) -> Call:
         def read(answer: Any) -> Messages:
-            items = [_message(one) for one in answer["items"]]
+            items = [message(one) for one in answer["items"]]
             return Messages(items, answer["position"], answer.get("gap"))
 
         params = {"wait": wait, "limit": limit}
@@ -240,11 +183,21 @@ class Calls:
         body = encode({"position": position, "set": which})
         return Call("POST", self._consumer(name, "/seek"), lambda one: one["position"], body)
 
+    def _spaces(self) -> Call:
+        return Call("GET", "/v1/spaces", lambda one: [space["name"] for space in one["items"]])
+
+    def _ready(self) -> Call:
+        return Call("GET", "/readyz", lambda one: one["status"], answers=(503,))
+
+    def _status(self) -> Call:
+        return Call("GET", "/v1/status", lambda one: one)
+
     def _put_space(self, name: str, space: Space) -> Call:
         body = encode(as_space(space).definition())
         return Call("PUT", f"/v1/spaces/{quote(name, safe='')}", lambda _: None, body)
 
     def _put_board(self, name: str, options: dict[str, Any]) -> Call:
+        flag("descending", options["descending"])
         body = encode({key: value for key, value in options.items() if value is not None})
         return Call("PUT", f"/v1/boards/{quote(name, safe='')}", lambda _: None, body)
 
@@ -273,19 +226,36 @@ class Calls:
             found = msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
             found = {"detail": answer.text[:200] or answer.reason_phrase}
-        if answer.is_success or (answer.status_code == 422 and "refused" in found):
+            if answer.is_success:
+                raise ServerError(
+                    f"{self.url}: the answer isn't JSON: {found['detail']}\n"
+                    "  hint: give the address of a rangecast server"
+                ) from None
+        is_told = answer.status_code == 422 and "refused" in found
+        if answer.is_success or is_told or answer.status_code in call.answers:
             return call.read(found)
-        raise ServerError(str(found.get("detail", found)), answer.status_code)
+        text = str(found.get("detail", found))
+        if answer.status_code == 401:
+            why = text.partition("\n")[0]
+            text = f"{why}\n  hint: pass a token: Client(token=...), --token, or RANGECAST_TOKEN"
+        raise ServerError(text, answer.status_code)
 
-    def _may_try_again(self, call: Call, attempt: int, status: int | None) -> bool:
-        is_busy = status in (429, 503)
-        return attempt < ATTEMPTS and (is_busy or (status is None and call.repeatable))
+    def _may_try_again(self, call: Call, attempt: int, outcome: int | Exception) -> bool:
+        """Whether a request is made again after this status, or this error instead of one."""
+        if attempt >= ATTEMPTS:
+            return False
+        if isinstance(outcome, int):
+            return outcome in (429, 503) and outcome not in call.answers
+        return call.repeatable and not tls.is_failure(outcome)
 
     def _unreachable(self, error: Exception) -> ServerError:
-        return ServerError(
-            f"{self.url}: no answer: {error or type(error).__name__}\n"
-            "  to do: start a server with `rangecast serve`, or give its address"
-        )
+        said = tls.failure(self.url, error)
+        if said is None:
+            said = (
+                f"no answer: {str(error) or type(error).__name__}\n"
+                "  hint: start a server with `rangecast serve`, or give its address"
+            )
+        return ServerError(f"{self.url}: {said}")
 
 
 def wanted_of(
@@ -305,12 +275,6 @@ def wanted_of(
     }
 
 
-def parts(events: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield events in parts that fit into a request."""
-    for at in range(0, len(events), BULK):
-        yield events[at : at + BULK]
-
-
 def accepted(answer: Any) -> int:
     """Return how many of a request were taken; raise an error for the first that wasn't."""
     if answer["refused"]:
@@ -318,15 +282,6 @@ def accepted(answer: Any) -> int:
         raise ServerError(f"row {first['row']}: {first['reason']}", 422)
     count: int = answer["accepted"]
     return count
-
-
-def _message(one: Mapping[str, Any]) -> Message | Lists:
-    if "lists" in one:
-        lists = {
-            found["interest"]: [ranked(row) for row in found["best"]] for found in one["lists"]
-        }
-        return Lists(one["position"], one["board"], lists)
-    return Message(one["position"], one["event"], one["subscriptions"], one.get("shed", 0))
 
 
 def _check_refused(answer: Any) -> None:

@@ -103,6 +103,6 @@ def chosen(names: Iterable[str]) -> list[str]:
             some = [name]
         if not some:
             known = ", ".join(one for paper in PAPERS for one in (paper.name, *paper.names))
-            raise UsageError(f"there is no experiment {name!r}\n  to do: choose from all, {known}")
+            raise UsageError(f"there is no experiment {name!r}\n  hint: choose from all, {known}")
         found |= dict.fromkeys(some)
     return list(found)

@@ -30,7 +30,7 @@ class RowFile:
             except (ValueError, KeyError, TypeError):
                 raise FileError(
                     f"{path}, line {number}: isn't a row of an experiment\n"
-                    "  to do: remove the line, or choose another folder with -o"
+                    "  hint: remove the line, or choose another folder with -o"
                 ) from None
         if rest:  # the last line of a run that was killed while it wrote
             with path.open("rb+") as file:

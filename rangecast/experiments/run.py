@@ -66,7 +66,7 @@ def _check_size(page: Path, size: str) -> None:
     if size != "full" and page.exists() and MADE_QUICKLY not in page.read_text(encoding="utf-8"):
         raise FileError(
             f"{page}: was made at the full size; a quick run never replaces it\n"
-            "  to do: choose another folder with -o, or leave out --quick"
+            "  hint: choose another folder with -o, or leave out --quick"
         )
 
 
@@ -76,7 +76,7 @@ def _check_packages(one: Experiment) -> None:
         if find_spec(package) is None:
             raise UsageError(
                 f"{one.name} compares with the package {package}, which isn't installed\n"
-                "  to do: pip install 'rangecast[bench]', or name other experiments"
+                "  hint: pip install 'rangecast[bench]', or name other experiments"
             )
 
 

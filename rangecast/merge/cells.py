@@ -137,7 +137,7 @@ class Cells:
         if max(self.axes) >= len(space):
             raise UsageError(
                 f"the cells are of another space: they cut attribute {max(self.axes)}, counted "
-                f"from 0, of {space}\n  to do: make them with this space"
+                f"from 0, of {space}\n  hint: make them with this space"
             )
 
     @property

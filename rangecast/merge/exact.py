@@ -26,6 +26,7 @@ from rangecast.model.badrows import SetAside
 from rangecast.model.boxes import Boxes, id_array
 from rangecast.model.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.flags import flag
 from rangecast.model.forward import Forward, Forwards
 from rangecast.model.inputs import as_boxes, as_filter
 from rangecast.model.members import Id
@@ -70,7 +71,7 @@ class ExactSummary(SubscriptionSet):
             raise UsageError(f"limit is at least 1; given: {limit}")
         self.cells = Cells.chosen(self.space, bits, attributes, cells)
         self.limit = limit
-        self.merging = merging
+        self.merging = flag("merging", merging)
         discrete = np.array([not isinstance(a, Number) for a in self.space])
         self._entries = Entries(self.cells, limit, discrete, merging=merging)
         self._arrivals = 0
@@ -150,7 +151,7 @@ class ExactSummary(SubscriptionSet):
         if known is None:
             raise UsageError(
                 f"neighbours don't know subscription {subscription!r}: it is passive\n"
-                "  to do: ask for one of forwarded()"
+                "  hint: ask for one of forwarded()"
             )
         return Subscription(self._entries.row(row).id, text_of_bounds(self.space, *known))
 

@@ -106,7 +106,7 @@ class SplitSummary(SubscriptionSet):
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> int:
         """Remove all of these, each once; return how many."""
-        ids = list(dict.fromkeys(subscriptions))
+        ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         homes = self._members.release_many(ids)
         for home in dict.fromkeys(homes):
             some = [one for one, where in zip(ids, homes, strict=True) if where == home]

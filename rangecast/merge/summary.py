@@ -138,7 +138,7 @@ class Summary(SubscriptionSet):
             raise UsageError(
                 "the ranges were made with other cells, or with other words of a string attribute, "
                 f"than the summary's\n  given: {given.digest}; expected: {digest}\n"
-                "  to do: convert again with the summary's cells, or send the filter itself"
+                "  hint: convert again with the summary's cells, or send the filter itself"
             )
         gained = self._levels.edit(RangeSets.single(given.ranges), 1)
         self._members.bind(new, self._kept.add(given.ranges))
@@ -171,7 +171,7 @@ class Summary(SubscriptionSet):
 
     def unsubscribe_many(self, subscriptions: Iterable[Id]) -> RangeForwards:
         """Remove all of these, each once, one after the other."""
-        ids = list(dict.fromkeys(subscriptions))
+        ids = list(dict.fromkeys(self._members.listed(subscriptions)))
         rows = [self._members.row(one) for one in ids]
         lost = self._edit(self._kept.sets(rows, self.cells, self.limit), -1)
         self._members.release_many(ids)
@@ -228,7 +228,7 @@ class Summary(SubscriptionSet):
         if len(self._levels.missing(forward.drop, exactly=True)):
             raise UsageError(
                 "the summary doesn't hold all of the ranges to drop\n"
-                "  to do: start again with all ranges of the neighbour"
+                "  hint: start again with all ranges of the neighbour"
             )
         gained = self._levels.edit(RangeSets.single(forward.add), 1)
         lost = self._levels.edit(RangeSets.single(forward.drop), -1)
@@ -248,7 +248,7 @@ class Summary(SubscriptionSet):
         if as_ranges:
             raise UsageError(
                 f"{as_ranges:,} subscriptions came as ranges and can't be converted again\n"
-                "  to do: remove them, and have their clients convert them with the new cells"
+                "  hint: remove them, and have their clients convert them with the new cells"
             )
         names = [self.space.names[axis] for axis in self.cells.axes]
         cells = Cells.quantiles(self.space, self.cells.bits, points, names)

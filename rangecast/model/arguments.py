@@ -31,7 +31,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
         raise UsageError(
             f"{name} is a whole number, {expected}\n"
             f"  given: {shown(value)}\n"
-            f"  to do: give an integer, such as {name}={_suggested(value, least, most)}"
+            f"  hint: give an integer, such as {name}={_suggested(value, least, most)}"
         )
     return number
 
@@ -43,7 +43,7 @@ def finite(name: str, value: Any) -> float:
         raise UsageError(
             f"{name} is a finite number\n"
             f"  given: {type(value).__name__} {shown(value)}\n"
-            f"  to do: give a number, such as {name}=0.5"
+            f"  hint: give a number, such as {name}=0.5"
         )
     return number
 
@@ -55,7 +55,7 @@ def score_of(value: Any) -> float:
         raise UsageError(
             "a score is a finite number\n"
             f"  given: {shown(value)}\n"
-            "  to do: give a number, such as score=0.5; the higher, the better"
+            "  hint: give a number, such as score=0.5; the higher, the better"
         )
     return number
 
@@ -68,7 +68,7 @@ def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
         raise UsageError(
             "weights are a dict from attributes to numbers\n"
             f"  given: {shown(given)}\n"
-            f"  to do: name the attributes, such as weights={{{space.names[0]!r}: 2}}"
+            f"  hint: name the attributes, such as weights={{{space.names[0]!r}: 2}}"
         )
     weights = np.ones(len(space)) if before is None else before.copy()
     for name, value in given.items():
@@ -77,7 +77,7 @@ def weights_of(space: Space, given: Any, before: F64 | None) -> F64 | None:
             raise UsageError(
                 "a weight is a finite number, 0 or more\n"
                 f"  given: {shown(value)} for {name!r}\n"
-                "  to do: give 0 for an attribute that doesn't count, more for one that counts more"
+                "  hint: give 0 for an attribute that doesn't count, more for one that counts more"
             )
         weights[space.axis(name)] = number
     return weights

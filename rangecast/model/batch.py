@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError
+from rangecast.errors import UsageError, shown
 from rangecast.kernels.arrays import I64
 
 Values: TypeAlias = pa.Array | list[Any]
@@ -62,7 +62,7 @@ def check_distinct(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise UsageError(f"duplicate column {name!r}\n  to do: rename or drop one of the two")
+            raise UsageError(f"duplicate column {name!r}\n  hint: rename or drop one of the two")
         seen.add(name)
 
 
@@ -97,7 +97,11 @@ def value_at(values: Values, place: int) -> Any:
 
 def text_at(values: Values, place: int) -> str:
     """Return one value as a person reads it."""
-    return str(_shown_at(values, place))
+    value = _shown_at(values, place)
+    try:
+        return str(value)
+    except Exception:  # its own methods may raise anything
+        return shown(value)
 
 
 def _shown_at(values: Values, place: int) -> Any:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64, AnyArray, Bool
+from rangecast.model.numbers import MAX
 
 if TYPE_CHECKING:
     from rangecast.model.space import Space
@@ -52,6 +53,14 @@ def as_points(points: npt.ArrayLike, dimensions: int, *, one: bool = False) -> F
         raise UsageError(f"events of this set take the shape {expected}; given: {given.shape}")
     given.flags.writeable = False
     return given
+
+
+def closed_range(lo: Any, hi: Any) -> tuple[Any, Any]:
+    """Return a range, or arrays of them, with open ends (infinities) where a value can still lie.
+
+    The one representation of an open end of a range: -MAX and MAX.
+    """
+    return np.maximum(lo, -MAX), np.minimum(hi, MAX)
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,7 +94,7 @@ def as_commands(given: Any, space: Space, kind: type | None = None) -> Commands:
         if word not in WORDS:
             raise UsageError(
                 f"{source}: command {at} is {word!r}; expected: {', '.join(WORDS)}\n"
-                "  to do: correct it; nothing was done"
+                "  hint: correct it; nothing was done"
             )
     column = table["id"].combine_chunks()
     type_of_ids = id_type([column], texts_too=texts_too)

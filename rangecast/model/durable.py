@@ -1,4 +1,4 @@
-"""Files that survive a crash: the bytes reach the disk first, then the name, then the folder."""
+"""Flush files and folders to the disk, and lock them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,6 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, and stays once this has returned."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        write_bytes(partial, data)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -116,7 +116,7 @@ def nan_is_missing(nan: str) -> bool:
     if nan not in tuple(NanMeaning):
         raise UsageError(
             f"nan is 'refuse' or 'missing'; given: {nan!r}\n"
-            "  to do: nan='missing' reads NaN in events as a missing value"
+            "  hint: nan='missing' reads NaN in events as a missing value"
         )
     return nan == NanMeaning.MISSING
 

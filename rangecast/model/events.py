@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, ValueRefusedError, near, shown
+from rangecast.errors import FileError, UsageError, ValueRefusedError, near, shown, unknown_hint
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import MISSING, NanMeaning, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.encode import coordinate, nan_is_missing
 from rangecast.model.event_columns import EventColumns
+from rangecast.model.flags import flag
 from rangecast.model.records import Records, Rows, file_source, table_source
 from rangecast.model.sources import value_at
 from rangecast.model.space import Space
@@ -53,7 +54,7 @@ class EventFile:
         self.space = space
         self.warnings: list[str] = []
         self._nan = nan
-        self._ignore_unknown = ignore_unknown
+        self._ignore_unknown = flag("ignore_unknown", ignore_unknown)
         nan_is_missing(nan)  # a word that means nothing is refused before anything runs
         exact = [column for one in space if is_whole(one) for column in columns.names(one)]
         source = file_source(path, exact)
@@ -110,13 +111,13 @@ class EventFile:
         known = set(self.columns.all_names(self.space))
         for name in names:
             if name != "id" and name not in known and not self._ignore_unknown:
-                to_do = "rename it, add it to the space, or pass --ignore-unknown-columns"
+                to_do = unknown_hint(name, self.space.names, may_ignore=True)
                 if name in ANY.all_names(self.space):
                     to_do = "`rangecast rank` takes spans with --span, and chances with --uncertain"
                 raise FileError(
                     f"{where}: unknown column {name!r}: {near(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
-                    f"  to do: {to_do}"
+                    f"  hint: {to_do}"
                 )
 
 
@@ -128,7 +129,7 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         raise UsageError(
             "an event is a dict from attributes to values\n"
             f"  given: {type(event).__name__} {shown(event)}\n"
-            "  to do: give a single dict; lists and tables go to match_many and best_many"
+            "  hint: give a single dict; lists and tables go to match_many and best_many"
         ) from None
 
 
@@ -147,6 +148,8 @@ def encode_event(
     """
     if nan != NanMeaning.REFUSE:
         nan_is_missing(nan)
+    if ignore_unknown is not False:
+        flag("ignore_unknown", ignore_unknown)
     if space.paths and not by_name:
         event = _by_name(event, space, ignore_unknown=ignore_unknown)
     point = [MISSING] * len(space)
@@ -200,6 +203,7 @@ def encode_events(
     nan              "refuse" NaN, or read it as "missing"
     columns          what columns there may be beside values
     """
+    flag("ignore_unknown", ignore_unknown)
     known = {"id", *columns.all_names(space)}
 
     def check(names: Sequence[str], _where: str) -> None:
@@ -219,6 +223,5 @@ def encode_events(
 def _unknown(space: Space, name: str) -> str:
     return (
         f"unknown attribute {name!r}: {near(str(name), space.names)}\n"
-        "  to do: correct the name or leave it out; an Engine passes over it with "
-        "ignore_unknown=True, a command with --ignore-unknown-columns"
+        f"  hint: {unknown_hint(str(name), space.names, may_ignore=True)}"
     )

@@ -153,6 +153,16 @@ def read_tables(path: str | Path) -> Iterator[pa.RecordBatch]:
         yield batch.arrow()
 
 
+def read_csv(text: bytes, name: str, broken: Broken) -> Iterator[Batch]:
+    """Yield the rows of a CSV text as those of a file; `name` is what errors call it."""
+    try:
+        yield from _csv(Path(name), broken, None, pa.py_buffer(text))
+    except UsageError as error:  # a duplicate column
+        raise FileError(f"{name}: {error}") from None
+    except (OSError, pa.ArrowException, EOFError) as error:
+        raise FileError(f"{name}: can't be read: {_first_line(error)}") from None
+
+
 def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
     """Return parts of a file as one table; a column that one part lacks is null there."""
     try:
@@ -160,7 +170,7 @@ def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
     except pa.ArrowException as error:
         raise FileError(
             f"{path}: a column has values of several types: {error}\n"
-            "  to do: give all rows of a column values of one type"
+            "  hint: give all rows of a column values of one type"
         ) from None
 
 
@@ -196,8 +206,11 @@ def _jsonl(path: Path, broken: Broken, exact: Collection[str], only: str | None)
         yield from read_json_lines(raw, broken, exact, only)
 
 
-def _csv(path: Path, broken: Broken, only: str | None) -> Iterator[Batch]:
-    header, has_rows = _csv_header(path)
+def _csv(
+    path: Path, broken: Broken, only: str | None, text: pa.Buffer | None = None
+) -> Iterator[Batch]:
+    source = path if text is None else text
+    header, has_rows = _csv_header(path, source)
     check_distinct(header)
     _check_marks(path, header)
     if not has_rows:  # Arrow refuses such a file
@@ -212,7 +225,7 @@ def _csv(path: Path, broken: Broken, only: str | None) -> Iterator[Batch]:
     names = [only] if only in header else header
     for size in _CSV_BLOCKS:
         try:
-            for rows, data in _csv_blocks(path, names, size, report):
+            for rows, data in _csv_blocks(source, names, size, report):
                 if not len(rows) or rows[-1] < given:
                     continue
                 if rows[0] < given:
@@ -226,13 +239,13 @@ def _csv(path: Path, broken: Broken, only: str | None) -> Iterator[Batch]:
                 raise
     raise FileError(
         f"{path}: a row after row {given} (counted from 0) takes more than a gigabyte\n"
-        "  to do: look for a quote that is never closed"
+        "  hint: look for a quote that is never closed"
     )
 
 
-def _csv_header(path: Path) -> tuple[list[str], bool]:
+def _csv_header(path: Path, source: Path | pa.Buffer) -> tuple[list[str], bool]:
     """Return the names of columns, and whether any row follows them."""
-    with pa.input_stream(path, compression="detect") as raw:
+    with pa.input_stream(source, compression="detect") as raw:
         lines = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
         try:
             header = next(csv.reader(lines), None)
@@ -247,7 +260,7 @@ def _csv_header(path: Path) -> tuple[list[str], bool]:
 
 
 def _csv_blocks(
-    path: Path, names: list[str], size: int, broken: Broken
+    source: Path | pa.Buffer, names: list[str], size: int, broken: Broken
 ) -> Iterator[tuple[I64, pa.RecordBatch]]:
     """Yield row numbers and their cells."""
     unsplit: list[int] = []
@@ -264,7 +277,7 @@ def _csv_blocks(
         while waiting:
             broken(*waiting.pop(0))
 
-    with pa.input_stream(path, compression="detect") as raw:
+    with pa.input_stream(source, compression="detect") as raw:
         stream = _Utf8(raw)
         reader = pacsv.open_csv(
             pa.PythonFile(stream, mode="r"),
@@ -343,7 +356,7 @@ def _check_marks(path: Path, header: list[str]) -> None:
         if len(header) == 1 and mark in header[0]:
             raise FileError(
                 f"{path}: has one column only, {header[0]!r}: its columns are separated by "
-                f"{mark!r}\n  to do: save it with commas between columns"
+                f"{mark!r}\n  hint: save it with commas between columns"
             )
 
 

@@ -72,7 +72,7 @@ def _are_whole(ids: Values, texts_too: bool) -> bool:
         texts = [one for one in found if isinstance(one, str)]
         if texts and len(texts) < len(found) and not texts_too:
             raise UsageError(
-                "all ids are integers, or all are texts; given: both\n  to do: give all as texts"
+                "all ids are integers, or all are texts; given: both\n  hint: give all as texts"
             )
         return not texts or (texts_too and all(re.match(_WHOLE, one) for one in texts))
     kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type

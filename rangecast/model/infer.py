@@ -61,15 +61,24 @@ _SUITS: dict[str, type[Attribute]] = {"number": Number, "moment": Timestamp}
 def infer_space(given: Any, *, bounds: bool) -> Space:
     """Return the space of a file or table; see `Space.infer`."""
     columns: dict[Fields, _Column] = {}
+    nameless: dict[str, str] = {}
     rows = 0
     for batch, file in _batches(given):
         rows += len(batch.rows)
-        for name, column in batch.columns.items():
+        named: Mapping[Any, Values] = batch.columns  # a DataFrame may have other names than texts
+        for name, column in named.items():
+            if not isinstance(name, str):
+                nameless[shown(name)] = "left out, its name is no text"
+                continue
             for path, values in _flat((name,), column):
-                columns.setdefault(path, _Column(path)).add(values, batch.rows, file)
+                known_column = columns.setdefault(path, _Column(path))
+                try:
+                    known_column.add(values, batch.rows, file)
+                except Exception:  # values whose own methods raise
+                    known_column.mix("values that can't be read")
     columns = _consistent(columns)
     clashes = _clashes(columns)
-    attributes, guesses = [], {}
+    attributes, guesses = [], nameless
     for path, known in columns.items():
         attribute, guess = None, clashes.get(path, "")
         if not guess:
@@ -320,7 +329,7 @@ def _types(values: Values) -> Iterator[str]:
     """Yield what types the values of a column have, in a user's words."""
     if isinstance(values, list):
         for one in {type(each): each for each in values if each is not None}.values():
-            if one == one:  # not NaN, which is a missing value among values of any type
+            if not _is_nan(one):  # which is a missing value among values of any type
                 own = type(one).__name__
                 yield next((name for name, of in _NAMED.items() if isinstance(one, of)), own)
         return
@@ -352,13 +361,21 @@ def _oddly_written(kind: type[Attribute], values: Values) -> Any:
 
 
 def _as_expected(kind: type[Attribute], value: Any) -> bool:
-    if value is None or value != value:
+    if value is None or _is_nan(value):
         return True
     if isinstance(value, str):
         return re.search(_WRITTEN[kind], value) is not None
     if kind is Boolean:
         return isinstance(value, bool | np.bool_)
     return kind is not Integer or isinstance(value, int | np.integer)
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value isn't equal to itself, as NaN and NaT aren't."""
+    try:
+        return bool(value != value)
+    except Exception:  # an array, `pd.NA`, or an object whose own methods raise
+        return False
 
 
 def _tree(values: list[str], mark: str) -> Any:

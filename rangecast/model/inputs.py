@@ -20,6 +20,7 @@ from rangecast.model.events import encode_events
 from rangecast.model.filters.compile import MAX_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import parse_unless_refused
+from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
 from rangecast.model.text_attributes import OTHER, String
@@ -34,7 +35,7 @@ def as_space(given: Any) -> Space:
         return given
     raise UsageError(
         f"a Space is expected; given: {type(given).__name__} {given!r}\n"
-        "  to do: Space.load(path) reads one from a file, Space([...]) makes one of attributes"
+        "  hint: Space.load(path) reads one from a file, Space([...]) makes one of attributes"
     )
 
 
@@ -57,7 +58,7 @@ def as_filter(given: Any, space: Space) -> Filter:
     raise UsageError(
         "a filter is a text, a Filter, or a pair of bounds (lo, hi)\n"
         f"  given: {type(given).__name__} {given!r}\n"
-        f'  to do: give a text, such as "{space.names[0]} is not null"'
+        f'  hint: give a text, such as "{space.names[0]} is not null"'
     )
 
 
@@ -65,7 +66,8 @@ def as_boxes(given: Any, space: Space, bad_rows: SetAside = None) -> Boxes:
     """Return a set of subscriptions of this space.
 
     It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
-    dict of columns, with the columns of a file; or `Boxes`, which have no bad rows.
+    dict of columns, with the columns of a file; or `Boxes`, which have no bad rows, and are brought
+    to the simplest form, as filters are.
     """
     if isinstance(given, str | Path):
         return read_subscriptions(given, space, bad_rows=bad_rows)
@@ -82,16 +84,16 @@ def as_boxes(given: Any, space: Space, bad_rows: SetAside = None) -> Boxes:
         if name is not None:
             raise UsageError(
                 f"the boxes belong to an equal space that numbers the texts of {name!r} otherwise\n"
-                "  to do: make the boxes with this space, or give the subscriptions as filters"
+                "  hint: make the boxes with this space, or give the subscriptions as filters"
             )
-    return given
+    return simplest(given, space)
 
 
 def _check_equal(other: Space, space: Space, noun: str) -> None:
     if other != space:
         raise UsageError(
             f"{noun} of another space\n  given: {other}\n  expected: {space}\n"
-            "  to do: make them with this space"
+            "  hint: make them with this space"
         )
 
 

@@ -185,12 +185,32 @@ def _object(line: bytes) -> dict[str, Any]:
     if line.count(b"[") + line.count(b"{") > _DEEPEST and _depth(line) > _DEEPEST:
         raise ValueError(f"is nested more than {_DEEPEST} deep")
     try:
-        value = json.loads(line.decode(), parse_int=_integer, parse_float=_fraction)
+        value = json.loads(
+            line.decode(),
+            parse_int=_integer,
+            parse_float=_fraction,
+            object_pairs_hook=_distinct,
+        )
+    except _TwiceError:
+        raise
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ValueError("is not a JSON object")
     return value
+
+
+class _TwiceError(ValueError):
+    """A key is given twice in an object: either value would be a guess."""
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # Arrow refuses them as well, so such a line comes here
+        names = [name for name, _ in pairs]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise _TwiceError(f"has the key {twice!r} twice")
+    return found
 
 
 def _depth(line: bytes) -> int:

@@ -37,7 +37,7 @@ def as_id(given: Any, noun: str = "subscription") -> Id:
             return number
         raise UsageError(
             f"the id of {_a(noun)} is an integer of at most 64 bits, or a text\n"
-            f"  given: {shown(number)}\n  to do: give it as a text"
+            f"  given: {shown(number)}\n  hint: give it as a text"
         )
     raise UsageError(
         f"the id of {_a(noun)} is an integer or a text; "
@@ -51,7 +51,7 @@ def _check_text(given: str, noun: str) -> None:
     except UnicodeEncodeError:
         raise UsageError(
             f"the id of {_a(noun)} is a text that UTF-8 can carry; given: {given!r}, which has a "
-            "lone surrogate\n  to do: remove or replace that character"
+            "lone surrogate\n  hint: remove or replace that character"
         ) from None
 
 
@@ -142,7 +142,7 @@ class Members:
 
     def known_many(self, given: Iterable[Any] | pa.Array) -> tuple[list[Id], list[int]]:
         """Return members and their rows, each once; refuse all of them if one is unknown."""
-        ids = self._listed(given)
+        ids = self.listed(given)
         rows = [self.row(one) for one in ids]
         _check_distinct(ids, "replaced")
         return ids, rows
@@ -192,7 +192,7 @@ class Members:
 
     def release_many(self, given: Iterable[Any]) -> list[int]:
         """Forget members, each once; return their rows. Nothing is forgotten if one is unknown."""
-        rows = {one: self.row(one) for one in self._listed(given)}
+        rows = {one: self.row(one) for one in self.listed(given)}
         self.forget(rows)
         return list(rows.values())
 
@@ -201,14 +201,15 @@ class Members:
         for one in ids:
             self._rows.pop(one, None)
 
-    def _listed(self, given: Any) -> list[Any]:
+    def listed(self, given: Any) -> list[Any]:
+        """Return a list of ids as it is given; refuse a single one: a text is no list."""
         if isinstance(given, pa.Array | pa.ChunkedArray):
             return list(given.to_pylist())
         if isinstance(given, Iterable) and not isinstance(given, str | bytes):
             return list(given)
         raise UsageError(
             f"a list of {self.noun}s is expected\n  given: {type(given).__name__} {shown(given)}\n"
-            "  to do: put a single id into a list"
+            "  hint: put a single id into a list"
         )
 
     @property

@@ -27,7 +27,7 @@ def _need(library: str) -> Any:
         return import_module(library)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"to_{library}() needs {library}, which isn't installed\n  to do: install it, or use "
+            f"to_{library}() needs {library}, which isn't installed\n  hint: install it, or use "
             "table(), an Arrow table"
         ) from error
 

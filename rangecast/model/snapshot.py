@@ -18,18 +18,20 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 
 from rangecast.errors import SnapshotError
 from rangecast.kernels.arrays import AnyArray
+from rangecast.model.atomic import atomic_folder
 from rangecast.model.boxes import Boxes
-from rangecast.model.durable import sync_folder, write_bytes
+from rangecast.model.durable import write_bytes
+from rangecast.model.flags import flag
 from rangecast.model.space import Space
 
 FORMAT = "rangecast snapshot"
@@ -49,70 +51,61 @@ def save_arrays(
     """Write a snapshot. One that already exists is refused, or replaced with `overwrite`."""
     target = Path(path)
     check_free(target, overwrite=overwrite)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.mkdir(parents=True)
-        listed = {name: _write(partial, name, array) for name, array in arrays.items()}
-        body = {"format": FORMAT, "version": VERSION, "kind": kind, "meta": meta, "arrays": listed}
-        manifest = body | {"sha256": _digest_of(body)}
-        write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
-        sync_folder(partial)
-        _put_in_place(partial, target)
-        sync_folder(target.parent)
+        with atomic_folder(target, overwrite=overwrite) as folder:
+            listed = {name: _write(folder, name, array) for name, array in arrays.items()}
+            body = {"format": FORMAT, "version": VERSION, "kind": kind, "meta": meta}
+            body |= {"arrays": listed}
+            manifest = body | {"sha256": _digest_of(body)}
+            write_bytes(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    except FileExistsError:  # another writer was faster
+        check_free(target, overwrite=overwrite)
+        raise SnapshotError(f"{path}: already exists") from None
     except OSError as error:
         raise SnapshotError(f"{path}: can't be written: {error}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def check_free(path: str | Path, *, overwrite: bool = False) -> None:
     """Refuse a name for a snapshot that something has, unless that may be overwritten."""
+    flag("overwrite", overwrite)
     if not os.path.lexists(path):
         return
     if not overwrite:
         raise SnapshotError(
             f"{path}: already exists\n"
-            "  to do: save under another name, or replace it with overwrite=True "
-            "(in the shell, --overwrite)"
+            "  hint: save under another name, or replace it with overwrite=True"
         )
     try:
-        _manifest(Path(path))
+        with _opened(Path(path)) as folder:
+            folder.manifest()
     except SnapshotError as error:
         raise SnapshotError(
             f"{path}: can't be overwritten, as it isn't a snapshot that could be read: {error}\n"
-            "  to do: remove it yourself, or save under another name"
+            "  hint: remove it yourself, or save under another name"
         ) from None
-
-
-def _put_in_place(partial: Path, target: Path) -> None:
-    """Rename a whole snapshot to its name; one that has it makes way first.
-
-    Whoever has mapped the old one keeps it. If the process dies in between, the old one is beside
-    its place, under the name `.<name>.<process>.old`.
-    """
-    old = partial.with_suffix(".old")
-    if target.exists():
-        target.rename(old)
-    try:
-        partial.rename(target)
-    except OSError:
-        if old.exists():
-            old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def load_arrays(
     path: str | Path, kind: str, *, verify: bool = True
 ) -> tuple[Arrays, dict[str, Any]]:
     """Map the arrays of a snapshot into memory, read-only, and return them with the meta data."""
-    folder = Path(path)
-    manifest = _manifest(folder)
+    while True:
+        with _opened(Path(path)) as folder:
+            try:
+                return _load(folder, kind, verify=verify)
+            except SnapshotError:
+                if not folder.was_replaced():
+                    raise  # else: it was overwritten while it was read
+
+
+def _load(folder: _Folder, kind: str, *, verify: bool) -> tuple[Arrays, dict[str, Any]]:
+    manifest = folder.manifest()
     if manifest["kind"] != kind:
-        raise SnapshotError(f"{path}: is a snapshot of {manifest['kind']!r}, expected {kind!r}")
-    arrays = {
-        name: _map(folder, name, entry, verify=verify) for name, entry in manifest["arrays"].items()
-    }
+        raise SnapshotError(
+            f"{folder.path}: is a snapshot of {manifest['kind']!r}, expected {kind!r}"
+        )
+    listed = manifest["arrays"].items()
+    arrays = {name: folder.map(name, entry, verify=verify) for name, entry in listed}
     meta: dict[str, Any] = manifest["meta"]
     return arrays, meta
 
@@ -187,44 +180,86 @@ def ids_of_buffers(arrays: Mapping[str, AnyArray]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        body = {key: value for key, value in manifest.items() if key != "sha256"}
-        known, version, digest = manifest["format"], manifest["version"], manifest["sha256"]
-    except OSError as error:
-        raise SnapshotError(f"{folder}: no snapshot there: {error.strerror}: {MANIFEST}") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise SnapshotError(f"{folder}: {MANIFEST} is damaged: restore or rebuild it") from None
-    if known != FORMAT:
-        raise SnapshotError(f"{folder}: is not a {FORMAT}: its format is {known!r}")
-    if version != VERSION:
-        raise SnapshotError(
-            f"{folder}: has format version {version}, this rangecast reads version {VERSION}; "
-            "use the version that wrote it, or build the snapshot anew"
-        )
-    if digest != _digest_of(body):
-        raise SnapshotError(f"{folder}: {MANIFEST} is damaged: restore or rebuild it")
-    return body
+class _Folder:
+    """An open snapshot: all its files are those of one version, also while it is overwritten."""
+
+    def __init__(self, path: Path, handle: int):
+        self.path = path
+        self._handle = handle
+
+    def was_replaced(self) -> bool:
+        """Return whether another folder has the name by now, or none."""
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(self._handle))
+        except OSError:
+            return True
+
+    def _open(self, name: str) -> IO[bytes]:
+        def opener(file: str, flags: int) -> int:
+            return os.open(file, flags, dir_fd=self._handle)
+
+        return open(name, "rb", opener=opener)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest, without its checksum."""
+        try:
+            with self._open(MANIFEST) as file:
+                manifest = json.loads(file.read())
+            body = {key: value for key, value in manifest.items() if key != "sha256"}
+            known, version, digest = manifest["format"], manifest["version"], manifest["sha256"]
+        except OSError as error:
+            raise _missing(self.path, error) from None
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            raise SnapshotError(
+                f"{self.path}: {MANIFEST} is damaged: restore or rebuild it"
+            ) from None
+        if known != FORMAT:
+            raise SnapshotError(f"{self.path}: is not a {FORMAT}: its format is {known!r}")
+        if version != VERSION:
+            raise SnapshotError(
+                f"{self.path}: has format version {version}, this rangecast reads version "
+                f"{VERSION}; use the version that wrote it, or build the snapshot anew"
+            )
+        if digest != _digest_of(body):
+            raise SnapshotError(f"{self.path}: {MANIFEST} is damaged: restore or rebuild it")
+        return body
+
+    def map(self, name: str, entry: Mapping[str, Any], *, verify: bool) -> AnyArray:
+        """Map an array into memory."""
+        try:
+            with self._open(entry["file"]) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != entry["bytes"]:
+                    raise SnapshotError(
+                        f"{self.path}: array {name!r} is truncated: {size} bytes of "
+                        f"{entry['bytes']}"
+                    )
+                whole: mmap.mmap | bytes = b""
+                if size:
+                    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise SnapshotError(
+                f"{self.path}: array {name!r} can't be read: {error.strerror}"
+            ) from None
+        if verify and hashlib.sha256(whole).hexdigest() != entry["sha256"]:
+            raise SnapshotError(f"{self.path}: array {name!r} is damaged: restore or rebuild it")
+        return np.frombuffer(whole, dtype=np.dtype(entry["dtype"])).reshape(entry["shape"])
 
 
-def _map(folder: Path, name: str, entry: Mapping[str, Any], *, verify: bool) -> AnyArray:
-    path = folder / entry["file"]
+@contextmanager
+def _opened(path: Path) -> Iterator[_Folder]:
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size != entry["bytes"]:
-                raise SnapshotError(
-                    f"{folder}: array {name!r} is truncated: {size} bytes of {entry['bytes']}"
-                )
-            whole: mmap.mmap | bytes = b""
-            if size:
-                whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise SnapshotError(f"{folder}: array {name!r} can't be read: {error.strerror}") from None
-    if verify and hashlib.sha256(whole).hexdigest() != entry["sha256"]:
-        raise SnapshotError(f"{folder}: array {name!r} is damaged: restore or rebuild it")
-    return np.frombuffer(whole, dtype=np.dtype(entry["dtype"])).reshape(entry["shape"])
+        raise _missing(path, error) from None
+    try:
+        yield _Folder(path, handle)
+    finally:
+        os.close(handle)
+
+
+def _missing(path: Path, error: OSError) -> SnapshotError:
+    return SnapshotError(f"{path}: no snapshot there: {error.strerror}: {MANIFEST}")
 
 
 def _write(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:

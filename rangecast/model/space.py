@@ -11,7 +11,9 @@ from typing import Any
 import tomli_w
 
 from rangecast.errors import SpaceError, near, shown
+from rangecast.model.atomic import write_whole
 from rangecast.model.attributes import Attribute
+from rangecast.model.flags import flag
 from rangecast.model.sources import Fields
 from rangecast.model.text_attributes import KINDS, String
 
@@ -21,7 +23,7 @@ RESERVED = ("id", "filter", "score", "seq")
 
 _NOT_ATTRIBUTES = """a space is made of a list of attributes
   given: {given}
-  to do: Space([Number('price'), String('symbol')]); Space.load(path) reads a file"""
+  hint: Space([Number('price'), String('symbol')]); Space.load(path) reads a file"""
 
 
 class Space:
@@ -121,7 +123,7 @@ class Space:
         """
         from rangecast.model.infer import infer_space  # which loads NumPy and Arrow
 
-        return infer_space(events, bounds=bounds)
+        return infer_space(events, bounds=flag("bounds", bounds))
 
     def without_sources(self) -> Space:
         """Return the space of events whose values are under the names of attributes."""
@@ -162,14 +164,13 @@ class Space:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the space to a TOML file; one that exists is refused, or replaced if asked for."""
-        if not overwrite and os.path.lexists(path):
+        if not flag("overwrite", overwrite) and os.path.lexists(path):
             raise SpaceError(
                 f"{path}: already exists\n"
-                "  to do: save under another name, or replace it with overwrite=True "
-                "(in the shell, --overwrite)"
+                "  hint: save under another name, or replace it with overwrite=True"
             )
         try:
-            Path(path).write_text(self.to_toml(), encoding="utf-8")
+            write_whole(path, self.to_toml().encode())
         except OSError as error:
             raise SpaceError(f"{path}: can't be written: {error}") from None
 

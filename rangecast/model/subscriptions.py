@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, FilterError, near
+from rangecast.errors import FileError, FilterError, near, unknown_hint
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows, SetAside, setting_aside
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse, boxes_of_texts
+from rangecast.model.flags import flag
 from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
 from rangecast.model.timestamps import is_whole
@@ -56,6 +57,7 @@ def read_subscriptions(
     ignore_unknown   the file may have columns that mean nothing
     progress         is called with the rows of each batch
     """
+    flag("ignore_unknown", ignore_unknown)
     source = file_source(path, exact_columns(space))
     with setting_aside(bad_rows) as bad:
         return _read(source, space, bad, ignore_unknown, progress or _silent)
@@ -79,7 +81,7 @@ def encode_subscriptions(
     """
     source = table_source(given, noun, nan_is_null=True)
     with setting_aside(bad_rows) as bad:
-        return _read(source, space, bad, False, _silent)
+        return _read(source, space, bad, None, _silent)
 
 
 def _silent(rows: int) -> None:
@@ -90,10 +92,10 @@ def _read(
     source: Source,
     space: Space,
     bad: BadRows,
-    ignore_unknown: bool,
+    ignore_unknown: bool | None,
     progress: Callable[[int], None],
 ) -> Boxes:
-    columns = _Columns(space, ignore_unknown)
+    columns = SubscriptionColumns(space, ignore_unknown)
     parts = []
     for rows in Records(source, bad, columns.check):
         parts.append(columns.part(rows))
@@ -103,7 +105,7 @@ def _read(
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
     """Refuse columns that subscriptions can't have, and a table that lacks what they need."""
-    _Columns(space, ignore_unknown=False).check(names, source)
+    SubscriptionColumns(space).check(names, source)
 
 
 def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
@@ -111,28 +113,33 @@ def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
 
     parse   what to do instead of parsing a text alone; it gets the place in the batch
     """
-    columns = _Columns(space, ignore_unknown=False)
+    columns = SubscriptionColumns(space)
     return columns.part(rows, parse)
 
 
-class _Columns:
+class SubscriptionColumns:
     """The columns that subscriptions have in a space."""
 
-    def __init__(self, space: Space, ignore_unknown: bool):
+    def __init__(self, space: Space, ignore_unknown: bool | None = None, more: Sequence[str] = ()):
         self.space = space
-        self.ignore_unknown = ignore_unknown
+        self.ignore_unknown = bool(ignore_unknown)
+        self.may_ignore = ignore_unknown is not None
+        """Whether the caller has such an option."""
         self.weights = [Number(f"weight_{name}", min=0) for name in space.names]
         self.wide = [f"{name}_{end}" for name in space.names for end in ("lo", "hi")]
         self.known = ["id", "filter", "score", "seq", *self.wide, *(w.name for w in self.weights)]
+        self.known += more
+        self._optional = ", ".join(repr(name) for name in ("score", "seq", *more))
 
     def check(self, names: Sequence[str], where: str) -> None:
+        """Refuse columns that subscriptions can't have, and those that lack what they need."""
         for name in names:
             if name not in self.known and not self.ignore_unknown:
                 raise FileError(
                     f"{where}: unknown column {name!r}: {near(name, self.known)}\n"
                     "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
-                    "and optionally 'score', 'seq' and weight_<attribute>\n"
-                    "  to do: rename it, drop it, or pass --ignore-unknown-columns"
+                    f"and optionally {self._optional} and weight_<attribute>\n"
+                    f"  hint: {unknown_hint(name, self.known, may_ignore=self.may_ignore)}"
                 )
         wide = [name for name in names if name in self.wide]
         if "id" not in names or ("filter" in names) == bool(wide):
@@ -141,13 +148,22 @@ class _Columns:
                 f"<attribute>_lo and <attribute>_hi columns; found: {', '.join(names)}"
             )
 
+    def scores(self, rows: Rows) -> F64:
+        """Return the score of each row."""
+        return _or_default(rows.coordinates(_SCORE), 0.0)
+
+    def all_weights(self, rows: Rows) -> F64 | None:
+        """Return the weights of each row, (rows, d); `None`: there is no column of them."""
+        if not any(weight.name in rows for weight in self.weights):
+            return None
+        columns = [_or_default(rows.coordinates(weight), 1.0) for weight in self.weights]
+        return np.stack(columns, axis=1)
+
     def part(self, rows: Rows, parse: Parse | None = None) -> Part:
-        scores = _or_default(rows.coordinates(_SCORE), 0.0)
+        """Return the subscriptions of a batch as boxes; rows that can't be used are refused."""
+        scores = self.scores(rows)
         seq = rows.needed(_SEQ, "an order of arrival is missing") if "seq" in rows else None
-        weights = None
-        if any(weight.name in rows for weight in self.weights):
-            columns = [_or_default(rows.coordinates(weight), 1.0) for weight in self.weights]
-            weights = np.stack(columns, axis=1)
+        weights = self.all_weights(rows)
         lo, hi, sizes = self._filters(rows, parse) if "filter" in rows else self._ranges(rows)
         good = rows.good
         return Part(
@@ -177,9 +193,14 @@ class _Columns:
         return boxes_of_texts(texts, self.space, refuse, parse_row)
 
     def _ranges(self, rows: Rows) -> tuple[F64, F64, I64]:
-        ends = [rows.bounds(attribute) for attribute in self.space]
-        lo, hi = (np.stack(columns, axis=1)[rows.good] for columns in zip(*ends, strict=True))
+        lo, hi = (ends[rows.good] for ends in self.bounds(rows))
         return lo, hi, np.ones(len(lo), np.int64)
+
+    def bounds(self, rows: Rows) -> tuple[F64, F64]:
+        """Return the ranges of each row, (rows, d); those that can't be one are refused."""
+        ends = [rows.bounds(attribute) for attribute in self.space]
+        lo, hi = (np.stack(columns, axis=1) for columns in zip(*ends, strict=True))
+        return lo, hi
 
 
 def _or_default(values: F64, default: float) -> F64:

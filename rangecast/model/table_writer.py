@@ -8,11 +8,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import sys
-import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -23,6 +21,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from rangecast.errors import FULL, FileError
+from rangecast.model.atomic import PendingFile
 from rangecast.model.files import BATCH_ROWS, PACKED, format_of
 
 
@@ -41,14 +40,9 @@ class TableWriter:
         if self._path is not None:
             if self._path.suffix.lower() in PACKED:
                 raise FileError(f"{path}: packed files can be read but not written")
-            self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
-            # Also where nobody leaves the `with` block, or ever enters it. It is there before the
-            # file is: a signal may come right after that.
-            opened: list[IO[bytes]] = []
-            self._discard = weakref.finalize(self, _discard, opened, self._partial, os.getpid())
             with self._writing():
-                self._sink = self._partial.open("wb")
-            opened.append(self._sink)
+                self._pending = PendingFile(self._path)
+            self._sink = self._pending.file
         self._header = b""
         """Of a CSV file, until it is written: with the first row, or at a good end."""
         self._columnar: pq.ParquetWriter | pa.ipc.RecordBatchFileWriter | None = None
@@ -105,7 +99,7 @@ class TableWriter:
                     self._finish()
         finally:
             if self._path is not None:
-                self._discard()  # does nothing once the file has its name
+                self._pending.discard()  # does nothing once the file has its name
 
     def _finish(self) -> None:
         if self._columnar is not None:
@@ -114,18 +108,7 @@ class TableWriter:
         if self._path is None:
             self._sink.flush()
             return
-        self._sink.close()
-        self._partial.replace(self._path)
-        self._discard.detach()
-
-
-def _discard(opened: list[IO[bytes]], partial: Path, owner: int) -> None:
-    """Remove a file that wasn't finished; a forked process leaves its parent's alone."""
-    for sink in opened:
-        with suppress(OSError):
-            sink.close()
-    if os.getpid() == owner:
-        partial.unlink(missing_ok=True)
+        self._pending.commit()
 
 
 def unwritable(path: str | Path, error: OSError) -> FileError:
@@ -134,7 +117,7 @@ def unwritable(path: str | Path, error: OSError) -> FileError:
     text = f"{path}: can't be written: {error.strerror or error}"
     if isinstance(error, FileNotFoundError):
         text = f"{path}: can't be written: there is no folder {folder}"
-        text += f"\n  to do: create it first: mkdir -p {folder}"
+        text += f"\n  hint: create it first: mkdir -p {folder}"
     elif error.errno in FULL:
         text += "; free some space, or write to another disk"
     return FileError(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -42,9 +41,14 @@ def table_of(given: Any, noun: str) -> pa.Table:
 
 
 def _is_pandas(given: Any, kind: str) -> bool:
-    """Whether it is of a class of pandas, which needn't be there."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(given, getattr(pandas, kind))
+    """Whether it is of a class of pandas, or of one made from it.
+
+    By name: pandas needn't be there, and another thread may be in the middle of importing it.
+    """
+    return any(
+        one.__name__ == kind and one.__module__.partition(".")[0] == "pandas"
+        for one in type(given).__mro__
+    )
 
 
 def _named_index(frame: Any) -> Iterable[tuple[str, Any]]:
@@ -70,7 +74,7 @@ def _columns(given: list[tuple[str, Any]], noun: str, nan_is_null: bool = False)
             raise UsageError(
                 f"a dict is taken for columns, and a column of {noun} is a list of values\n"
                 f"  given: {type(values).__name__} {shown(values)} for {name!r}\n"
-                "  to do: for a single row, put the dict into a list: [{...}]"
+                "  hint: for a single row, put the dict into a list: [{...}]"
             )
         columns[name] = _values(values, nan_is_null)
     sizes = {name: len(values) for name, values in columns.items()}
@@ -117,5 +121,5 @@ def _refused(given: Any, noun: str, within: str = "") -> UsageError:
     return UsageError(
         f"{noun} are an Arrow table, a DataFrame, a list of dicts or a dict of columns\n"
         f"  given: {within}{type(given).__name__} {shown(given)}\n"
-        "  to do: give one of these"
+        "  hint: give one of these"
     )

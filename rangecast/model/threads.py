@@ -44,7 +44,7 @@ def number_of_threads(threads: Threads, events: int) -> int:
         raise UsageError(
             'threads is a whole number, at least 1, or "auto"\n'
             f"  given: {shown(threads)}\n"
-            '  to do: give an integer, such as threads=2, or "auto" for all cores'
+            '  hint: give an integer, such as threads=2, or "auto" for all cores'
         )
     return min(whole("threads", threads), max(1, events))
 

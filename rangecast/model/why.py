@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import Attribute, Integer, Number
@@ -18,8 +19,9 @@ from rangecast.model.sources import value_at
 from rangecast.model.space import Space
 from rangecast.model.timestamps import Timestamp
 
+C128 = npt.NDArray[np.complex128]
 _DAY = 86_400e6
-"""Microseconds, beside which it counts how far off a moment is."""
+"""Microseconds; how far off a moment is counts beside them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Explanation:
 
     subscription: Any
     boxes: list[list[Line]]
+    nearest: int
+    """The place of the box that matches the event, or lacks least to match it (`lack_of`)."""
 
     def __repr__(self) -> str:
         return self.verdict
@@ -70,12 +74,6 @@ class Explanation:
         which = " (nearest of its alternatives)" if len(self.boxes) > 1 else ""
         return f"{name} does not match{which}: {failures(self.boxes[self.nearest])}."
 
-    @property
-    def nearest(self) -> int:
-        """The place of the box that holds the event, or lacks least to hold it."""
-        broken = [sum(not line.holds for line in box) for box in self.boxes]
-        return broken.index(min(broken))
-
 
 def failures(box: list[Line]) -> str:
     """Return what of a box an event fails, in words; nothing if it holds."""
@@ -86,15 +84,16 @@ def explain_match(
     space: Space, boxes: Boxes, row: int, point: F64, values: dict[str, Any]
 ) -> Explanation:
     """Compare one subscription with one event; `values` are the event's as the user gave them."""
-    first = boxes.box_offsets
+    first, end = boxes.box_offsets[row : row + 2].tolist()
     lines = [
         [
             _line(space, axis, boxes.lo[box, axis], boxes.hi[box, axis], point[axis], values)
             for axis in range(len(space))
         ]
-        for box in range(first[row], first[row + 1])
+        for box in range(first, end)
     ]
-    return Explanation(boxes.ids[row].as_py(), lines)
+    nearest = int(np.argmin(lack_of(space, boxes.lo[first:end], boxes.hi[first:end], point)))
+    return Explanation(boxes.ids[row].as_py(), lines, nearest)
 
 
 def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[int]:
@@ -102,14 +101,18 @@ def nearest_misses(space: Space, boxes: Boxes, point: F64, most: int) -> list[in
     if not boxes.rows:
         return []
     lack = np.minimum.reduceat(lack_of(space, boxes.lo, boxes.hi, point), boxes.box_offsets[:-1])
-    missed = np.flatnonzero(lack > 0)
+    missed = np.flatnonzero(lack.real > 0)
     order = np.argsort(lack[missed], kind="stable")[:most]
     return [int(row) for row in missed[order]]
 
 
-def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> F64:
-    """Return what each box lacks to hold a point: whole attributes, then how far they are off."""
-    d = len(space)
+def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> C128:
+    """Return what each box lacks to match a point: how many attributes, then how far off they are.
+
+    As complex numbers, which NumPy orders by the first part, then by the second. An attribute is
+    off by its gap beside the value (or 1, if that is more; a day for moments): gap / (gap + value),
+    so of two bounds the closer counts less. One without an order, or without a value, is off by 1.
+    """
     off = (lo > point) | (point > hi)
     share = np.ones(off.shape)
     for axis, attribute in enumerate(space):
@@ -119,9 +122,9 @@ def lack_of(space: Space, lo: F64, hi: F64, point: F64) -> F64:
             bound = np.where(low > at, low, high)
             with np.errstate(over="ignore", invalid="ignore"):
                 gap = np.abs(bound - at)
-                size = gap + _DAY if isinstance(attribute, Timestamp) else np.abs(bound) + abs(at)
-                share[some, axis] = np.nan_to_num(gap / size, nan=1.0, posinf=1.0)
-    found: F64 = off.sum(axis=1) + (share * off).sum(axis=1) / (d + 1)
+                scale = _DAY if isinstance(attribute, Timestamp) else max(abs(at), 1.0)
+                share[some, axis] = np.nan_to_num(gap / (gap + scale), nan=1.0)
+    found: C128 = off.sum(axis=1) + 1j * (share * off).sum(axis=1)
     return found
 
 

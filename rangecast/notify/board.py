@@ -32,6 +32,7 @@ from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
+from rangecast.model.flags import flag
 from rangecast.model.members import Id, Members
 from rangecast.model.snapshot import (
     Arrays,
@@ -46,7 +47,7 @@ from rangecast.model.space import Space
 from rangecast.notify.interestset import InterestSet, NewInterests, Regions
 from rangecast.notify.messages import Messages
 from rangecast.notify.plan import Places, Step, planned
-from rangecast.notify.tables import LARGEST_K, Change
+from rangecast.notify.tables import LARGEST_K, SAME, Change
 
 ALGORITHMS = ("dense", "sparse")
 _KIND = "board"
@@ -104,7 +105,7 @@ class Board(InterestSet):
         self.algorithm = algorithm
         self.epsilon = epsilon
         self.sketch = None if sketch is None else whole("sketch", sketch)
-        self.descending = descending
+        self.descending = flag("descending", descending)
         self.seq = 0
         """The number of the next update or batch."""
         self._prepare()
@@ -197,16 +198,18 @@ class Board(InterestSet):
     def move(self, one: Id, x: Any, y: float | None = None) -> Messages:
         """Give an object a new place, and a new value too unless y is None.
 
-        Over a space, x is a dict of the values that change.
+        Over a space, x is a dict of the values that change; None takes one away.
         """
         places, slot = self._places(), self._objects.row(one)
-        value = self._signed(self._key(slot)[0]) if y is None else y
-        return self.update_many([Change(one, value, places.moved(places.of(slot), x))])
+        places.moved(places.of(slot), x)  # refuses what is no place, None too
+        return self.update_many([Change(one, SAME if y is None else y, x)])
 
     def update_many(self, changes: Any) -> Messages:
         """Apply changes one after the other, each with a number of its own; all of them or none.
 
-        A change is (id, y) or (id, y, x), as `Change` says; or they are a table of these columns.
+        A change is (id, y) or (id, y, x), as `Change` says, or a dict with `id`, `y` and `x` or the
+        attributes: what isn't in it stays as it is, None takes it away. In a table with these
+        columns, where a row has all of them, null is as before; no y removes the object.
         """
         parts: list[Messages] = []
         slots: list[int] = []
@@ -304,7 +307,7 @@ class Board(InterestSet):
         if upper is None and saved_epsilon is not None and "epsilon" not in options:
             raise UsageError(
                 f"the board was saved with epsilon={saved_epsilon}, which needs upper\n"
-                "  to do: give epsilon=None as well"
+                "  hint: give epsilon=None as well"
             )
         engine = _engine("space" in meta, upper is not None)
         saved = {name: meta[name] for name in ("k", "algorithm", "descending")}
@@ -420,6 +423,10 @@ class Board(InterestSet):
     def _arrivals_of(self, slots: I64) -> I64:
         """Return the arrivals of objects."""
         raise NotImplementedError
+
+    def _value(self, slot: int) -> float:
+        value: float = self._signed(self._key(slot)[0])
+        return value
 
     def _places(self) -> Places:
         """Return what a place is."""

@@ -87,6 +87,10 @@ class InterestSet(MemberSet):
         self._add(new, region, None if k is None else self._checked_k(k))
         return self[new]
 
+    def region(self, interest: Id, *where: Any) -> F64:
+        """Return a row for each box that `subscribe` would add: lower, then upper bounds."""
+        return self._region(interest, where)
+
     def unsubscribe(self, interest: Id) -> None:
         """Remove an interest. (A sketch stays as it is: it may cover too much.)"""
         self._drop(self._members.release(interest))

@@ -13,8 +13,8 @@ from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.arguments import finite, whole
 from rangecast.model.badrows import SetAside, setting_aside
+from rangecast.model.boxes import closed_range
 from rangecast.model.members import Id
-from rangecast.model.numbers import MAX
 from rangecast.model.snapshot import Arrays
 from rangecast.notify.board import Board
 from rangecast.notify.interests import Interests
@@ -38,7 +38,7 @@ class LineBoard(Board):
         if self.upper is not None:
             raise UsageError(
                 f"upper={self.upper!r} is an attribute of a space, and there is no space\n"
-                "  to do: give the space, or leave out upper"
+                "  hint: give the space, or leave out upper"
             )
         if self.sketch is not None and self.algorithm != "sparse":
             raise UsageError("a sketch is for 'sparse' alone: 'dense' doesn't look at interests")
@@ -166,7 +166,8 @@ class LineBoard(Board):
         """
         some = None
         if ids is not None:
-            some = np.array([self._objects.row(one) for one in ids if one in self._objects], int)
+            there = [one for one in self._objects.listed(ids) if one in self._objects]
+            some = np.array([self._objects.row(one) for one in there], int)
         slots, xs, ys, arrivals = self.line.columns(some)
         names = pa.array(self._names[slots].tolist())
         return pa.table({"id": names, "x": xs, "y": self._signed(ys), "arrival": arrivals})
@@ -181,7 +182,9 @@ class LineBoard(Board):
             lambda slot: self.line.of(slot)[0],
             lambda _, x: finite("x", x),
             as_changes,
+            ("x",),
             "x and y",
+            self._value,
         )
 
     def _key(self, slot: int) -> tuple[float, int]:
@@ -286,4 +289,7 @@ def _range(where: tuple[Any, ...]) -> tuple[float, float]:
     if len(where) > 2:
         raise UsageError(f"a range is lo and hi; given: {', '.join(map(repr, where))}")
     lo, hi = (*where, None, None)[:2]
-    return -MAX if lo is None else finite("lo", lo), MAX if hi is None else finite("hi", hi)
+    low = -math.inf if lo is None else finite("lo", lo)
+    high = math.inf if hi is None else finite("hi", hi)
+    low, high = closed_range(low, high)
+    return float(low), float(high)

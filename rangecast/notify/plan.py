@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rangecast.errors import UsageError, shown
+from rangecast.errors import UsageError, ValueRefusedError, near, shown
 from rangecast.model.arguments import finite
 from rangecast.model.members import Id, Members, as_id
-from rangecast.notify.tables import Change
+from rangecast.notify.tables import SAME, Change
 
 Place = Any
 """Where an object lies: x on a line, a tuple of coordinates in a space."""
@@ -34,53 +34,111 @@ class Places(NamedTuple):
     """Where an object lies after a change, by where it was and what is given."""
     read: Callable[[Any], list[Change]]
     """Changes of a table."""
+    names: Sequence[str]
+    """The fields that say where an object lies: x, or the attributes of a space."""
     words: str
     """What a new object needs."""
+    value: Callable[[int], float] | None = None
+    """The value of the object of a slot, if a change may leave it as it is."""
 
 
 def planned(changes: Any, members: Members, places: Places, *, descending: bool) -> list[Step]:
     """Return each change as a step; refuse all of them if one can't be."""
-    found: dict[Id, Place | None] = {}
-    """Where each object is as the changes go on; None: nowhere."""
-    steps, put = [], []
-    for change in _changes(changes, places.read):
+    given = _changes(changes, places)
+    steps = _Steps(members, places, descending=descending)
+    for row, change in enumerate(given):
+        try:
+            steps.add(change if isinstance(change, Change) else _fields(change, places))
+        except (UsageError, ValueRefusedError) as error:
+            if len(given) == 1:
+                raise
+            raise type(error)(f"row {row}: {error}") from None
+    members.check_kinds(steps.put)
+    return steps.found
+
+
+class _Steps:
+    """Changes as steps, and where they leave each object."""
+
+    def __init__(self, members: Members, places: Places, *, descending: bool):
+        self.found: list[Step] = []
+        self.put: list[Id] = []
+        self._members, self._places, self._descending = members, places, descending
+        self._place: dict[Id, Place | None] = {}
+        """Where each object is as the changes go on; None: nowhere."""
+        self._value: dict[Id, float] = {}
+        """The values that changes before gave."""
+
+    def add(self, change: Change) -> None:
+        """Append the step that a change comes to, or refuse it."""
+        members, places = self._members, self._places
         one = as_id(change.id, "object")
-        if one not in found:
-            found[one] = places.of(members.row(one)) if one in members else None
-        place = found[one]
-        y = None if change.y is None else finite("y", change.y)
+        if one not in self._place:
+            self._place[one] = places.of(members.row(one)) if one in members else None
+        place = self._place[one]
+        y = self._value_of(one, change)
         new = place if change.x is None else places.moved(place, change.x)
         if place is None and (new is None or y is None):
             hint = members.hint(one)
             raise UsageError(
-                f"no object {one!r}: {hint}\n  to do: give {places.words} to put it there"
+                f"no object {one!r}: {hint}\n  hint: give {places.words} to put it there"
             )
         if y is None:
-            steps.append(Step("remove", one))
-            found[one] = None
-            continue
-        y = 0.0 - y if descending else y
+            self.found.append(Step("remove", one))
+            self._place[one] = None
+            return
+        self._value[one] = y
+        y = 0.0 - y if self._descending else y
         if place is None:
-            put.append(one)
+            self.put.append(one)
         if new == place:
-            steps.append(Step("update", one, y))
+            self.found.append(Step("update", one, y))
         else:
-            steps.append(Step("put" if place is None else "move", one, y, new))
-            found[one] = new
-    members.check_kinds(put)
-    return steps
+            self.found.append(Step("put" if place is None else "move", one, y, new))
+            self._place[one] = new
+
+    def _value_of(self, one: Id, change: Change) -> float | None:
+        """Return the value that an object has after a change; None: it is removed, or not there."""
+        if change.y is None:
+            return None
+        if change.y is not SAME:
+            return finite("y", change.y)
+        if self._place[one] is None:
+            return None
+        if self._places.value is None:
+            raise UsageError(f"the change of {one!r} has no y\n  hint: give y")
+        if one in self._value:
+            return self._value[one]
+        return self._places.value(self._members.row(one))
 
 
-def _changes(given: Any, read: Callable[[Any], list[Change]]) -> list[Change]:
-    """Return changes: pairs (id, y), triples (id, y, x), or rows with these columns."""
+def _changes(given: Any, places: Places) -> Sequence[Change | Mapping[str, Any]]:
+    """Return changes: pairs (id, y), triples (id, y, x), dicts, or a table with these columns."""
     if isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__"):
-        return read(given)
+        return places.read(given)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise UsageError(f"changes are pairs (id, y) or triples (id, y, x); given: {shown(given)}")
-    rows = list(given)
-    if rows and isinstance(rows[0], Mapping):
-        return read(rows)
-    return [_change(row) for row in rows]
+    return [row if isinstance(row, Mapping) else _change(row) for row in given]
+
+
+def _fields(row: Mapping[str, Any], places: Places) -> Change:
+    """Return a change that is a dict: a field that isn't there stays, None takes a value away."""
+    known = ["id", "y", *places.names]
+    for name in row:
+        if name not in known:
+            raise UsageError(
+                f"unknown field {name!r}: {near(str(name), known)}\n"
+                f"  expected: {', '.join(known)}\n  hint: rename it or leave it out"
+            )
+    place = {name: row[name] for name in places.names if name in row}
+    if "id" not in row or ("y" not in row and not place):
+        raise UsageError(
+            f"a change has an id, and y or a place\n  given: {shown(dict(row))}\n  hint: give both"
+        )
+    x: Any = place or None
+    if place and tuple(places.names) == ("x",):
+        x = finite("x", place["x"])
+    return Change(row["id"], row.get("y", SAME), x)
 
 
 def _change(row: Any) -> Change:

@@ -22,6 +22,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
+from rangecast.model.flags import flag
 from rangecast.notify.line import Line, best_of
 from rangecast.notify.messages import Message, Messages
 from rangecast.notify.objects import Objects
@@ -55,7 +56,7 @@ class ReceivingInterest:
     ):
         self.k = k
         self.keeps = max(k, keeps or k)
-        self.descending = descending
+        self.descending = flag("descending", descending)
         """Whether the highest value ranks first."""
         self._places = places
         self._lists = [sorted(one, key=self._rank)[: self.keeps] for one in lists]

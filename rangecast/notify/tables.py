@@ -12,17 +12,18 @@ objects and updates are of one type: integers only if those of both files are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FileError, UsageError, near, unknown_hint
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows
-from rangecast.model.numbers import MAX
+from rangecast.model.boxes import closed_range
 from rangecast.model.records import Records, Rows, Source, file_source, table_source
 from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.messages import Messages
@@ -32,14 +33,23 @@ X, Y, ARRIVAL = Number("x"), Number("y"), Integer("arrival", min=0)
 MISSING_VALUE = "an object needs a value here"
 
 
+class Same(Enum):
+    """The value of an object that a change leaves as it is."""
+
+    SAME = "same"
+
+
+SAME = Same.SAME
+
+
 class Change(NamedTuple):
     """One change: y None removes an object; an x puts a new one there, or moves a known one.
 
-    Over a space, x is a dict of values: those that change, of a known one.
+    Over a space, x is a dict of values: those that change, of a known one; None takes one away.
     """
 
     id: Any
-    y: float | None
+    y: float | Same | None
     x: Any = None
 
 
@@ -111,7 +121,7 @@ def records(
                 raise FileError(
                     f"{where}: unknown column {name!r}: {near(name, known)}\n"
                     f"  expected: {', '.join(known)}\n"
-                    "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
+                    f"  hint: {unknown_hint(name, known, may_ignore=True)}"
                 )
         for name in needed:
             if name not in names:
@@ -175,7 +185,7 @@ def read_interests(
         lo, hi = rows.bounds(X)
         k = rows.coordinates(wants)
         ids.append(rows.good_ids)
-        bounded = np.stack([np.maximum(lo, -MAX), np.minimum(hi, MAX), k], axis=1)
+        bounded = np.stack([*closed_range(lo, hi), k], axis=1)
         parts.append(bounded[rows.good])
         progress(len(rows))
     ends, wanted = np.split(np.concatenate(parts), [2], axis=1)

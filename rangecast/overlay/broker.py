@@ -17,8 +17,8 @@ What the broker promises: if `IsSettled` came for a subscription before an event
 anywhere, the event is delivered to it, once links heal; nobody gets what he doesn't want; events of
 one origin arrive in order, each place of a log once.
 
-`broker_state` is what it knows; `broker_interest` and `broker_events` handle what is wanted and
-what is published; here are links, settling and time.
+`broker_state` is what it knows; `broker_links`, `broker_interest` and `broker_events` handle links,
+what is wanted and what is published; here are settling and time.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.overlay import ports
 from rangecast.overlay.broker_events import EventHandlers
-from rangecast.overlay.broker_interest import InterestHandlers
-from rangecast.overlay.broker_state import checked_name
-from rangecast.overlay.eventlog import Block, Journal
-from rangecast.overlay.interest import digest_of_names
-from rangecast.overlay.items import understood
+from rangecast.overlay.broker_links import LinkHandlers
+from rangecast.overlay.broker_state import Identity
+from rangecast.overlay.eventlog import Block, Journal, JournalError
 from rangecast.overlay.links import Link
 from rangecast.overlay.messages import (
-    PROTOCOL,
     Beat,
     Events,
     Hello,
     Interest,
+    Refuse,
     Resync,
     Settle,
     Settled,
@@ -54,12 +52,9 @@ from rangecast.overlay.messages import (
     decode,
 )
 from rangecast.overlay.settings import Settings
-from rangecast.overlay.settling import Answer, Question
-from rangecast.overlay.sources import CLIENTS
-from rangecast.overlay.table import Table
 
 
-class Broker(InterestHandlers, EventHandlers):
+class Broker(LinkHandlers, EventHandlers):
     """One broker; `handle` is all that changes it."""
 
     def __init__(
@@ -80,8 +75,11 @@ class Broker(InterestHandlers, EventHandlers):
         delivered: int = 0,
         journal: Journal | None = None,
         kept: Mapping[str, int] | None = None,
+        marks: Mapping[str, bytes] | None = None,
         cursors: Mapping[str, int] | None = None,
-        origin: str | None = None,
+        numbers_from: int = 0,
+        identity: Identity | None = None,
+        logs: Mapping[str, str] | None = None,
     ):
         """Make a broker, or one that goes on after a crash.
 
@@ -97,10 +95,12 @@ class Broker(InterestHandlers, EventHandlers):
         journal         instead: a log that the driver keeps and matches with its clients. Then the
                         broker delivers nothing, and the driver says `Durable` of what was published
                         here as well; numbers of events rise, with gaps
-        kept            with a journal, by origin: the last event in it
+        kept, marks     with a journal, by origin: the last event in it, and its checksum
         cursors         with a journal, by neighbour: the place before which it needs nothing
-        origin          under which name events published here are numbered, if not the broker's:
-                        another one once numbers that were given are lost
+        numbers_from    events published here get higher numbers. Give the time of the start, so
+                        that a disk that was restored from an older copy gives none a second time
+        identity        of the log, by which neighbours tell it from another one under this name
+        logs            by neighbour: the identity of its log, as `Accepted` said it
         """
         super().__init__(
             name,
@@ -114,7 +114,9 @@ class Broker(InterestHandlers, EventHandlers):
             settings=settings,
             journal=journal,
             kept=kept,
-            origin=origin,
+            marks=marks,
+            numbers_from=numbers_from,
+            identity=identity or Identity(),
         )
         self._handlers: dict[type, Any] = {
             ports.LinkUp: self._link_up,
@@ -125,6 +127,8 @@ class Broker(InterestHandlers, EventHandlers):
             ports.Replace: self._replace,
             ports.Publish: self._publish,
             ports.Durable: self._durable,
+            ports.Clogged: self._clogged,
+            ports.Drained: self._drained,
             ports.AskSettled: self._ask_settled,
             ports.Tick: self._tick,
         }
@@ -138,11 +142,14 @@ class Broker(InterestHandlers, EventHandlers):
             Settle: self._settle,
             Settled: self._settled,
             Beat: self._beat,
+            Refuse: self._refused,
         }
         for link in links:
             self._add_link(link, is_expected=True)
         for one, place in (cursors or {}).items():
             self._add_link(one, is_expected=True).scanned = place
+        for one, log_name in (logs or {}).items():
+            self.links[one].log = log_name
         if subscriptions:
             self._subscribe(0.0, ports.Subscribe(dict(subscriptions)))
         self._restore(log, delivered)
@@ -157,7 +164,10 @@ class Broker(InterestHandlers, EventHandlers):
         self._handlers[type(given)](now, given)
         for name in self._touched:
             if name in self.links:
-                self._say(now, self.links[name])
+                try:
+                    self._say(now, self.links[name])
+                except JournalError as error:
+                    self._close_over(now, self.links[name], error)
         if self._answerable is not None:  # others have heard of it by now
             link, self._answerable = self._answerable, None
             for question in [*link.questions.values()]:
@@ -178,59 +188,12 @@ class Broker(InterestHandlers, EventHandlers):
 
     # ---- links
 
-    def _add_link(self, name: str, *, is_expected: bool) -> Link:
-        table = Table(self.space, self._curve)
-        link = self.link_type(checked_name(name), table, is_expected=is_expected)
-        if not self._delivers:
-            link.scanned = self.log.durable  # what was before has never been promised to it
-        self.links[name] = link
-        if is_expected:
-            some = understood(list(link.heard.items.values()), self.space, self._curve)
-            self._enter(0.0, link, some, [])
-        return link
-
-    def _link_up(self, now: float, given: ports.LinkUp) -> None:
-        link = self.links.get(given.link) or self._add_link(given.link, is_expected=False)
-        link.is_up, link.is_greeted = True, False
-        self._greet(link)
-
-    def _link_down(self, now: float, given: ports.LinkDown) -> None:
-        link = self.links.get(given.link)
-        if link is None:
-            return
-        link.is_up = link.is_greeted = False
-        if given.forget:
-            self._enter(now, link, [], list(link.heard.items))
-            del self.links[link.name]
-            self._via = {one: over for one, over in self._via.items() if over != link.name}
-            self._answer(self._settling.forget(link.name))
-            for other in self.links.values():
-                if other.is_up:
-                    self._greet(other)  # what lies behind this broker has changed
-
-    def _greet(self, link: Link, *, ask: bool = False) -> None:
-        """Send a Hello; `ask` for one, even if one was there."""
-        reach = {self.name: None}
-        for other in self.links.values():
-            if other is not link and other.is_up:
-                reach |= dict.fromkeys(other.reach)
-        seen = link.peer if link.is_greeted and not ask else 0
-        hello = Hello(
-            broker=self.name,
-            incarnation=self.incarnation,
-            space=self._space_digest,
-            cells=self._curve.digest if self._curve is not None else "",
-            version=link.told.version,
-            digest=link.told.digest,
-            kept=self._kept,
-            reach=list(reach),
-            seen=seen,
-        )
-        self._send(link, hello)
-
-    def _reach_digest(self, link: Link) -> int:
-        others = (one for one in self.links.values() if one is not link and one.is_up)
-        return digest_of_names([self.name], *(one.reach_digest for one in others))
+    def _close_over(self, now: float, link: Link, error: JournalError) -> None:
+        """Close the link that needs a part of the log which can't be read; others may not."""
+        self.counts["links closed as the log can't be read"] += 1
+        self._alarm("log", f"link {link.name} is closed: {error}", link)
+        self._out.append(ports.Close(link.name, "the log here can't be read"))
+        self._link_down(now, ports.LinkDown(link.name))
 
     def _received(self, now: float, given: ports.Received) -> None:
         link = self.links.get(given.link)
@@ -239,71 +202,14 @@ class Broker(InterestHandlers, EventHandlers):
             return
         try:
             frame = decode(given.frame) if isinstance(given.frame, bytes) else given.frame
-            if not link.is_greeted and not isinstance(frame, Hello):
+            link.heard_at = now
+            if not link.is_greeted and not isinstance(frame, Hello | Refuse):
                 self.counts["frames before Hello"] += 1
                 return
             self._frames[type(frame)](now, link, frame)
         except FrameError as error:
             self.counts["frames refused"] += 1
             self._alarm("refused", f"{link.name}: {error}", link)
-
-    def _hello(self, now: float, link: Link, frame: Hello) -> None:
-        if frame.incarnation < link.peer:
-            self.counts["Hellos of an earlier incarnation"] += 1
-            return
-        if len(frame.reach) > self.settings.most_origins:
-            raise FrameError(f"{len(frame.reach):,} brokers are said to be behind it")
-        wrong = self._wrong_with(link, frame)
-        if wrong:
-            kind, text = wrong
-            self._alarm(kind, f"link {link.name} is refused: {text}", link)
-            self._out.append(ports.Close(link.name, text))
-            # One that was accepted before stays: what came over it may be wanted again.
-            is_new = not link.is_expected and not link.peer
-            self._link_down(now, ports.LinkDown(link.name, forget=is_new))
-            return
-        if frame.incarnation > link.peer:
-            self._settling.restarted(link.name)
-            link.questions.clear()
-            link.taken.clear()  # its Hello says what is on its disk, which may be another one
-        was_greeted = link.is_greeted and frame.incarnation == link.peer
-        link.is_greeted, link.peer, link.reach = True, frame.incarnation, frame.reach
-        link.reach_digest = digest_of_names(frame.reach)
-        self._choose_form(now, link, frame.cells)
-        if frame.seen != self.incarnation:
-            self._greet(link)
-        link.confirm(frame.kept, self._origins)
-        if not was_greeted:
-            link.rewind()
-        why = link.heard.lacks(frame.incarnation, frame.version, frame.digest)
-        self._ask_for_all(now, link, why, at_once=not was_greeted)
-        if not was_greeted:
-            asked = self._settling.open({link.name: link})
-            self._ask_on((asked, []))
-        self._touched[link.name] = None
-
-    def _wrong_with(self, link: Link, frame: Hello) -> tuple[str, str] | None:
-        if frame.protocol != PROTOCOL:
-            return "protocol", f"protocol {frame.protocol}; here: {PROTOCOL}"
-        if frame.space != self._space_digest:
-            return "space", f"the space has digest {frame.space}; here: {self._space_digest}"
-        if frame.broker != link.name:
-            return "name", f"the broker there is {frame.broker!r}"
-        upto = frame.kept.get(self.origin, 0)
-        if upto > self._number:
-            return "history", (
-                f"it has events of {self.origin} up to {upto}; the log here has lost those after "
-                f"{self._number}"
-            )
-        here = {self.name}
-        for other in self.links.values():
-            if other is not link and other.is_up:
-                here |= {other.name, *other.reach}
-        twice = [one for one in [frame.broker, *frame.reach] if one in here]
-        if twice:
-            self.counts["cycles refused"] += 1
-            return "cycle", f"{', '.join(twice[:5])} can be reached without it"
-        return None
 
     # ---- settling, time
 
@@ -329,20 +235,6 @@ class Broker(InterestHandlers, EventHandlers):
     def _settled(self, now: float, link: Link, frame: Settled) -> None:
         self._answer(self._settling.answered(frame.token, link.name))
 
-    def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
-        questions, answers = asked
-        for name, (token, version) in questions:
-            question = Settle(token=token, incarnation=self.incarnation, version=version)
-            self._send(self.links[name], question)
-        self._answer(answers)
-
-    def _answer(self, answers: Iterable[Answer]) -> None:
-        for name, token in answers:
-            if name == CLIENTS:
-                self._out.append(ports.IsSettled(token))
-            elif name in self.links:
-                self._send(self.links[name], Settled(token=token))
-
     def _beat(self, now: float, link: Link, frame: Beat) -> None:
         self._taken(now, link, Taken(kept=frame.kept))
         if frame.reach != link.reach_digest:
@@ -354,14 +246,14 @@ class Broker(InterestHandlers, EventHandlers):
     def _tick(self, now: float, given: ports.Tick) -> None:
         self._timer = np.inf
         for link in self.links.values():
-            if link.new or link.leaving or link.is_behind:
+            if link.is_telling or link.leaving or link.is_behind:
                 self._touched[link.name] = None
         beat = self.settings.beat
         if beat is None or now < self._beat_at:
             return
         self._beat_at = now + beat
         for link in self.links.values():
-            if not link.is_up:
+            if not link.is_up or self._is_silent(now, link):
                 continue
             if not link.is_greeted:
                 self._greet(link)
@@ -379,9 +271,24 @@ class Broker(InterestHandlers, EventHandlers):
                     kept=kept,
                 ),
             )
-            if link.flights and now - link.moved_at >= self.settings.patience:
+            # Whoever says nothing may not read either: what waits for him would only grow.
+            is_due = link.heard_at > link.moved_at and now - link.moved_at >= self.settings.patience
+            if link.flights and is_due and not self.settings.is_reliable:
                 self.counts["events sent again"] += link.in_flight
                 link.moved_at = now
                 link.rewind()
                 self._touched[over] = None
-        self._ask_on((self._settling.open(self.links), []))
+        heard = {name: link for name, link in self.links.items() if now - link.heard_at <= 2 * beat}
+        self._ask_on((self._settling.open(heard), []))
+
+    def _is_silent(self, now: float, link: Link) -> bool:
+        """Close a link over which nothing has come for too long."""
+        limit = self.settings.silence_timeout
+        if limit is None or now - link.heard_at <= limit:
+            return False
+        self.counts["links closed as silent"] += 1
+        text = f"nothing came for {limit:g} seconds"
+        self._alarm("silence", f"link {link.name} is closed: {text}", link)
+        self._out.append(ports.Close(link.name, text))
+        self._link_down(now, ports.LinkDown(link.name))
+        return True

@@ -19,15 +19,15 @@ class EventHandlers(BrokerState):
     """What a broker does with events."""
 
     def _publish(self, now: float, given: ports.Publish) -> None:
-        block = published(given, self.origin, self._number, self.space)
+        block = published(given, self.name, self._number, self.space, self._mark)
         if len(block):
-            self._number = block.upto
+            self._number, self._mark = block.upto, block.mark
             self._out.append(ports.Append(self.log.append(block), block))
 
     def _events(self, now: float, link: Link, frame: Events) -> None:
         over = self._via.get(frame.origin, link.name)
         is_second = over != link.name and over in self.links and self.links[over].is_up
-        is_mine = frame.origin == self.origin
+        is_mine = frame.origin == self.name
         if is_mine or is_second:
             # Each path lets all through that is wanted here, so the first one to come is enough.
             self.counts["cycles found"] += 1
@@ -38,7 +38,7 @@ class EventHandlers(BrokerState):
             return
         got = self._number if is_mine else self._got.get(frame.origin, 0)
         if is_mine:
-            self._send(link, Taken(kept={self.origin: got}))
+            self._send(link, Taken(kept={self.name: got}))
         elif frame.after > got:
             self.counts["gaps in events"] += 1
             self._send(link, Taken(kept={frame.origin: self._kept.get(frame.origin, 0)}))
@@ -60,13 +60,14 @@ class EventHandlers(BrokerState):
     def _durable(self, now: float, given: ports.Durable) -> None:
         taken: dict[str, dict[str, int]] = {}
         for place, block in self.log.between(self.log.durable, given.upto):
-            if place + len(block) > given.upto:
+            if block is None or place + len(block) > given.upto:
                 break
             self.log.durable = place + len(block)
-            if block.origin == self.origin:
+            if block.origin == self.name:
                 self._number = max(self._number, block.upto)
             else:
                 self._kept[block.origin] = block.upto
+                self._marks[block.origin] = block.mark
                 self._got[block.origin] = max(self._got.get(block.origin, 0), block.upto)
                 taken.setdefault(block.came_over, {})[block.origin] = block.upto
                 for link in self.links.values():
@@ -94,11 +95,12 @@ class EventHandlers(BrokerState):
             place = self.log.append(block)
             if place < delivered:
                 self.log.durable = self.log.end
-            if block.origin == self.origin:
-                self._number = block.upto
+            if block.origin == self.name:
+                self._number, self._mark = max(self._number, block.upto), block.mark
                 continue
             if place < delivered:
                 self._kept[block.origin] = block.upto
+                self._marks[block.origin] = block.mark
             self._got[block.origin] = block.upto
             self._via[block.origin] = block.came_over
             self._origins.add(block.origin)

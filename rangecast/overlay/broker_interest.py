@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -60,7 +61,7 @@ class InterestHandlers(BrokerState):
                 raise UsageError(
                     f"the filter of subscription {one!r:.80} takes {item_size(wanted.item):,} "
                     f"bytes, more than a frame can hold\n  expected: at most {MOST_CONTENT:,}\n"
-                    "  to do: make several subscriptions of it; nothing was done"
+                    "  hint: make several subscriptions of it; nothing was done"
                 )
         return named
 
@@ -78,11 +79,12 @@ class InterestHandlers(BrokerState):
         link.out = strategy_of(self.space, self._options, sources.wanted, same_cells=same)
         told = link.out.change(sources.besides(link.name), Batch(self.space, []))
         link.wanted = {item.name: item for item in told.added}
-        link.aim(now + self.settings.linger, self.settings.most_told)
+        link.aim(now + self.settings.linger, self.settings)
         link.tell_at = now
 
     def _interest(self, now: float, link: Link, frame: Interest) -> None:
-        change = link.heard.change_of(frame)
+        settings = self.settings
+        change = link.heard.change_of(frame, settings.max_heard, settings.max_heard_bytes)
         if change is None:
             self.counts["duplicates dropped"] += 1
         elif isinstance(change, str):
@@ -94,7 +96,9 @@ class InterestHandlers(BrokerState):
             self._answerable = link if link.questions else None
 
     def _snapshot(self, now: float, link: Link, frame: Snapshot) -> None:
-        items, interrupted = link.heard.stage(frame)
+        settings = self.settings
+        link.asked_at = now  # it is coming: no need to ask again
+        items, interrupted = link.heard.stage(frame, settings.max_heard, settings.max_heard_bytes)
         self.counts["snapshots interrupted"] += interrupted
         if items is None:
             return
@@ -129,18 +133,18 @@ class InterestHandlers(BrokerState):
             self.counts["forms changed"] += link.out.form != form
             until = now + self.settings.linger
             self.counts["removals cancelled"] += link.want(told, until)
-            if (len(link.wanted) > self.settings.most_told) != link.is_full:
-                link.aim(until, self.settings.most_told)
+            if link.wants_too_much(self.settings) != link.is_full:
+                link.aim(until, self.settings)
                 self.counts["forms changed"] += 1
             link.tell_at = min(link.tell_at, now + self.settings.gather)
             self._touched[name] = None
 
     def _resync(self, now: float, link: Link, frame: Resync) -> None:
         self.counts[f"resyncs by {frame.why}"] += 1
-        self._touched.pop(link.name, None)
-        self._say(now, link)
-        for part in link.snapshot(self.incarnation, self.settings.most_items):
-            self._send(link, part)
+        if link.parts and self.settings.is_reliable:
+            return  # one is under way
+        link.parts = deque(link.snapshot(self.incarnation, self.settings.most_items))
+        self._touched[link.name] = None
 
     def _ask_for_all(
         self, now: float, link: Link, why: Why | Literal[""], *, at_once: bool = False

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,12 +21,21 @@ from rangecast.overlay.curve import Curve
 from rangecast.overlay.eventlog import Journal, Log
 from rangecast.overlay.interest import space_digest
 from rangecast.overlay.links import Link
-from rangecast.overlay.messages import Frame, Hello
+from rangecast.overlay.messages import Frame, Hello, Refuse, Settle, Settled, item_size
 from rangecast.overlay.settings import Settings
-from rangecast.overlay.settling import Settling
-from rangecast.overlay.sources import Sources
+from rangecast.overlay.settling import Answer, Question, Settling
+from rangecast.overlay.sources import CLIENTS, Sources
 from rangecast.overlay.strategies import Options
 from rangecast.overlay.table import Table
+
+
+class Identity(NamedTuple):
+    """What tells the log of a broker from that of another one under its name."""
+
+    log: str = ""
+    """Of the log, since it was begun."""
+    epochs: tuple[str, ...] = ()
+    """Of the starts that have written to it, the newest first."""
 
 
 class BrokerState:
@@ -49,12 +59,14 @@ class BrokerState:
         settings: Settings | None,
         journal: Journal | None,
         kept: Mapping[str, int] | None,
-        origin: str | None,
+        marks: Mapping[str, bytes] | None,
+        numbers_from: int,
+        identity: Identity,
     ):
         if incarnation < 1:
             raise UsageError(f"an incarnation is at least 1; given: {incarnation}")
         self.name = checked_name(name)
-        self.origin = checked_name(name if origin is None else origin)
+        self.identity = identity
         self.space = as_space(space)
         self.incarnation = incarnation
         self.settings = settings or Settings()
@@ -82,12 +94,16 @@ class BrokerState:
         """By origin: the last event that came."""
         self._kept: dict[str, int] = dict(kept or {})
         """By origin: the last event on disk."""
+        self._marks: dict[str, bytes] = dict(marks or {})
+        """By origin: the checksum that came with it."""
         self._via: dict[str, str] = {}
         """By origin: the link that its events come over."""
-        self._origins = {self.origin, *self._kept}
+        self._origins = {self.name, *self._kept}
         """All brokers whose events are in the log, or were."""
-        self._number = 0 if journal is None else journal.durable
+        self._number = numbers_from
         """No event published here has a higher one."""
+        self._mark = b""
+        """The checksum of the events published here, if there is no journal."""
         self._beat_at = -np.inf
         self._timer = np.inf
         self._touched: dict[str, None] = {}
@@ -98,7 +114,9 @@ class BrokerState:
 
     def _say(self, now: float, link: Link) -> None:
         """Tell a link what is new, and send the events that it waits for."""
-        if not link.new or now >= link.tell_at:
+        if link.is_clogged:
+            return
+        if link.parts or not link.new or now >= link.tell_at:
             self._tell(now, link)
         if not link.is_ready or not link.is_known:
             return  # what it wants comes soon
@@ -115,13 +133,42 @@ class BrokerState:
             self._send(link, events)
 
     def _tell(self, now: float, link: Link) -> None:
-        for frame in link.changes(now, self.incarnation, self.settings.most_items):
-            self._send(link, frame)
+        """Tell a link what is new, or the rest of a snapshot; not too much at a time."""
+        room = self.settings.max_burst_bytes if link.is_ready else None
+        while link.parts:
+            part = link.parts.popleft()
+            self._send(link, part)
+            if room is not None:
+                room -= sum(map(item_size, part.items))
+                if room <= 0:
+                    break
+        if not link.parts and (room is None or room > 0):
+            for frame in link.changes(now, self.incarnation, self.settings.most_items, room):
+                self._send(link, frame)
+        if link.is_telling:
+            link.tell_at = now
+        elif self._settling.has_put_off:
+            self._ask_on((self._settling.all_told(link), []))
+
+    def _ask_on(self, asked: tuple[list[Question], list[Answer]]) -> None:
+        """Ask neighbours whether they have settled; answer those who know."""
+        questions, answers = asked
+        for name, (token, version) in questions:
+            question = Settle(token=token, incarnation=self.incarnation, version=version)
+            self._send(self.links[name], question)
+        self._answer(answers)
+
+    def _answer(self, answers: Iterable[Answer]) -> None:
+        for name, token in answers:
+            if name == CLIENTS:
+                self._out.append(ports.IsSettled(token))
+            elif name in self.links:
+                self._send(self.links[name], Settled(token=token))
 
     def _tell_all(self, now: float) -> None:
         """Tell every link what waits to be told, so that a question can be asked about it."""
         for link in self.links.values():
-            if link.new:
+            if link.new and not link.is_clogged:
                 self._tell(now, link)
 
     def _hold(self, now: float, most: int) -> None:
@@ -137,7 +184,7 @@ class BrokerState:
         self.counts["events shed"] += sum(len(one.numbers) for one in shed)
 
     def _send(self, link: Link, frame: Frame) -> None:
-        if link.is_ready or (link.is_up and isinstance(frame, Hello)):
+        if link.is_ready or (link.is_up and isinstance(frame, Hello | Refuse)):
             self._out.append(ports.Send(link.name, frame))
 
     def _alarm(self, kind: str, text: str, link: Link) -> None:
@@ -147,6 +194,8 @@ class BrokerState:
         """Ask to be called when something lingers no longer, or at the next beat."""
         due = np.inf
         for link in self.links.values():
+            if link.is_clogged:
+                continue
             due = min(due, now if link.is_behind and link.is_ready else link.due)
         if self.settings.beat is not None and any(link.is_up for link in self.links.values()):
             due = min(due, max(self._beat_at, now))

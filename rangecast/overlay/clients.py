@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.model.filters.filter import Filter
+from rangecast.model.members import Id
 from rangecast.overlay import ports
 from rangecast.overlay.knobs import SIDE, plain_space
 from rangecast.overlay.world import World
@@ -17,7 +18,7 @@ class Clients:
 
     def __init__(self, world: World):
         self._world = world
-        self._next_id = 0
+        self._next_id = self._next_event = 0
         self._filters = self._pool()
 
     def _pool(self) -> list[Any]:
@@ -56,9 +57,12 @@ class Clients:
                 if rng.random() < 0.5:  # one that probably covers others
                     one, name = max(live, key=self._size)
                 self._world.client(name, ports.Unsubscribe([one]))
-                for _ in range(rng.choice([1, 4, 8])):
+                # What others hear of it comes after a while: publish just then.
+                settings, delay = self._world.knobs.settings, self._world.knobs.delay
+                after = max(settings.linger, settings.gather)
+                for _ in range(rng.choice([4, 8, 16])):
                     other = f"b{rng.randrange(self._world.knobs.brokers)}"
-                    self._world.later(rng.uniform(0, self._world.knobs.delay), self.publish, other)
+                    self._world.later(after + rng.uniform(0, 1.5 * delay), self.publish, other)
             else:
                 self._world.client(name, ports.Replace({one: rng.choice(self._filters)}))
 
@@ -73,17 +77,19 @@ class Clients:
         rng = self._world.rng
         count = rng.choice([1, 1, 1, 3])
         points = [self._point() for _ in range(count)]
+        ids: list[Id] = [*range(self._next_event, self._next_event + count)]
+        self._next_event += count
         if not self._world.knobs.strings:
             ranked = self._world.knobs.settings.most_waiting is not None
             priorities = [rng.choice([0.0, 1.0, 2.0]) for _ in points] if ranked else []
             given = np.array(points, np.float64)
-            self._world.client(name, ports.Publish(given, priorities=priorities))
+            self._world.client(name, ports.Publish(given, ids, priorities=priorities))
             return
         words = [rng.choice(["a", "b", "c", "d", "e"]) for _ in points]
         events = [
             {"x": x, "y": y, "word": word} for (x, y), word in zip(points, words, strict=True)
         ]
-        self._world.client(name, ports.Publish(events))
+        self._world.client(name, ports.Publish(events, ids))
 
     def _point(self) -> list[int]:
         """Return a point, mostly one that somebody wants."""

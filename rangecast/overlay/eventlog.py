@@ -8,6 +8,7 @@ number of events before it. Neighbours and clients read the log as far as it is 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rangecast.errors import FrameError
+from rangecast.errors import FrameError, RangecastError
 from rangecast.kernels.arrays import F64
 from rangecast.model.members import Id
 from rangecast.model.space import Space
@@ -25,6 +26,8 @@ from rangecast.overlay.messages import MOST_CONTENT, Events, text_size
 _POINTS = np.dtype("<f8")
 _EVENT = 32
 """Bytes of an event in a frame beside its values, at most."""
+_MARKS = 10_000
+"""Checksums of blocks that are remembered."""
 _CUT = 64
 """Blocks that are dropped at a time: to cut the front off a list moves all the rest."""
 
@@ -50,6 +53,10 @@ class Block:
     texts: list[bytes] = field(default_factory=list)
     form: str = ""
     """The events as they were given, and what that is: see `Events`."""
+    mark: bytes = b""
+    """The checksum of the origin's log up to here."""
+    lost: bool = False
+    """What came before is gone: see `Events`."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -97,8 +104,8 @@ class Block:
             for row in rows
         ]
 
-    def take(self, rows: Sequence[int], after: int) -> Events:
-        """Return some of the events as a frame."""
+    def take(self, rows: Sequence[int], after: int, *, lost: bool = False) -> Events:
+        """Return some of the events as a frame; `lost`: events before them are gone."""
         whole = len(rows) == len(self.numbers)
         points = self.points if whole else self.points[rows]
         words = self.words
@@ -120,6 +127,8 @@ class Block:
             hops=self.hops + 1,
             texts=self.texts if whole or not self.texts else [self.texts[row] for row in rows],
             form=self.form,
+            mark=self.mark,
+            lost=lost,
         )
 
 
@@ -157,6 +166,8 @@ def block_of(frame: Events, space: Space, after: int, came_over: str) -> Block:
         came_over,
         frame.texts,
         frame.form,
+        frame.mark,
+        frame.lost,
     )
     large = block.too_large()
     if large is not None:
@@ -184,7 +195,13 @@ def _later(block: Block, after: int) -> Block:
         block.came_over,
         block.texts[cut:],
         block.form,
+        block.mark,
+        block.lost,
     )
+
+
+class JournalError(RangecastError):
+    """A part of the log can't be read."""
 
 
 class Journal(Protocol):
@@ -198,8 +215,15 @@ class Journal(Protocol):
     def append(self, block: Block) -> int:
         """Add a block; return its place. A driver that keeps the log gives it one later."""
 
-    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
-        """Yield the blocks, with their places, that begin in this part of the log."""
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
+        """Yield the blocks, with their places, that begin in this part of the log; raise a
+        `JournalError` at one that can't be read. `None`: all that was before this place is gone.
+        """
+
+    def mark_of(self, number: int) -> bytes | None:
+        """Return the checksum of the log up to an event that was published here, by its number;
+        `None`: this log has given no such number. Empty: that isn't known any more.
+        """
 
     def drop(self, before: int) -> None:
         """Note that nobody needs what lies before a place."""
@@ -216,14 +240,27 @@ class Log:
         self._places: list[int] = []
         self.end = 0
         self.durable = 0
+        self._marks: deque[tuple[int, int, bytes]] = deque(maxlen=_MARKS)
+        """Of the last blocks that were published here: their numbers and checksums."""
 
     def append(self, block: Block) -> int:
         """Add a block; return its place."""
         place = self.end
+        if not block.came_over:
+            self._marks.append((block.after, block.upto, block.mark))
         self._blocks.append(block)
         self._places.append(place)
         self.end += len(block)
         return place
+
+    def mark_of(self, number: int) -> bytes | None:
+        """Return the checksum of the log up to an event that was published here."""
+        if self._marks and number <= self._marks[0][0]:
+            return b""
+        found = bisect_left(self._marks, number, key=lambda one: one[1])
+        if found == len(self._marks) or number <= self._marks[found][0]:
+            return None
+        return self._marks[found][2]
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
         """Yield the blocks, with their places, that begin in this part of the log."""

@@ -100,7 +100,7 @@ class Internet:
         if left < 0:
             raise UsageError(
                 f"{ones:,} of {nodes:,} nodes have degree one, and the others have too few links "
-                "for them\n  to do: a smaller share of leaves, or a smaller exponent"
+                "for them\n  hint: a smaller share of leaves, or a smaller exponent"
             )
         rest = rng.permutation(open_ends[:left])
         rest = rest[: len(rest) // 2 * 2].reshape(-1, 2)
@@ -126,7 +126,7 @@ class Internet:
         if not _hops(self._first, self._other, np.ascontiguousarray(sources, np.int64), found):
             raise UsageError(
                 f"some nodes are {FAR} links apart, or more\n"
-                "  to do: a smaller exponent: more nodes have many links then"
+                "  hint: a smaller exponent: more nodes have many links then"
             )
         return found
 

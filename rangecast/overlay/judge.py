@@ -38,6 +38,16 @@ def unrest(world: World) -> str:
     return ""
 
 
+def tell_of_losses(world: World) -> None:
+    """Tell the oracle of losses that brokers tell with the next event."""
+    for name, broker in world.brokers.items():
+        for link in () if broker is None else broker.links.values():
+            is_neighbour = link.name in world.disks
+            if is_neighbour and (link.has_lost or any(one.lost for one in link.ready)):
+                for behind in world.behind(link.name, name):
+                    world.oracle.told_of_loss(behind)
+
+
 def wrong_tables(world: World) -> list[str]:
     """Return what routing tables lack, or hold in vain, when all is quiet.
 

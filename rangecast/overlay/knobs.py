@@ -46,6 +46,18 @@ class Knobs(NamedTuple):
     """Whether a link of the tree is removed for good, and another one joins the parts."""
     words: str | None = None
     """The string attribute whose words have ranges of their own."""
+    restores: int = 0
+    """How often a disk is restored from an older copy."""
+    clock_skew: float = 0.0
+    """How far the clock of a broker that starts may be wrong."""
+    twins: int = 0
+    """How often a second broker comes under the name of another."""
+    flips: int = 0
+    """How often a set changes without its version."""
+    stops: int = 0
+    """How often a broker stands still, and neither reads nor writes."""
+    hostile: int = 0
+    """How often a stranger is linked that sends frames of all kinds."""
 
 
 @cache
@@ -116,4 +128,30 @@ def drawn(seed: int) -> Knobs:
     moves = knobs.extra is None and "beat" not in more and rng.random() < 0.25
     words = rng.choice([None, "word"])
     more["gather"] = rng.choice([0.0, 0.0, 1.0, 6.0])
-    return knobs._replace(settings=replace(knobs.settings, **more), moves=moves, words=words)
+    knobs = knobs._replace(settings=replace(knobs.settings, **more), moves=moves, words=words)
+    return _with_histories(knobs, rng, calm=calm)
+
+
+def _with_histories(knobs: Knobs, rng: Random, *, calm: bool) -> Knobs:
+    """Draw what happens to disks, names and clocks; and links that lose nothing but all at once."""
+    if knobs.moves or knobs.settings.beat is None or calm:
+        return knobs
+    more: dict[str, Any] = {
+        "silence_timeout": rng.choice([None, 15.0, 15.0]),
+        "max_burst_bytes": rng.choice([None, None, 1, 300]),
+        "max_heard": 10_000,
+        "max_heard_bytes": 1 << 20,
+    }
+    if rng.random() < 0.4:
+        more["is_reliable"] = True
+        knobs = knobs._replace(drop=0.0, double=0.0, late=0.0, spoil=0.0)
+    restores = rng.choice([0, 0, 1, 2])
+    return knobs._replace(
+        settings=replace(knobs.settings, **more),
+        restores=restores,
+        clock_skew=rng.choice([0.0, 0.0, 30.0, 300.0] if not restores else [0.0, 60.0, 300.0]),
+        twins=rng.choice([0, 0, 0, 1, 2]),
+        flips=rng.choice([0, 0, 0, 1, 2]),
+        stops=rng.choice([0, 0, 1, 2]),
+        hostile=rng.choice([0, 0, 1]),
+    )

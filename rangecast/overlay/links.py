@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Container, Iterable
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +26,10 @@ from rangecast.overlay.messages import (
     Settle,
     Snapshot,
     cut_items,
+    item_size,
 )
 from rangecast.overlay.ports import Shed
+from rangecast.overlay.settings import Settings
 from rangecast.overlay.strategies import Strategy
 from rangecast.overlay.table import Table
 
@@ -50,6 +52,8 @@ class Ready(NamedTuple):
     place: int
     block: Block
     rows: list[int]
+    lost: bool = False
+    """Events before these are gone; their place is that before the gone ones."""
 
 
 class Link:
@@ -63,6 +67,14 @@ class Link:
         """Whether the neighbour's Hello came since the link is up."""
         self.peer = 0
         """The neighbour's incarnation."""
+        self.log = self.epoch = ""
+        """The identity of its log, and its last epoch; empty: not known."""
+        self.refused = ""
+        """Why one of the two refuses the link, since it was last up."""
+        self.is_bypassed = False
+        """It is refused as its neighbour is reached over another link: questions go there."""
+        self.heard_at = -np.inf
+        """When a frame came, or the link came up."""
         self.reach: list[str] = []
         """Brokers behind the neighbour, as far as it said so."""
         self.reach_digest = 0
@@ -88,6 +100,11 @@ class Link:
         """When that is told, though more may come."""
         self.leaving: dict[int, float] = {}
         """Told, not wanted any more, and until when it lingers, ascending."""
+        self.wanted_bytes = 0
+        self.is_clogged = False
+        """Too much waits to be sent."""
+        self.parts: deque[Snapshot] = deque()
+        """Of a snapshot that is under way: nothing else is told before it is there."""
         self.scanned = 0
         """Place in the log up to which events were looked at for this link."""
         self.ready: deque[Ready] = deque()
@@ -97,6 +114,10 @@ class Link:
         self.bytes_in_flight = 0
         self.is_behind = False
         """There is more of the log to look at."""
+        self.has_lost = False
+        """Events are gone that this link needed: that is said with the next ones."""
+        self._lost_from = 0
+        """The place before these."""
         self.sent: dict[str, int] = {}
         self.taken: dict[str, int] = {}
         """By origin: up to where events were sent, and were confirmed."""
@@ -115,6 +136,16 @@ class Link:
         """Whether frames other than Hello can be sent."""
         return self.is_up and self.is_greeted
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether something waits to be told."""
+        return bool(self.new or self.parts)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was ever wanted or sent over it: it can be forgotten without loss."""
+        return not (self.heard.items or self.taken or self.flights or self.ready)
+
     # ---- interest
 
     def want(self, change: Change, until: float) -> int:
@@ -122,8 +153,9 @@ class Link:
         cancelled = 0
         for item in change.added:
             self.wanted[item.name] = item
+            self.wanted_bytes += item_size(item)
         for name in change.removed:
-            del self.wanted[name]
+            self.wanted_bytes -= item_size(self.wanted.pop(name))
         if self.is_full:
             return 0
         for item in change.added:
@@ -139,9 +171,15 @@ class Link:
                 self.leaving[name] = until
         return cancelled
 
-    def aim(self, until: float, most: int) -> None:
+    def wants_too_much(self, settings: Settings) -> bool:
+        """Whether the neighbour should know more than it may be told."""
+        is_long = self.wanted_bytes > settings.max_told_bytes
+        return is_long or len(self.wanted) > settings.most_told
+
+    def aim(self, until: float, settings: Settings) -> None:
         """Compare all that was told with all that it should be, as after a change of form."""
-        self.is_full = len(self.wanted) > most
+        self.wanted_bytes = sum(map(item_size, self.wanted.values()))
+        self.is_full = self.wants_too_much(settings)
         target = {EVERYTHING.name: EVERYTHING} if self.is_full else self.wanted
         told = self.told.items
         self.new = {name: item for name, item in target.items() if name not in told}
@@ -151,15 +189,24 @@ class Link:
     @property
     def due(self) -> float:
         """When something is to be told, or has lingered enough: that comes after what is new."""
-        return self.tell_at if self.new else next(iter(self.leaving.values()), np.inf)
+        return self.tell_at if self.is_telling else next(iter(self.leaving.values()), np.inf)
 
-    def changes(self, now: float, incarnation: int, most_items: int) -> list[Interest]:
-        """Return what is to be told now: first all that is new, then what has lingered enough."""
-        gone = list(takewhile(lambda name: self.leaving[name] <= now, self.leaving))
+    def changes(
+        self, now: float, incarnation: int, most_items: int, most_bytes: int | None = None
+    ) -> list[Interest]:
+        """Return what is to be told now: first all that is new, then what has lingered enough.
+
+        What is new, and more than so many bytes, stays for the next time.
+        """
+        items, self.new = self._next_new(most_bytes)
+        if self.new:
+            gone = []
+        else:
+            gone = list(takewhile(lambda name: self.leaving[name] <= now, self.leaving))
+            self.tell_at = np.inf
         for name in gone:
             del self.leaving[name]
-        new, self.new = deque(cut_items(self.new.values(), most_items)), {}
-        self.tell_at = np.inf
+        new = deque(cut_items(items, most_items))
         # A name takes 9 bytes at most: removed ones leave room for what comes with them.
         most_gone = min(most_items, (MOST_BYTES - MOST_CONTENT) // 16)
         frames = []
@@ -181,6 +228,16 @@ class Link:
             )
         return frames
 
+    def _next_new(self, most_bytes: int | None) -> tuple[list[Item], dict[int, Item]]:
+        """Return what of all that is new can be told now, and the rest."""
+        items = [*self.new.values()]
+        if most_bytes is None:
+            return items, {}
+        for place, size in enumerate(accumulate(map(item_size, items)), 1):
+            if size >= most_bytes:
+                return items[:place], {item.name: item for item in items[place:]}
+        return items, {}
+
     def snapshot(self, incarnation: int, most_items: int) -> Iterable[Snapshot]:
         """Yield everything that was told, in parts."""
         parts = [*cut_items(self.told.items.values(), most_items)] or [[]]
@@ -201,7 +258,14 @@ class Link:
         """Place in the log before which nothing needs to be sent again."""
         if self.flights:
             return self.flights[0].place
-        return self.ready[0].place if self.ready else self.scanned
+        if self.ready:
+            return self.ready[0].place
+        return min(self.scanned, self._lost_from) if self.has_lost else self.scanned
+
+    def lose(self) -> None:
+        """Note that events after the place up to which was looked are gone, or may be."""
+        if not self.has_lost:
+            self.has_lost, self._lost_from = True, self.scanned
 
     def scan(self, log: Journal, space: Space, most: int, enough: int | None) -> None:
         """Look which events on disk the neighbour wants, until `enough` of them wait, and at `most`
@@ -214,19 +278,26 @@ class Link:
             if most <= 0:
                 self.is_behind = True
                 return
-            most -= len(block)
-            self.scanned = place + len(block)
-            if block.came_over == self.name:
+            if block is None:
+                self.lose()
+                self.scanned = place
                 continue
+            most -= len(block)
             sent = self.sent.get(block.origin, 0)
-            if block.numbers[-1] <= sent:
+            is_new = block.came_over != self.name and block.numbers[-1] > sent
+            if block.lost and is_new:
+                self.lose()
+            self.scanned = place + len(block)
+            if not is_new:
                 continue
             first = bisect_right(block.numbers, sent)
             words = {name: texts[first:] for name, texts in block.words.items()}
             held = self.table.holds(block.points_in(space)[first:], words)
             rows = (first + np.flatnonzero(held)).tolist()
             if rows:
-                self.ready.append(Ready(place, block, rows))
+                place = min(place, self._lost_from) if self.has_lost else place
+                self.ready.append(Ready(place, block, rows, self.has_lost))
+                self.has_lost = False
                 self.waiting += len(rows)
         self.scanned = max(self.scanned, log.durable)  # a new link needn't see what was dropped
 
@@ -248,7 +319,9 @@ class Link:
             numbers = [one.block.numbers[row] for row in one.rows if row not in rows]
             if numbers:
                 shed.append(Shed(self.name, one.block.origin, numbers))
-        self.ready = deque(Ready(one.place, one.block, rows) for one, rows in left if rows)
+        if any(one.lost and not rows for one, rows in left):
+            self.lose()
+        self.ready = deque(one._replace(rows=rows) for one, rows in left if rows)
         self.waiting = most
         return shed
 
@@ -257,6 +330,8 @@ class Link:
         self.rewind()
         shed = []
         for _, block in log.between(self.scanned, before):
+            if block is None:
+                continue
             sent = self.sent.get(block.origin, 0)
             numbers = [number for number in block.numbers if number > sent]
             if block.came_over != self.name and numbers:
@@ -267,13 +342,13 @@ class Link:
     def next_events(self, window: int, window_bytes: int, most: int) -> Iterable[Events]:
         """Yield what can be sent: at most so many events without a confirmation."""
         while self.ready and self.in_flight < window and self.bytes_in_flight < window_bytes:
-            place, block, rows = self.ready.popleft()
+            place, block, rows, lost = self.ready.popleft()
             room = min(window - self.in_flight, most, len(rows))
             room = block.fitting(rows[:room])
             if len(rows) > room:
                 self.ready.appendleft(Ready(place, block, rows[room:]))
                 rows = rows[:room]
-            frame = block.take(rows, self.sent.get(block.origin, 0))
+            frame = block.take(rows, self.sent.get(block.origin, 0), lost=lost)
             self.sent[block.origin] = frame.upto
             size = sum(map(len, frame.texts))
             self.flights.append(Flight(place, block.origin, frame.upto, len(rows), size))

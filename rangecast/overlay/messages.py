@@ -21,7 +21,7 @@ from rangecast.errors import FrameError
 from rangecast.model.members import Id
 from rangecast.overlay.packing import TERM, unpack
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The version of all frames; a broker refuses a link whose Hello has another one."""
 MOST_BYTES = 16 << 20
 """Of a frame; a longer one is refused before it is read."""
@@ -29,7 +29,9 @@ MOST_CONTENT = 8 << 20
 """Bytes of the items or events of a frame, so that the frame stays below `MOST_BYTES`. One that is
 larger by itself is refused where it comes in."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+"""Of a broker: it is put into logs and shown to people."""
+Text = Annotated[str, Meta(max_length=2_000)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Place = Annotated[int, Meta(ge=0)]
 """On the curve of a summary."""
@@ -122,6 +124,13 @@ class Hello(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="hello"):
     """The brokers behind this one, as far as known."""
     seen: Count = 0
     """The incarnation of the other side, if its Hello was seen."""
+    log: Annotated[str, Meta(max_length=64)] = ""
+    """Tells the log of this broker from that of any other; empty: it isn't told."""
+    epochs: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=100)] = []
+    """The last starts that have written to it, the newest first."""
+    mark: Annotated[bytes, Meta(max_length=64)] = b""
+    """The checksum that came with the last event of the other side that is on disk here: both
+    sides mean the same event, and all before it, if they have the same."""
 
 
 class Interest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="interest"):
@@ -143,7 +152,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="snaps
     version: Count
     digest: Count
     part: Count = 0
-    parts: Annotated[int, Meta(ge=1, le=1 << 24)] = 1
+    parts: Annotated[int, Meta(ge=1, le=1 << 16)] = 1
     items: list[Item] = []
 
 
@@ -174,6 +183,10 @@ class Events(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="events"
     """One per event, or none: the event as it was given. Brokers don't read it."""
     form: Annotated[str, Meta(max_length=50)] = ""
     """What these texts are."""
+    mark: Annotated[bytes, Meta(max_length=64)] = b""
+    """The checksum of the origin's log up to the last of these: see `Hello`."""
+    lost: bool = False
+    """Events before these are gone, and nobody knows whether they were wanted."""
 
 
 class Taken(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
@@ -196,6 +209,14 @@ class Settled(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settle
     token: Token
 
 
+class Refuse(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="refuse"):
+    """The last frame of a link: its sender can't have it."""
+
+    kind: Annotated[str, Meta(max_length=50)]
+    """What is wrong, in a word: see `Broker`."""
+    why: Text
+
+
 class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     """What should be there by now, said again and again: it finds what was lost."""
 
@@ -207,7 +228,7 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     kept: Cursors = {}
 
 
-Frame = Hello | Interest | Snapshot | Resync | Events | Taken | Settle | Settled | Beat
+Frame = Hello | Interest | Snapshot | Resync | Events | Taken | Settle | Settled | Beat | Refuse
 _KINDS: tuple[type[Frame], ...] = (
     Hello,
     Interest,
@@ -218,6 +239,7 @@ _KINDS: tuple[type[Frame], ...] = (
     Settle,
     Settled,
     Beat,
+    Refuse,
 )
 
 

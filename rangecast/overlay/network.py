@@ -92,7 +92,7 @@ def chosen_for(
     if not numbers:
         raise UsageError(
             f"the strategy {strategy!r} needs an attribute that isn't a string\n"
-            "  to do: use covering or subsumption"
+            "  hint: use covering or subsumption"
         )
     bound = np.ones(len(boxes.lo), np.bool_)
     words: str | None = None

@@ -8,7 +8,7 @@ is. What is delivered lies between the two; when faults have healed, everything 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from rangecast.engine import Engine
@@ -18,10 +18,10 @@ from rangecast.model.space import Space
 
 
 class Event(NamedTuple):
-    """Where an event comes from."""
+    """An event, by an id of its own: numbers could be given twice."""
 
     origin: str
-    number: int
+    id: int
 
 
 class Oracle:
@@ -37,6 +37,8 @@ class Oracle:
         """The brokers of either network while there are two."""
         self._within: dict[int, list[str]] = {}
         """Of a subscription that only these brokers know of for sure: they."""
+        self._doubted: dict[str, None] = {}
+        """Brokers whose clients hear that they have settled, which may not be so."""
         self._points: dict[Event, tuple[F64, dict[str, str | None]]] = {}
         self._missing: dict[tuple[Event, int], None] = {}
         self._last: dict[tuple[int, str], int] = {}
@@ -63,6 +65,8 @@ class Oracle:
 
     def settled(self, subscription: int) -> None:
         """Every broker knows of a subscription; while there are two networks, every one of its."""
+        if self._broker[subscription] in self._doubted:
+            return
         self._settled[subscription] = None
         self._within.pop(subscription, None)
         for part in self._parts:
@@ -88,9 +92,9 @@ class Oracle:
         """The two networks are one again; who was settled in his part must settle again."""
         self._parts = []
 
-    def accepted(self, origin: str, number: int, point: F64, words: dict[str, str | None]) -> None:
+    def accepted(self, origin: str, name: int, point: F64, words: dict[str, str | None]) -> None:
         """An event is on the disk of its origin."""
-        event = Event(origin, number)
+        event = Event(origin, name)
         if event in self._points:
             return  # said again after a crash
         self._points[event] = point, words
@@ -98,10 +102,10 @@ class Oracle:
             if one in self._settled and origin in self._within.get(int(one), [origin]):
                 self._missing[event, int(one)] = None
 
-    def take(self, broker: str, origin: str, number: int, subscription: int) -> None:
-        """Judge one delivery to a client of a broker."""
+    def take(self, broker: str, event: Event, number: int, subscription: int) -> None:
+        """Judge one delivery to a client of a broker; the event has this number at its origin."""
         self.delivered += 1
-        event = Event(origin, number)
+        origin = event.origin
         what = f"{origin}#{number} to {subscription} at {broker}"
         if event not in self._points:
             self.wrong.append(f"S2: {what}, which nobody published")
@@ -116,16 +120,38 @@ class Oracle:
         self._last[subscription, origin] = number
         self._missing.pop((event, subscription), None)
 
-    def shed(self, origin: str, numbers: Sequence[int], brokers: Collection[str]) -> None:
-        """A link sheds events: clients of the brokers behind it may not get them."""
+    def shed(self, events: Collection[Event], brokers: Collection[str]) -> None:
+        """Clients of some brokers may not get these events: a link sheds them, or they are lost
+        with a disk.
+        """
         for pair in [*self._missing]:
-            (by, number), one = pair
-            if by == origin and number in numbers and self._broker[one] in brokers:
+            if pair[0] in events and self._broker[pair[1]] in brokers:
                 del self._missing[pair]
+
+    def told_of_loss(self, broker: str) -> None:
+        """A broker hears that events are gone on their way: its clients hear of it, too."""
+        self._missing = {pair: None for pair in self._missing if self._broker[pair[1]] != broker}
+
+    def restored(self, broker: str) -> None:
+        """A broker goes on with an older disk: its clients may get something again."""
+        self._last = {
+            (one, by): at for (one, by), at in self._last.items() if self._broker.get(one) != broker
+        }
+
+    def doubt(self, brokers: Collection[str]) -> None:
+        """What clients of these brokers want may not be known everywhere, whatever they hear."""
+        self._doubted |= dict.fromkeys(brokers)
+        for one, at in self._broker.items():
+            if at in brokers:
+                self._forget(one)
+
+    def trust(self) -> None:
+        """Believe again that what has settled is known."""
+        self._doubted.clear()
 
     def lost(self) -> list[str]:
         """Return what must have been delivered and wasn't."""
-        return [f"S1: {event.origin}#{event.number} to {one}" for event, one in self._missing]
+        return [f"S1: {event.origin}#{event.id} to {one}" for event, one in self._missing]
 
     def live(self) -> list[tuple[int, str]]:
         """Return all subscriptions and their brokers."""

@@ -55,7 +55,7 @@ def read_commands(path: str | Path, given: Given) -> list[Edit]:
     if todo.before is None:
         raise FileError(
             f"{path}: commands need the columns before, command and id\n"
-            "  to do: say before which event each comes, by the row of the event, from 0"
+            "  hint: say before which event each comes, by the row of the event, from 0"
         )
     rows = _whole(path, todo.before, len(given.points))
     filters = iter(filters_of(todo.boxes, given.space) if todo.boxes.rows else [])

@@ -84,6 +84,20 @@ class Durable:
 
 
 @dataclass(frozen=True, slots=True)
+class Clogged:
+    """More waits to be sent over a link than should: `Drained` comes when that is over."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A link that was clogged can take more."""
+
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
 class AskSettled:
     """Say `IsSettled` once every broker knows what clients of this one want by now."""
 
@@ -104,6 +118,8 @@ Input = (
     | Replace
     | Publish
     | Durable
+    | Clogged
+    | Drained
     | AskSettled
     | Tick
 )
@@ -165,6 +181,26 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """A link is accepted for the first time, or with another log of its neighbour: write that down,
+    before anything is sent over it.
+    """
+
+    link: str
+    log: str
+    """The identity of the neighbour's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """A neighbour has events of this broker up to a number that wasn't given here: events that are
+    published from now on need higher ones. Without a journal the broker sees to that itself.
+    """
+
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
 class IsSettled:
     """The answer to `AskSettled`."""
 
@@ -180,4 +216,4 @@ class Shed:
     numbers: list[int]
 
 
-Output = Send | Deliver | Append | Timer | Close | Alarm | IsSettled | Shed
+Output = Send | Deliver | Append | Timer | Close | Alarm | Accepted | Renumber | IsSettled | Shed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from rangecast.errors import UsageError
@@ -17,8 +19,10 @@ from rangecast.overlay.eventlog import Block
 from rangecast.overlay.messages import MOST_CONTENT
 
 
-def published(given: ports.Publish, origin: str, last: int, space: Space) -> Block:
-    """Return events as a block; their numbers follow the last one."""
+def published(
+    given: ports.Publish, origin: str, last: int, space: Space, mark: bytes = b""
+) -> Block:
+    """Return events as a block; their numbers follow the last one, its checksum the last one's."""
     strings = [one.name for one in space if isinstance(one, String)]
     words: dict[str, list[str | None]] = {}
     ids: list[Id] | None = given.ids
@@ -48,16 +52,22 @@ def published(given: ports.Publish, origin: str, last: int, space: Space) -> Blo
         raise UsageError(
             f"{len(points)} events, {len(ids)} ids, {len(given.priorities)} priorities, "
             f"{[len(texts) for texts in words.values()]} words\n"
-            "  to do: give one of each per event, or leave ids and priorities out"
+            "  hint: give one of each per event, or leave ids and priorities out"
         )
     upto = last + len(points)
     numbers = list(range(last + 1, upto + 1))
     priorities = [finite("a priority", one) for one in given.priorities]
-    block = Block(origin, last, upto, numbers, ids, points, words, priorities, 0, "")
+    digest = hashlib.blake2b(mark, digest_size=8)
+    digest.update(f"{last} {ids} {words}".encode("utf-8", "surrogatepass"))
+    digest.update(points.tobytes())
+    block = Block(
+        *(origin, last, upto, numbers, ids, points, words, priorities, 0, ""),
+        mark=digest.digest(),
+    )
     large = block.too_large()
     if large is not None:
         raise UsageError(
             f"event {large[0]!r:.80} takes {large[1]:,} bytes, more than a frame can hold\n"
-            f"  expected: at most {MOST_CONTENT:,}\n  to do: shorten its texts; nothing was done"
+            f"  expected: at most {MOST_CONTENT:,}\n  hint: shorten its texts; nothing was done"
         )
     return block

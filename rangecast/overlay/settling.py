@@ -21,6 +21,10 @@ Answer = tuple[str, str]
 """Who asked, and the token."""
 
 
+_LATER = -1
+"""The version that a neighbour must know, as long as it hasn't been told all of it."""
+
+
 @dataclass(slots=True)
 class _Open:
     """A question that isn't answered yet."""
@@ -43,6 +47,8 @@ class Settling:
         self._waiting: Counter[str] = Counter()
         """By asker."""
         self._count = 0
+        self._put_off = 0
+        """How many wait until neighbours are told everything, at least."""
         self._open: dict[str, _Open] = {}
 
     def ask(self, token: str, links: Iterable[Link]) -> tuple[list[Question], list[Answer]]:
@@ -50,7 +56,7 @@ class Settling:
         if self._waiting[CLIENTS] >= self._most:
             raise UsageError(
                 f"{self._most:,} questions wait for an answer, as many as may\n"
-                "  to do: wait for some IsSettled, or raise Settings.most_questions"
+                "  hint: wait for some IsSettled, or raise Settings.most_questions"
             )
         self._count += 1
         return self._begin(f"{self._prefix}/{self._count}", CLIENTS, token, links)
@@ -68,12 +74,39 @@ class Settling:
     def _begin(
         self, key: str, asker: str, token: str, links: Iterable[Link]
     ) -> tuple[list[Question], list[Answer]]:
-        waits = {link.name: link.told.version for link in links}
+        waits = {
+            link.name: _LATER if link.is_telling else link.told.version
+            for link in links
+            if not link.is_bypassed
+        }
         if not waits:
             return [], [(asker, token)]
         self._open[key] = _Open(asker, token, waits)
         self._waiting[asker] += 1
-        return [(name, (key, version)) for name, version in waits.items()], []
+        asked = [(name, (key, version)) for name, version in waits.items() if version != _LATER]
+        self._put_off += len(waits) - len(asked)
+        return asked, []
+
+    def wait_for(self, link: Link) -> None:
+        """Let all questions wait for one link more; they are asked when the link is up."""
+        for one in self._open.values():
+            if one.asker != link.name:
+                one.waits.setdefault(link.name, link.told.version)
+
+    @property
+    def has_put_off(self) -> bool:
+        """Whether questions wait until neighbours are told everything."""
+        return self._put_off > 0
+
+    def all_told(self, link: Link) -> list[Question]:
+        """Return the questions that have waited until a link was told everything."""
+        found = []
+        for key, one in self._open.items():
+            if one.waits.get(link.name) == _LATER:
+                one.waits[link.name] = link.told.version
+                found.append((link.name, (key, link.told.version)))
+        self._put_off = sum(_LATER in one.waits.values() for one in self._open.values())
+        return found
 
     def answered(self, token: str, link: str) -> list[Answer]:
         """A neighbour has settled."""
@@ -107,5 +140,5 @@ class Settling:
             (name, (key, version))
             for key, one in self._open.items()
             for name, version in one.waits.items()
-            if name in links
+            if name in links and version != _LATER
         ]

@@ -8,7 +8,9 @@ two phases: first faults happen all the time, then everything heals, and within 
 must be quiet, known to everybody, and delivered. Only the second finds what never ends.
 
 Frames are lost, doubled, late, cut off in one direction, clogged, torn; links go up and down;
-brokers crash at any output and lose what wasn't on disk, the last unit half written. Settings are
+brokers crash at any output and lose what wasn't on disk, the last unit half written. Disks are
+restored from older copies, clocks go back, a second broker comes under a name, sets change without
+their version, brokers stand still and don't read, strangers send frames of all kinds. Settings are
 extreme on purpose: windows of one event, snapshots of one item per part, nothing that lingers,
 budgets of two ranges.
 """
@@ -21,8 +23,14 @@ from typing import NamedTuple
 
 from rangecast.overlay.broker import Broker
 from rangecast.overlay.clients import Clients
-from rangecast.overlay.faults import break_something, close_cycle, heal, move_link
-from rangecast.overlay.judge import unrest, wrong_tables
+from rangecast.overlay.faults import (
+    break_something,
+    close_cycle,
+    draw_histories,
+    heal,
+    move_link,
+)
+from rangecast.overlay.judge import tell_of_losses, unrest, wrong_tables
 from rangecast.overlay.world import World
 
 SOMETIMES = (
@@ -43,6 +51,17 @@ SOMETIMES = (
     "events shed",
     "crashes",
     "deliveries repeated",
+    "disks restored",
+    "histories that parted",
+    "losses told",
+    "incarnations that went back",
+    "neighbours that lost events",
+    "names taken twice",
+    "names that are taken",
+    "items forgotten",
+    "brokers that stand still",
+    "links closed as silent",
+    "strangers",
 )
 """What must happen in some of a few hundred seeds, or else the simulator tests nothing."""
 
@@ -66,6 +85,13 @@ class Outcome(NamedTuple):
 def _run(world: World) -> Outcome:
     """Run both phases; return what came of it."""
     rng, until, clients = world.rng, world.knobs.until, Clients(world)
+
+    def restarted(name: str) -> None:
+        """Let clients publish before a broker has heard its neighbours again."""
+        for delay in (0.0, 0.1, 1.0):
+            world.later(delay, clients.publish, name)
+
+    world.restarted = restarted
     for name in world.brokers:
         world.start(name)
     if rng.random() < 0.5:
@@ -82,6 +108,7 @@ def _run(world: World) -> Outcome:
     if world.knobs.drop or world.knobs.late:
         for _ in range(rng.choice([0, 2, 5, 10])):
             world.later(rng.uniform(0, until), break_something, world)
+    draw_histories(world, until)
     if world.knobs.moves:
         world.later(rng.uniform(0, until - 20), move_link, world)
     world.play(until)
@@ -94,6 +121,7 @@ def _run(world: World) -> Outcome:
             clients.publish(name)
         _rest(world)
         wrong += wrong_tables(world)
+    tell_of_losses(world)
     wrong += world.oracle.lost()
     for broker in world.brokers.values():
         if broker is not None:

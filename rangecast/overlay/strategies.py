@@ -72,7 +72,7 @@ class Options:
         if self.cells is None and self.strategy not in ("none", "covering"):
             raise UsageError(
                 f"the strategy {self.strategy!r} needs cells\n"
-                "  to do: give all brokers the same, such as Cells.uniform(space, bits, attributes)"
+                "  hint: give all brokers the same, such as Cells.uniform(space, bits, attributes)"
             )
 
 

@@ -7,7 +7,9 @@ as soon as the k-th best product is above what the next score could become, the 
 
 Uncertain events are one use of this. A value lies between two ends with a probability, and may be
 anything otherwise. A subscription that contains the spans of all attributes that it mentions holds
-at least with the product of their probabilities, and that is its factor.
+at least with the product of their probabilities, and that is its factor: the product with its score
+is what it is expected to score, if it scores nothing where it doesn't hold. A negative score comes
+nearer to 0 the less probable it is.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy.typing as npt
 from rangecast.errors import UsageError
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.model.boxes import Boxes
+from rangecast.model.flags import flag
 from rangecast.rank.result import Best, Work, check_k, new_best
 
 Factor = Callable[[int, I32], npt.ArrayLike]
@@ -32,16 +35,18 @@ _MORE = 4
 
 def check_adjusted(*, relaxed: bool, span: str | None, uncertain: bool, factors: bool) -> None:
     """Refuse what can't be asked together."""
+    flag("relaxed", relaxed)
+    flag("uncertain", uncertain)
     if span not in (None, "overlap", "contain"):
         raise UsageError(f"span is 'overlap' or 'contain'; given: {span!r}")
     if uncertain and (factors or relaxed or span == "overlap"):
         raise UsageError(
             "uncertain events are ranked exactly, by the subscriptions that contain them\n"
-            "  to do: with chances, give no factors, don't rank relaxed, and give no span or "
+            "  hint: with chances, give no factors, don't rank relaxed, and give no span or "
             "'contain'"
         )
     if span is not None and relaxed:
-        raise UsageError("events with spans are ranked exactly, not relaxed\n  to do: choose one")
+        raise UsageError("events with spans are ranked exactly, not relaxed\n  hint: choose one")
 
 
 def best_adjusted(
@@ -70,7 +75,8 @@ def best_adjusted(
         unfinished = []
         for place, event in enumerate(todo.tolist()):
             some, raw = found.of(place)
-            products = raw * _checked_factors(factor(event, some), len(some), least, most)
+            times = _checked_factors(factor(event, some), len(some), least, most)
+            products = raw * times + 0.0  # a negative score times 0 is 0, not -0.0
             order = np.lexsort((some if arrival is None else arrival[some], -products))[:k]
             if len(some) == ask:  # there may be more
                 limit = raw[-1] * (most if raw[-1] >= 0 else least)

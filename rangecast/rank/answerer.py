@@ -111,7 +111,7 @@ class RankAnswerer:
             factors=asked.factors is not None,
         )
         if asked.columns.spans and not isinstance(self.index, Slabs):
-            raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  to do: take 'auto'")
+            raise UsageError(f"{SLABS_ALONE}; given: '{self.choice.name}'\n  hint: take 'auto'")
 
     def as_part(self, gone: I64) -> RankAnswerer:
         """Return it as a part of a set that lacks the subscriptions that arrived at these times."""

@@ -15,6 +15,7 @@ from rangecast.kernels.arrays import F64
 from rangecast.kernels.grid import MAX
 from rangecast.kernels.jit import jit
 from rangecast.model.boxes import Boxes
+from rangecast.model.flags import flag
 
 Combine = Literal["sum", "min", "max", "product"]
 COMBINATIONS: tuple[str, ...] = get_args(Combine)
@@ -24,12 +25,13 @@ SUM, MIN, LARGEST, PRODUCT = range(4)
 
 def check_combine(combine: str, *, relaxed: bool) -> None:
     """Refuse what is no combination, and any but the sum in exact ranking, which has no weights."""
+    flag("relaxed", relaxed)
     if combine not in COMBINATIONS:
         raise UsageError(f"no combination {combine!r}: {one_of(combine, COMBINATIONS)}")
     if combine != "sum" and not relaxed:
         raise UsageError(
             f"weights are combined in relaxed ranking only; given: combine={combine!r}\n"
-            "  to do: give relaxed=True (--relaxed in the shell) as well"
+            "  hint: give relaxed=True (--relaxed in the shell) as well"
         )
 
 

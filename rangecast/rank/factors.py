@@ -66,7 +66,7 @@ class FactorTable(NamedTuple):
         for place in order[1:][same][:1].tolist():
             raise UsageError(
                 f"two factors are given for event {self.events[event[place]].as_py()!r} and "
-                f"subscription {self.subscriptions[place].as_py()!r}\n  to do: keep one of them"
+                f"subscription {self.subscriptions[place].as_py()!r}\n  hint: keep one of them"
             )
         values = self.values[order]
         offsets = np.searchsorted(event[order], np.arange(len(self.events) + 1))
@@ -95,7 +95,7 @@ def read_factors(
         if names != sorted(COLUMNS):
             raise FileError(
                 f"{source.name}: factors have the columns {', '.join(COLUMNS)}; "
-                f"given: {', '.join(names)}\n  to do: rename or drop columns"
+                f"given: {', '.join(names)}\n  hint: rename or drop columns"
             )
         rows = Rows(source.name, batch, bad, source.place)
         rows.take_ids(batch.columns["event"], event_ids, "event")

@@ -40,7 +40,7 @@ def limits(space: Space, k: int, limit: int | None, clock: str | None) -> tuple[
         raise UsageError(
             "a clock is a timestamp attribute, and each of its seconds has a limit\n"
             f"  given: {clock!r}, a {attribute.type}, and limit={limit}\n"
-            "  to do: give both, such as limit=1000 and the name of a timestamp; or no clock"
+            "  hint: give both, such as limit=1000 and the name of a timestamp; or no clock"
         )
     return k, space.axis(clock)
 

@@ -8,6 +8,8 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
+from rangecast.model.atomic import write_whole
+
 
 def cell(value: object) -> str:
     """Return a value as a reader wants it: numbers with the three digits that count, or more."""
@@ -68,4 +70,4 @@ class Page:
     def write(self) -> None:
         """Write the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("\n\n".join(self.blocks) + "\n", encoding="utf-8")
+        write_whole(self.path, ("\n\n".join(self.blocks) + "\n").encode())

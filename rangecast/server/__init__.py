@@ -15,5 +15,5 @@ def need_server() -> None:
     if missing:
         raise UsageError(
             f"this needs {', '.join(missing)}, which isn't installed\n"
-            "  to do: pip install 'rangecast[server]'"
+            "  hint: pip install 'rangecast[server]'"
         )

@@ -22,6 +22,7 @@ from rangecast.server.boards import (
 from rangecast.server.records import (
     AddLetters,
     AnyEdit,
+    BeginEpoch,
     DeleteBoard,
     DeleteConsumer,
     DeleteInterest,
@@ -45,6 +46,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
 """Instead of an ETag: there must be none."""
 _ABSENT = object()
+
+
+class ConsumerExistsError(RefusedError):
+    """A consumer that had to be new was made by another request meanwhile."""
 
 
 class Admission:
@@ -129,7 +134,7 @@ class Admission:
                 self._set(self._tokens, edit.name, False)
             case PutToken():
                 self._set(self._tokens, edit.name, True)
-            case PutTenant() | PutBroker():
+            case PutTenant() | PutBroker() | BeginEpoch():
                 pass
 
     def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: str | None) -> None:
@@ -150,7 +155,7 @@ class Admission:
                 raise RefusedError(
                     409,
                     f"the consumer {shown(consumer)} is of {_in_words(other)}, the {noun} of "
-                    f"{_in_words(label)}\n  to do: make a consumer for each",
+                    f"{_in_words(label)}\n  hint: make a consumer for each",
                 )
         keys = [(tenant, label, one.name) for one in edits]
         olds = self._versions(tenant, label, keys)
@@ -169,7 +174,7 @@ class Admission:
             raise RefusedError(
                 412,
                 f"the {noun} {shown(name)} already exists\n"
-                "  to do: choose another id, or replace it",
+                "  hint: choose another id, or replace it",
             )
 
     def _check_count(self, tenant: str, more: int) -> None:
@@ -241,7 +246,7 @@ class Admission:
                     raise RefusedError(
                         409,
                         f"the consumer {shown(name[1])} is of the board {shown(edit.name)}\n"
-                        "  to do: delete its consumers first",
+                        "  hint: delete its consumers first",
                     )
             self._set(self._boards, key, None)
             return
@@ -252,7 +257,7 @@ class Admission:
             raise RefusedError(
                 409,
                 f"the board {shown(edit.name)} exists, with other options\n"
-                "  to do: delete it first, or choose another name",
+                "  hint: delete it first, or choose another name",
             )
         check_board(edit)
         self._set(self._boards, key, edit)
@@ -325,8 +330,10 @@ class Admission:
             raise RefusedError(
                 409,
                 f"the consumer {shown(edit.name)} exists, of {_in_words(old)}\n"
-                "  to do: delete it first, or choose another name",
+                "  hint: delete it first, or choose another name",
             )
+        if old is not None and edit.only_new:
+            raise ConsumerExistsError(409, f"the consumer {shown(edit.name)} already exists")
         self._set(self._consumers, key, label)
         self._set(self._webhooks, key, edit.out.get("kind") == "webhook")
         if limits := self._registry.tenants.get(edit.tenant):
@@ -372,7 +379,7 @@ def _check_limit(name: str, limits: dict[str, int], count: int, more: int = 1) -
         raise RefusedError(
             403,
             f"this tenant may have {limits[name]:,} {name}, and has {count:,}{wanted}\n"
-            "  to do: delete some, or ask for a higher limit",
+            "  hint: delete some, or ask for a higher limit",
         )
 
 
@@ -402,5 +409,5 @@ def check_growth(old: Space, new: Space) -> None:
         raise RefusedError(
             409,
             f"the space exists, and can't become this one: {wrong}\n"
-            "  to do: add attributes, or values of a category, at the end; or make another space",
+            "  hint: add attributes, or values of a category, at the end; or make another space",
         )

@@ -21,6 +21,7 @@ from rangecast.model.members import as_id
 from rangecast.model.space import Space
 from rangecast.notify import Board
 from rangecast.notify.boxes.messages import values_of
+from rangecast.server.json_text import decode
 from rangecast.server.log import Draft, Unit
 from rangecast.server.records import NEVER, UPDATES, PutBoard, PutInterest
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 LONGEST_BATCH = 1_000
 """Changes that may be made at once: the lists of before are worked out from those of after."""
-_decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -207,7 +207,7 @@ def parsed_changes(
 
 def _parsed(space: Space | None, line: bytes) -> ObjectChange:
     try:
-        given = _decode(line)
+        given = decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not JSON: {error}") from None
     if not isinstance(given, dict) or "id" not in given:
@@ -234,11 +234,9 @@ def judged(
     """Note in a change what was before; return what it makes of it, or refuse it."""
     if old is None and not (isinstance(change.y, float) and change.x is not UNSET):
         needs = "x and y" if space is None else "its attributes and y"
-        raise UsageError(f"no object {change.id!r}\n  to do: give {needs} to put it there")
+        raise UsageError(f"no object {change.id!r}\n  hint: give {needs} to put it there")
     if change.y is UNSET and change.x is UNSET:
-        raise UsageError(
-            f"nothing of the object {change.id!r} changes\n  to do: give y, or a place"
-        )
+        raise UsageError(f"nothing of the object {change.id!r} changes\n  hint: give y, or a place")
     change.was = None
     if old is not None:
         change.was = old.arrival, old.y, [None if one == inf else one for one in old.place]

@@ -55,27 +55,45 @@ class Second:
 class BudgetReader(Reader):
     """Reads the log for one consumer with a budget, second by second."""
 
-    def __init__(self, log: Log, consumer: Consumer, least_at: Callable[[], int]):
+    def __init__(
+        self,
+        log: Log,
+        consumer: Consumer,
+        least_at: Callable[[], int],
+        durable: Callable[[], int],
+    ):
         super().__init__(log, consumer)
         self._least_at = least_at
         """No unit to come is of an earlier time."""
+        self._durable = durable
+        """The last seq that is durable now."""
+        self._over_before = 0
+        """Seconds before this one are over, and durable as far as is read."""
         self._boundary = -1
         """A seq with which a second ended."""
 
+    def _read(self, after: int, durable: int, most: int) -> Batch:
+        # In this order: what is written between the two lies in a second that isn't over, or is
+        # read. The caller's end of the log may be older than the time.
+        self._over_before = self._least_at() // SECOND
+        return super()._read(after, max(durable, self._durable()), most)
+
     def _read_after(self, after: int, durable: int, most: int) -> Batch:
         begin = after if after == self._boundary else self._start_of_second(after)
-        over_before = self._least_at() // SECOND  # asked before the log is looked at
         found: list[Message] = []
         second: Second | None = None
         gap, is_cut = None, False
         upto, last, number, size = begin, begin, -1, 0
         for unit in self._units(begin, durable):
-            if unit.first > last + 1:  # retention was quicker, or a part is missing
+            is_lost = self._is_after_loss(unit, after)
+            if unit.first > last + 1 or is_lost:  # retention was quicker, or a part is missing
                 if last > begin:
                     is_cut = True  # told when it is read next
                     break
                 if unit.first > after + 1:
                     gap = Gap(after, unit.first - 1)
+                elif is_lost:
+                    gap = Gap(after, after, "link")
                 upto = unit.first - 1
             if second is not None and unit.at // SECOND != number:
                 found += second.best()
@@ -89,7 +107,7 @@ class BudgetReader(Reader):
             for message, score in self._matched(group):
                 second.add(message, score)
             last, size = unit.last, size + len(unit.body)
-        if second is not None and (is_cut or number < over_before):
+        if second is not None and (is_cut or number < self._over_before):
             found += second.best()
             upto = last
         messages = [one for one in found if one.seq > after]

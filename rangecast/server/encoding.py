@@ -23,6 +23,7 @@ from rangecast.model.sources import value_at
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from rangecast.model.timestamps import EPOCH, FINER_THAN_MICROSECONDS, MICROSECOND, Timestamp
+from rangecast.server.json_text import DepthError, decoder_for, shallow
 
 CLOUDEVENTS = "cloudevents"
 _ONE_BY_ONE = 6
@@ -82,9 +83,13 @@ def encoded(
     refused: list[tuple[int, str]] = []
     taken: list[bytes] = []
     rows: list[dict[str, Any]] = []
+    read = decoder_for(lines)
     for place, line in enumerate(lines):
         try:
-            row = _anything.decode(line)
+            row = read(line)
+        except DepthError as error:
+            refused.append((place, f"{error}\n  given: {shown(_text(line))}"))
+            continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             refused.append((place, f"not JSON: {error}\n  given: {shown(_text(line))}"))
             continue
@@ -216,8 +221,14 @@ def _each_once(attribute: Attribute, values: Sequence[Any]) -> F64:
 
 
 def rows_of(lines: Sequence[bytes], form: str) -> list[dict[str, Any]]:
-    """Return events of the log: each line is one JSON object."""
-    rows = _anything.decode(b"[%s]" % b",".join(lines))
+    """Return events of the log: each line is one JSON object.
+
+    What an earlier version accepted may be too deep to be decoded: then what lies deep is null.
+    """
+    try:
+        rows = _anything.decode(b"[%s]" % b",".join(lines))
+    except RecursionError:
+        rows = [_anything.decode(shallow(line)) for line in lines]
     return [row_of(row) for row in rows] if form == CLOUDEVENTS else rows
 
 
@@ -226,7 +237,10 @@ def points_of_lines(lines: Sequence[bytes], form: str, space: Space) -> F64:
     if form != CLOUDEVENTS and len(lines) >= _ONE_BY_ONE:
         decoder = _light(tuple([None if one.path else one.name for one in space]))
         if decoder is not None:
-            rows = decoder.decode(b"[%s]" % b",".join(lines))
+            try:
+                rows = decoder.decode(b"[%s]" % b",".join(lines))
+            except RecursionError:
+                return points_of(rows_of(lines, form), space)
             columns = [[getattr(row, name) for row in rows] for name in space.names]
             quick = _quick(columns, len(rows), space)
             if quick is not None:

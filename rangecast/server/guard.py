@@ -2,13 +2,12 @@
 
 Whoever makes a webhook chooses an address that the server connects to. So a name is resolved once
 per attempt, every address that it has must be global, and the connection goes to the very address
-that was judged: a name that means another address a moment later gains nothing.
+that was judged: a name that means another address a moment later gains nothing. Nor are ports of
+other protocols called: a request there could mean something to a mail server or a database.
 """
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
@@ -22,8 +21,21 @@ _UNICAST = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SPECIAL = IPv6Network("3fff::/20"), IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24")
 """Documents, protocols, relays: some versions of Python call them global."""
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""(host, port) to the addresses that it has."""
+BLOCKED_PORTS = frozenset(
+    {
+        # those that browsers don't call: https://fetch.spec.whatwg.org/#port-blocking
+        *(1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101),
+        *(102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389),
+        *(427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601, 636),
+        *(989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566),
+        *(6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080),
+        # file shares, remote desktops, databases, caches
+        *(445, 873, 1433, 1521, 3306, 3389, 5432, 5900, 6379, 9042, 11211, 27017),
+    }
+)
+"""Ports of other protocols than HTTP: called only where private addresses may be called."""
+Resolve = Callable[[str], Awaitable[list[str]]]
+"""A host to the addresses that it has."""
 
 
 class AddressError(RangecastError):
@@ -102,19 +114,19 @@ def is_private_literal(host: str) -> bool:
     return not is_global(host)
 
 
-async def resolved(host: str, port: int) -> list[str]:
-    """Return the addresses of a name."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise AddressError("the name has no address") from None
-    return [str(one[4][0]) for one in found]
+def check_port(target: Target) -> None:
+    """Refuse a port of another protocol than HTTP."""
+    if target.port in BLOCKED_PORTS:
+        raise AddressError(f"port {target.port} belongs to another protocol than HTTP: not called")
 
 
 async def address_of(target: Target, resolve: Resolve, *, allow_private: bool) -> str:
-    """Return the address to connect to; refuse a name of which any address isn't global."""
-    addresses = await resolve(target.host, target.port)
+    """Return the address to connect to; refuse a name of which any address isn't global, and a
+    port of another protocol.
+    """
+    if not allow_private:
+        check_port(target)
+    addresses = await resolve(target.host)
     if not addresses:
         raise AddressError("the name has no address")
     if not allow_private and not all(map(is_global, addresses)):

@@ -1,4 +1,4 @@
-"""What a server does by itself from time to time: expiry, snapshots, retention, late syncs."""
+"""Maintenance: expiry, snapshots, retention, late syncs, and a full disk that has space again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from rangecast.errors import SnapshotError
 from rangecast.server.records import AnyEdit, DeleteSubscription
 from rangecast.server.requests import Edits
-from rangecast.server.snapshots import snapshots
 from rangecast.server.sqlite_log import INTERVAL, SqliteLog
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ logger = logging.getLogger("rangecast.server")
 SNAPSHOT_AFTER = 100_000
 """Edits after which a snapshot is written, so that a start is quick."""
 _PAUSE = 0.5
+_AGAIN = 30.0
+"""Seconds after which a snapshot that could not be written is tried again."""
 
 
 class Housekeeper:
@@ -27,6 +29,8 @@ class Housekeeper:
     def __init__(self, service: Service):
         self._service = service
         self._ending = threading.Event()
+        self._no_snapshot_until = 0.0
+        """After one has failed, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="rangecast-keep", daemon=True)
 
     def start(self) -> None:
@@ -49,17 +53,25 @@ class Housekeeper:
                 if time.monotonic() - last < _PAUSE:
                     continue
                 last = time.monotonic()
+                self._look_for_space()
                 service.pump.flush_acks()
                 self._expire()
                 self.tidy()
             except Exception:
                 logger.exception("keeping house failed; it is tried again")
 
+    def _look_for_space(self) -> None:
+        """Note that a disk that was full has space again: nothing may be sent that finds out."""
+        service, log = self._service, self._service.log
+        if service.pump.is_full and isinstance(log, SqliteLog) and log.has_space:
+            service.pump.is_full = False
+            log.reserve()
+
     def _expire(self) -> None:
         """End subscriptions whose time is over."""
-        if self._service.follower is not None:
-            return  # the leader does
-        now = time.time_ns() // 1000
+        if self._service.follower is not None or self._service.pump.is_full:
+            return  # the leader does; or later, when there is space to write it
+        now = self._service.clock.now()
         for entry in list(self._service.registry.spaces.values()):
             over: list[AnyEdit] = [
                 DeleteSubscription(entry.tenant, name, entry.name)
@@ -76,11 +88,14 @@ class Housekeeper:
             return
         ends = self._droppable()
         is_due = service.pump.matching.edits - service.snapshot_edits >= SNAPSHOT_AFTER
-        if is_due or ends > service.snapshot_seq:
-            service.snapshot()
-        if 0 < ends <= max(snapshots(service.folder), default=0):
-            service.log.drop(ends)
-            service.registry.forget(service.log.first)
+        if (is_due or ends > service.snapshot_seq) and time.monotonic() > self._no_snapshot_until:
+            try:
+                service.snapshot()
+            except (OSError, SnapshotError) as error:
+                self._no_snapshot_until = time.monotonic() + _AGAIN
+                logger.warning("no snapshot: %s; it is tried again in %g seconds", error, _AGAIN)
+        if 0 < ends <= service.snapshot_seq:  # one that was written or read by this process
+            service.drop(ends)
 
     def _droppable(self) -> int:
         """Return the seq up to which retention doesn't keep the log; 0 if it keeps all."""
@@ -88,7 +103,7 @@ class Housekeeper:
         if not isinstance(log, SqliteLog):
             return 0
         drop, size = 0, log.bytes
-        oldest = (time.time() - retention.seconds) * 1e6
+        oldest = self._service.clock.now() - retention.seconds * 1e6
         for end, taken, newest in log.segment_sizes():
             if size > retention.bytes or newest < oldest:
                 drop, size = end, size - taken

@@ -11,16 +11,15 @@ Everything here runs on the event loop's thread, except `handed_out`.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rangecast.server.board_reader import BoardReader
 from rangecast.server.boards import BoardEntry
-from rangecast.server.budget_reader import BudgetReader
-from rangecast.server.messages import Batch, Message
+from rangecast.server.budget_reader import SECOND, BudgetReader
+from rangecast.server.messages import Batch, Gap, Message
 from rangecast.server.reader import Reader
 from rangecast.server.registry import Consumer
 
@@ -44,7 +43,10 @@ class Hub:
         """All up to this seq has been handed out."""
         self.reading: set[Feed] = set()
         """Listeners that aren't live: few, so only these hear of every batch."""
-        self.overflows = 0
+        self.overflows: Counter[str] = Counter()
+        """Times that a listener fell behind, by tenant."""
+        self.is_ended = False
+        """Whether the server stops: there are no listeners any more."""
         self.batch = 0
         """The number of the last batch that was handed out."""
         self.pump: Pump
@@ -55,6 +57,7 @@ class Hub:
         """Begin; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         self.pump, self.matched = pump, pump.matched
+        pump.reread = self._reread_soon
 
     def handed_out(self, batch: int, messages: dict[int, list[Message]], matched: int) -> None:
         """Take what the matcher found; called by its thread."""
@@ -69,12 +72,27 @@ class Hub:
         for feed in list(self.reading):
             feed.hand_out(())  # there is more to read
 
-    def open(self, consumer: Consumer, after: int | None = None) -> Feed:
-        """Listen to a consumer, after a seq or after what it has acknowledged."""
+    def _reread_soon(self, seq: int) -> None:
+        """Let listeners read the log; called by the matcher's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._reread, seq)
+
+    def _reread(self, seq: int) -> None:
+        for feeds in self.feeds.values():
+            for feed in feeds:
+                feed.reread(seq)
+
+    def open(self, consumer: Consumer, after: int | None = None, gap: Gap | None = None) -> Feed:
+        """Listen to a consumer, after a seq or after what it has acknowledged; `gap`: what the
+        listener is told first.
+        """
         self._want(
             consumer.number, not consumer.budget
         )  # before the feed looks at the number of batches
-        feed = Feed(self, consumer, consumer.cursor if after is None else after)
+        feed = Feed(self, consumer, consumer.cursor if after is None else after, gap)
+        if self.is_ended:
+            feed.is_closed = True
+            return feed
         self.reading.add(feed)
         self.feeds.setdefault(consumer.number, []).append(feed)
         return feed
@@ -87,7 +105,8 @@ class Hub:
             if isinstance(source, BoardEntry):
                 found = BoardReader(log, consumer, source)
             elif consumer.budget:
-                found = BudgetReader(log, consumer, self.pump.least_at)
+                pump = self.pump
+                found = BudgetReader(log, consumer, pump.least_at, lambda: pump.durable)
             else:
                 found = Reader(log, consumer)
         self._readers[consumer.number] = found
@@ -112,8 +131,9 @@ class Hub:
         for feed in list(self.feeds.get(consumer.number, ())):
             self.close(feed)
 
-    def close_all(self) -> None:
-        """Close all listeners."""
+    def end(self) -> None:
+        """Close all listeners, and those that are opened from now on."""
+        self.is_ended = True
         for feeds in list(self.feeds.values()):
             for feed in list(feeds):
                 self.close(feed)
@@ -131,7 +151,7 @@ class Hub:
 class Feed:
     """One listener. `take` gives the next messages, in order, none left out and none twice."""
 
-    def __init__(self, hub: Hub, consumer: Consumer, after: int):
+    def __init__(self, hub: Hub, consumer: Consumer, after: int, gap: Gap | None = None):
         self.consumer = consumer
         self.sent = after
         """All messages up to this seq have been taken."""
@@ -139,6 +159,8 @@ class Feed:
         self.is_live = False
         self.overflows = 0
         self._hub = hub
+        self._gap = gap
+        """To be told before all else."""
         self._window: deque[Message] = deque()
         self._window_bytes = 0
         self._joined = hub.pump.batches
@@ -163,8 +185,15 @@ class Feed:
             self._whole_after, self.is_live = self._hub.matched, False
             self._hub.reading.add(self)
             self.overflows += 1
-            self._hub.overflows += 1
+            self._hub.overflows[self.consumer.tenant] += 1
         self.wake()
+
+    def reread(self, seq: int) -> None:
+        """Read the log up to a seq, before messages are taken as they are found."""
+        if self._whole_after is not None:
+            self._whole_after = max(self._whole_after, seq)
+        self.is_live = False
+        self._hub.reading.add(self)
 
     def _look_at_batch(self) -> None:
         if self._whole_after is None and self._hub.batch >= self._joined:
@@ -182,6 +211,9 @@ class Feed:
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
         while not self.is_closed:
+            if self._gap is not None:
+                gap, self._gap = self._gap, None
+                return Batch([], self.sent, gap)
             self._news.clear()
             before = self.sent
             batch = self._from_window(most) if self.is_live else await self._from_log(most)
@@ -193,7 +225,7 @@ class Feed:
             if left is not None and left <= 0:
                 return batch
             if self.consumer.budget:
-                rest = 1 - time.time() % 1
+                rest = 1 - self._hub.pump.clock.now() % SECOND / SECOND
                 left = rest if left is None else min(left, rest)
             try:
                 async with asyncio.timeout(left):  # wait_for of 3.11 may swallow a cancellation

@@ -17,12 +17,13 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rangecast.errors import UsageError
-from rangecast.server.log import START, Draft, LogError, Unit, chained, new_epoch
+from rangecast.server.calls import CLOSE_SECONDS, close_within
+from rangecast.server.log import START, Draft, LogError, Unit, chained, is_chained, new_epoch
 
 LIMIT = 30.0
 """Seconds that the brokers have for an answer."""
@@ -44,6 +45,7 @@ _TOPIC = {
     "message.timestamp.type": "CreateTime",
     "max.message.bytes": str(LARGEST),
 }
+T = TypeVar("T")
 quiet = logging.getLogger("rangecast.server.kafka")
 """For what the client says by itself: what matters comes by the calls as well."""
 quiet.setLevel(logging.CRITICAL + 1)
@@ -93,7 +95,7 @@ class KafkaPlace(NamedTuple):
                 if is_fence(error.args[0]):
                     text = "another server writes this log now"
                     remedy = "run one server per prefix"
-            raise LogError(f"{self}: {what}: {text}\n  to do: {remedy}") from None
+            raise LogError(f"{self}: {what}: {text}\n  hint: {remedy}") from None
 
 
 def is_fence(error: Any) -> bool:
@@ -116,11 +118,26 @@ def reading(group: str) -> dict[str, Any]:
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
+        "check.crcs": True,
         "fetch.wait.max.ms": _EMPTY_ANSWER,
         "fetch.message.max.bytes": LARGEST,
         "fetch.max.bytes": 2 * LARGEST,
         "receive.message.max.bytes": 3 * LARGEST,
     }
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Return what a call brings; try again while brokers start, or a partition changes hands."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            return call()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def arrived(reader: Any, most: int, seconds: float) -> list[Any]:
@@ -160,8 +177,11 @@ class KafkaLog:
         self._settings = connecting(place.servers)
         self._one = threading.Lock()
         self._broken: str | None = None
-        self._begins: dict[int, int] = {}
-        """Of the last seqs up to which was read: the offset where that goes on."""
+        self.damage: dict[int, str] = {}
+        self._begins: dict[int, tuple[int, bytes]] = {}
+        """Of the last seqs up to which was read: the offset where that goes on, and the checksum of
+        the unit before it.
+        """
         with self._place.said("can't be opened"):
             self._open()
 
@@ -190,7 +210,7 @@ class KafkaLog:
         if count != 1:
             raise LogError(
                 f"the topic {self._place.topic!r} has {count} partitions; a log has one\n"
-                "  to do: choose another prefix"
+                "  hint: choose another prefix"
             )
 
     # ---- writing
@@ -257,21 +277,34 @@ class KafkaLog:
         units: list[Unit] = []
         size = 0
         with self._one, self._place.said("can't be read"):
-            end = self._begins.get(after)
-            end = offset_after(self._place, after) if end is None else end
+            end, chain = self._begins.get(after, (-1, b""))
+            if end < 0:
+                end = offset_after(self._place, after)
             for offset, _, unit in self._records(end):
                 if units and size + len(unit.body) > most_bytes:
                     break
+                # Of the first one after a jump, the brokers' own checksum has to do.
+                is_next = unit.first == (units[-1].last if units else after) + 1
+                if chain and is_next and not is_chained(chain, unit):
+                    if units:
+                        break  # it is met again, as the first one
+                    raise self._damaged(unit.first, offset)
                 units.append(unit)
+                chain = unit.chain
                 size += len(unit.body)
                 end = offset + 1
                 if unit.last >= last:
                     break
             if units:
-                self._begins[units[-1].last] = end
+                self._begins[units[-1].last] = end, chain
             if len(self._begins) > _KNOWN:
                 del self._begins[next(iter(self._begins))]
         return units
+
+    def _damaged(self, seq: int, offset: int) -> LogError:
+        """Note what reading has met, for the readiness and the status."""
+        self.damage[seq] = f"the unit at seq {seq}, offset {offset}, is damaged or follows another"
+        return LogError(self.damage[seq])
 
     def _records(self, begin: int) -> Iterator[Placed]:
         return records(self._reader, self._place.topic, begin)
@@ -287,8 +320,12 @@ class KafkaLog:
             step *= 16
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._reader.close()
+        """Let go of the connections, within a bounded time."""
+        # Whoever reads has the reader: closed under its hands, it would fail in odd ways.
+        is_free = self._one.acquire(timeout=CLOSE_SECONDS)
+        close_within(self._reader)
+        if is_free:
+            self._one.release()
 
 
 def records(reader: Any, topic: str, begin: int) -> Iterator[Placed]:
@@ -317,7 +354,8 @@ def offset_after(place: KafkaPlace, seq: int) -> int:
     settings = connecting(place.servers) | reading(f"{place.prefix}-finder")
     finder = Consumer(settings | {"fetch.message.max.bytes": 1024}, logger=quiet)
     try:
-        low, high = finder.get_watermark_offsets(TopicPartition(place.topic, 0), LIMIT)
+        partition = TopicPartition(place.topic, 0)
+        low, high = patiently(lambda: finder.get_watermark_offsets(partition, LIMIT))
         while low < high:
             middle = (low + high) // 2
             found = next(records(finder, place.topic, middle), None)
@@ -327,7 +365,7 @@ def offset_after(place: KafkaPlace, seq: int) -> int:
                 low = found.offset + 1
         return int(low)
     finally:
-        finder.close()
+        close_within(finder)
 
 
 def unit_of(record: Any) -> Placed:
@@ -340,7 +378,7 @@ def unit_of(record: Any) -> Placed:
     except (KeyError, ValueError) as error:
         raise LogError(
             f"the record at offset {record.offset()} isn't a unit of a log: {error!r}\n"
-            "  to do: choose another prefix"
+            "  hint: choose another prefix"
         ) from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rangecast.errors import UsageError
+from rangecast.server.calls import close_within
 from rangecast.server.kafka_log import (
     LIMIT,
     TAKEN,
@@ -14,6 +15,7 @@ from rangecast.server.kafka_log import (
     arrived,
     connecting,
     offset_after,
+    patiently,
     quiet,
     reading,
     unit_of,
@@ -52,11 +54,12 @@ class KafkaTail:
                 raise KafkaException(found.error)
             raise UsageError(
                 f"{self._place}: no log is there: Kafka has no topic {self._place.topic!r}\n"
-                "  to do: start a server with this --log first, or correct the prefix"
+                "  hint: start a server with this --log first, or correct the prefix"
             )
         self._partition = self._at(0)
-        low, _ = self._reader.get_watermark_offsets(self._partition, LIMIT)
-        end = self._end()
+        partition = self._partition
+        low, _ = patiently(lambda: self._reader.get_watermark_offsets(partition, LIMIT))
+        end = patiently(self._end_now)
         self._go_to(low)
         while self.at < end and not self.epoch:
             for _, epoch, unit in self._records(1.0):
@@ -76,7 +79,7 @@ class KafkaTail:
         moment before readers see it.
         """
         with self._place.said("can't be read"):
-            return self._end()
+            return patiently(self._end_now)
 
     def some(self, seconds: float) -> list[Unit]:
         """Return the next units; wait for one, at most so long."""
@@ -90,8 +93,19 @@ class KafkaTail:
             return units
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._reader.close()
+        """Let go of the connections, within a bounded time."""
+        close_within(self._reader)
+
+    def _end_now(self) -> int:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return self._end()
+        except KafkaException:
+            # After a restart of the brokers it would ask for the leader that it knew, for ever.
+            self._admin = AdminClient(connecting(self._place.servers), logger=quiet)
+            raise
 
     def _end(self) -> int:
         from confluent_kafka import IsolationLevel

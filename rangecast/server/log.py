@@ -71,6 +71,8 @@ class Log(Protocol):
     """The last seq; `first - 1` if the log is empty."""
     chain: bytes
     """The checksum of the last unit."""
+    damage: dict[int, str]
+    """What was found damaged when it was read, by seq."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Unit]:
         """Write units; they are durable, all of them, when this returns. A full disk changes
@@ -78,8 +80,11 @@ class Log(Protocol):
         """
 
     def read(self, after: int, most_bytes: int) -> list[Unit]:
-        """Return the units with seqs after this one, until they have so many bytes; at least one,
-        if there is one. The first may begin earlier. Any thread may read.
+        """Return the units with seqs after this one, up to this many bytes; at least one, if there
+        is one. The first may begin earlier. Any thread may read.
+
+        They are as they were written: one that isn't ends what is returned, and is a `LogError`
+        that names it where it comes first.
         """
 
     def drop(self, upto: int) -> None:
@@ -115,6 +120,7 @@ class MemoryLog:
         self.epoch = new_epoch()
         self.first = 1
         self.last = 0
+        self.damage: dict[int, str] = {}
         self._units: list[Unit] = []
         self.chain = START
 

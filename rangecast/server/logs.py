@@ -27,7 +27,22 @@ def configure(form: str, level: str) -> None:
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     given = {name: getattr(record, name, None) for name in FIELDS}
-    return {name: value for name, value in given.items() if value is not None}
+    return {
+        name: printable(value) if isinstance(value, str) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def printable(text: str) -> str:
+    """Return a text with all that isn't printable escaped: what a client sends makes no lines."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _lines(text: str) -> list[str]:
+    return [printable(line) for line in text.splitlines()]
 
 
 class TextLines(logging.Formatter):
@@ -41,6 +56,12 @@ class TextLines(logging.Formatter):
         record.fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         return super().format(record)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the line itself; what follows its first line is indented, whoever wrote it."""
+        first, *more = _lines(record.message) or [""]
+        record.message = first
+        return "\n".join([super().formatMessage(record), *("    " + one for one in more)])
+
 
 class JsonLines(logging.Formatter):
     """Lines for machines: each a JSON object with time, level, logger, message and fields."""
@@ -51,7 +72,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": "\n".join(_lines(record.getMessage())),
             **_fields(record),
         }
         if record.exc_info:

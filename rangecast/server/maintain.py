@@ -19,11 +19,23 @@ from rangecast.model.sources import value_at
 from rangecast.model.space import Space
 from rangecast.server.boards import updates_of
 from rangecast.server.encoding import rows_of
-from rangecast.server.log import LogError, Unit, new_epoch
-from rangecast.server.records import ACKS, EDITS, EVENTS, UPDATES, acks_of, edits_of, events_of
+from rangecast.server.log import START, LogError, Unit, new_epoch
+from rangecast.server.log_mark import NAME as MARK
+from rangecast.server.log_mark import Mark
+from rangecast.server.records import (
+    ACKS,
+    EDITS,
+    EVENTS,
+    UPDATES,
+    PutConsumer,
+    acks_of,
+    edits_of,
+    events_of,
+    hidden,
+)
 from rangecast.server.registry import Registry
+from rangecast.server.segment import checked_units, looked_at, path_of, segments, wal_of, write_head
 from rangecast.server.snapshots import opened, snapshots
-from rangecast.server.sqlite_log import checked_units, segments, write_head
 
 _encode = msgspec.json.Encoder().encode
 
@@ -47,15 +59,16 @@ def checked(folder: Path) -> str:
     )
 
 
-def dumped(folder: Path, after: int) -> Iterator[str]:
-    """Yield every event and edit as a line of JSON."""
+def dumped(folder: Path, after: int, *, with_secrets: bool = False) -> Iterator[str]:
+    """Yield every event and edit as a line of JSON; secrets of webhooks if they are asked for."""
     _need_folder(folder)
     for unit in checked_units(folder):
         if unit.last > after:
-            yield from (line for seq, line in _lines(unit) if seq > after)
+            lines = _lines(unit, with_secrets=with_secrets)
+            yield from (line for seq, line in lines if seq > after)
 
 
-def _lines(unit: Unit) -> Iterator[tuple[int, str]]:
+def _lines(unit: Unit, *, with_secrets: bool) -> Iterator[tuple[int, str]]:
     if unit.kind == EVENTS:
         head, texts = events_of(unit)
         for place, text in enumerate(texts):
@@ -66,6 +79,8 @@ def _lines(unit: Unit) -> Iterator[tuple[int, str]]:
             yield unit.first + place, (start + b',"event":' + text + b"}").decode()
     elif unit.kind == EDITS:
         for place, edit in enumerate(edits_of(unit)):
+            if isinstance(edit, PutConsumer) and not with_secrets:
+                edit = msgspec.structs.replace(edit, out=hidden(edit.out))
             told = {"seq": unit.first + place, "at": unit.at, "edit": edit}
             yield unit.first + place, _encode(told).decode()
     elif unit.kind == UPDATES:
@@ -156,39 +171,44 @@ def repaired(folder: Path, *, force: bool) -> str:
         if not force:
             raise LogError(
                 f"{damage}\n  the log is whole up to seq {last}\n"
-                "  to do: add --force to cut it there; what comes after is moved aside"
+                "  hint: add --force to cut it there; what comes after is moved aside"
             )
         aside = folder / f"damaged-{new_epoch()}"
-        aside.mkdir()
+        aside.mkdir(mode=0o700)
         kept = [first for first in segments(folder) if first <= max(last, 1)]
         for first in segments(folder):
-            path = folder / f"log-{first:020}.db"
-            if first in kept[-1:]:
-                shutil.copy2(path, aside / path.name)
-            elif first not in kept:
-                path.rename(aside / path.name)
+            path = path_of(folder, first)
+            for name in (path, wal_of(path)):
+                if name.exists() and first in kept[-1:]:
+                    shutil.copy2(name, aside / name.name)
+                elif name.exists() and first not in kept:
+                    name.rename(aside / name.name)
+        if (folder / MARK).exists():
+            (folder / MARK).rename(aside / MARK)
         for seq in snapshots(folder):
             path = folder / f"snapshot-{seq:020}"
             if seq > last:
                 path.rename(aside / path.name)
-        _cut(folder, kept, last)
+        _cut(folder, kept, last, new_epoch() if not last else None)
         return f"{folder}: cut after seq {last}; what came after is in {aside}."
 
 
-def _cut(folder: Path, kept: list[int], last: int) -> None:
-    epoch = new_epoch()
+def _cut(folder: Path, kept: list[int], last: int, epoch: str | None) -> None:
+    """Drop what comes after a seq. The next start begins an epoch, so that what is dropped isn't
+    taken for what comes then; a log without any unit has to be another one for that.
+    """
     for first in kept:
-        connection = sqlite3.connect(folder / f"log-{first:020}.db")
+        path = path_of(folder, first)
+        connection = sqlite3.connect(path)
         with connection:
-            chain = connection.execute("SELECT chain FROM head").fetchone()[0]
-            write_head(connection, epoch, first, chain)
+            if epoch is not None:
+                write_head(connection, epoch, first, START)
             connection.execute("DELETE FROM units WHERE last > ?", (last,))
         connection.close()
-    for seq in snapshots(folder):
-        path = folder / f"snapshot-{seq:020}" / "state.json"
-        state = msgspec.json.decode(path.read_bytes())
-        state["epoch"] = epoch
-        path.write_bytes(_encode(state))
+    if kept:
+        mark = Mark(folder)
+        mark.begin(looked_at(path_of(folder, kept[-1]))[1])
+        mark.close()
 
 
 def _need_folder(folder: Path) -> None:

@@ -30,6 +30,17 @@ class Written:
     updates: Sequence[ObjectChange] = ()
 
 
+@dataclass(slots=True)
+class Done:
+    """What was done since the start."""
+
+    events: int = 0
+    edits: int = 0
+    pairs: int = 0
+    """Of an event and a subscription that matches it."""
+    updates: int = 0
+
+
 class Matching:
     """Brings indexes to where units of the log lead, matches events, and answers requests.
 
@@ -39,7 +50,26 @@ class Matching:
     def __init__(self, registry: Registry, indexes: dict[int, SpaceIndex]):
         self._registry = registry
         self._indexes = indexes
-        self.events = self.edits = self.pairs = self.updates = 0
+        self._done: dict[str, Done] = {}
+        """By tenant."""
+        self.edits = 0
+
+    def done(self, tenant: str | None) -> Done:
+        """Return what was done, for a tenant or for all."""
+        if tenant is not None:
+            return self._done.get(tenant, Done())
+        found = Done()
+        for one in list(self._done.values()):
+            found.events += one.events
+            found.edits += one.edits
+            found.pairs += one.pairs
+            found.updates += one.updates
+        return found
+
+    def _of(self, tenant: str) -> Done:
+        if tenant not in self._done:
+            self._done[tenant] = Done()
+        return self._done[tenant]
 
     def messages(self, batch: Sequence[Written], wanted: Bool) -> Mailboxes:
         """Carry out and match units; return what those consumers get that somebody waits for."""
@@ -77,11 +107,12 @@ class Matching:
                 found = index.update(one.updates, first, request.is_batch, is_wanted)
                 for number, message in found:
                     messages.setdefault(number, []).append(message)
-                self.updates += len(one.updates)
+                self._of(request.entry.tenant).updates += len(one.updates)
                 assert request.accepted is not None
                 request.answer.set_result(request.accepted)
             elif isinstance(one.request, Edits):
                 self.edits += one.unit.length
+                self._of(one.request.edits[0].tenant).edits += one.unit.length
                 one.request.answer.set_result(one.unit.first)
 
     def _match_events(self, some: Sequence[Written], wanted: Bool, messages: Mailboxes) -> None:
@@ -92,8 +123,9 @@ class Matching:
         lines = [line for request in requests for line in request.encoded.lines]
         seqs = np.concatenate([np.arange(one.unit.first, one.unit.last + 1) for one in some])
         found = index.match(points[0] if len(points) == 1 else np.concatenate(points))
-        self.events += len(lines)
-        self.pairs += len(found.numbers)
+        done = self._of(requests[0].entry.tenant)
+        done.events += len(lines)
+        done.pairs += len(found.numbers)
         fan_out(found, index, wanted, self._registry.numbered, lines, seqs, messages)
         begin = 0
         for request in requests:

@@ -59,19 +59,21 @@ class BoardMessage(Message):
 
 
 class Gap(NamedTuple):
-    """Events that are gone from the log before a consumer got them."""
+    """Events that a consumer doesn't get."""
 
     after: int
     upto: int
+    reason: str = "retention"
+    """`retention`: they are gone from the log. `history`: they were in another history (`lost`).
+    `link`: they are gone from the log of another server, and didn't get here."""
+    lost: str = ""
+    """The position that the consumer had in the other history."""
 
     def json(self, epoch: str) -> bytes:
         """Return it as a JSON object."""
-        return b'{"gap":{"after":"%s:%d","upto":"%s:%d"}}' % (
-            epoch.encode(),
-            self.after,
-            epoch.encode(),
-            self.upto,
-        )
+        after = self.lost or position(epoch, self.after)
+        gap = {"after": after, "upto": position(epoch, self.upto), "reason": self.reason}
+        return _encode({"gap": gap})
 
 
 class Batch(NamedTuple):
@@ -90,21 +92,3 @@ class PositionError(RangecastError):
 def position(epoch: str, seq: int) -> str:
     """Return a place in the log as a text."""
     return f"{epoch}:{seq}"
-
-
-def seq_of(text: str, epoch: str, last: int) -> int:
-    """Return the seq of a position; refuse one that isn't of this log."""
-    first, _, number = text.partition(":")
-    if not number.isdecimal() or len(number) > 18:
-        raise PositionError(
-            f"a position is a text such as {epoch}:123, as messages carry it\n"
-            f"  given: {text[:80]!r}"
-        )
-    if first != epoch:
-        raise PositionError(
-            f"the position {text[:80]!r} is of another history; this log's epoch is {epoch!r}\n"
-            "  to do: begin again at 'start' or 'now': what lies between may be lost"
-        )
-    if int(number) > last:
-        raise PositionError(f"the position {text!r} lies beyond the log's last, {epoch}:{last}")
-    return int(number)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rangecast.server.links.driver import TENANT
+from rangecast.server.buses.bus import SourceState
+from rangecast.server.follow import Follower
+from rangecast.server.links.driver import REFUSALS, TENANT
 from rangecast.server.links.links import Links
+from rangecast.server.status import listeners, log_bytes, subscriptions
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service
@@ -19,7 +22,7 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(service: Service, tenant: str | None) -> tuple[bytes, str]:
-    """Return the metrics as a text, and its type; of consumers, those of a tenant or of all."""
+    """Return the metrics as a text, and its type: those of a tenant, or of all."""
     return exposed(_Numbers(service, tenant)), KIND
 
 
@@ -56,8 +59,53 @@ def _links(links: Links) -> Iterator[Metric]:
         up.add_metric([one["broker"]], int(one["state"] == "up"))
         flying.add_metric([one["broker"]], one["in_flight"])
     yield from (up, flying)
-    said = "Times that a neighbour needed what retention had dropped."
-    yield from counted("rangecast_link", {"gaps": (said, told["gaps"])})
+    counts = told["counts"]
+    refused = sum(counts.get(name, 0) for name in REFUSALS)
+    parted = counts.get("histories that parted", 0)
+    numbers = {
+        "gaps": ("Times that a neighbour needed what retention had dropped.", told["gaps"]),
+        "refusals": ("Links that were refused, here or by the neighbour.", refused),
+        "histories_parted": ("Times that a neighbour had events that this log lacks.", parted),
+        "failures": ("Times that an internal error has ended all links.", told["failures"]),
+    }
+    yield from counted("rangecast_link", numbers)
+
+
+def _sources(sources: Iterable[SourceState]) -> Iterator[Metric]:
+    counters = {
+        "events": "Events of a source that were taken.",
+        "rejected": "Messages of a source that are no events of its space.",
+        "failures": "Attempts of a source that failed.",
+        "skipped": "Messages of a source that failed again and again, and were skipped.",
+        "gaps": "Times that messages of a source were deleted before they were read.",
+        "missed": "Messages of a source that were deleted before they were read, at most.",
+        "recreations": "Times that a source's topic or stream was deleted and made again.",
+    }
+    counted = {
+        name: CounterMetricFamily(f"rangecast_source_{name}", text, labels=["source"])
+        for name, text in counters.items()
+    }
+    said = "1 if a source fails at the same messages again and again."
+    stuck = GaugeMetricFamily("rangecast_source_stuck", said, labels=["source"])
+    for one in sources:
+        for name, metric in counted.items():
+            metric.add_metric([one.name], getattr(one, name))
+        stuck.add_metric([one.name], int(one.is_stuck))
+    yield from (*counted.values(), stuck)
+
+
+def _follower(follower: Follower) -> Iterator[Metric]:
+    age = follower.contact_age
+    gauges: dict[str, tuple[str, float]] = {
+        "ready": ("1 if the copy is complete and not stale.", int(not follower.why_not_ready())),
+        "stopped": ("1 if the leader has another history.", int(follower.state == "stopped")),
+        "lag": ("Seqs of the leader that aren't here, by its last answer.", follower.lag),
+    }
+    if age is not None:
+        gauges["contact_age_seconds"] = ("Seconds since the leader last answered.", age)
+    yield from measured("rangecast_follower", gauges)
+    said = "Attempts to copy from the leader that failed."
+    yield from counted("rangecast_follower", {"failures": (said, follower.failures)})
 
 
 class _Numbers(Collector):
@@ -69,33 +117,32 @@ class _Numbers(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        service, pump, hub = self._service, self._service.pump, self._service.hub
-        done = pump.matching
+        service, pump, tenant = self._service, self._service.pump, self._tenant
+        done, overflows = pump.matching.done(tenant), service.hub.overflows
         counters = {
             "events": ("Events that were matched.", done.events),
             "matches": ("Pairs of an event and a subscription that matches it.", done.pairs),
             "edits": ("Edits that were made.", done.edits),
-            "commits": ("Groups that were written to the log.", pump.groups),
             "overflows": (
                 "Times that a listener fell behind and turned to reading the log.",
-                hub.overflows,
+                overflows.total() if tenant is None else overflows[tenant],
             ),
         }
-        yield from counted("rangecast", counters)
-        feeds = sum(map(len, hub.feeds.values()))
         gauges = {
             "durable_seq": ("The last seq that is durable.", pump.durable),
             "matched_seq": ("The last seq that is matched.", pump.matched),
             "first_seq": ("The first seq that the log still has.", service.log.first),
-            "waiting_bytes": ("Bytes that wait to be written.", pump.waiting_bytes),
             "disk_full": ("1 if the last write found the disk full.", int(pump.is_full)),
-            "listeners": ("Listeners that are open.", feeds),
-            "subscriptions": (
-                "Live subscriptions.",
-                sum(service.registry.counts.values()),
-            ),
-            "log_bytes": ("Bytes of the log on the disk.", service.log_bytes),
+            "listeners": ("Listeners that are open.", listeners(service, tenant)),
+            "subscriptions": ("Live subscriptions.", subscriptions(service, tenant)),
+            "log_bytes": ("Bytes of the log on the disk.", log_bytes(service, tenant)),
         }
+        if tenant is None:  # of the process: they would tell what other tenants do
+            counters["commits"] = ("Groups that were written to the log.", pump.groups)
+            gauges["waiting_bytes"] = ("Bytes that wait to be written.", pump.waiting_bytes)
+            damaged = "Places of the log that were found damaged."
+            gauges["log_damaged"] = (damaged, len(service.log.damage))
+        yield from counted("rangecast", counters)
         yield from measured("rangecast", gauges)
         behind = GaugeMetricFamily(
             "rangecast_consumer_behind",
@@ -113,12 +160,16 @@ class _Numbers(Collector):
             labels=["tenant", "consumer"],
         )
         for one in list(service.registry.consumers.values()):
-            if self._tenant not in (None, one.tenant):
+            if tenant not in (None, one.tenant):
                 continue
             labels = [one.tenant, one.name]
             behind.add_metric(labels, pump.durable - one.cursor)
             letters.add_metric(labels, len(one.letters))
             stopped.add_metric(labels, int(bool(one.stopped)))
         yield from (behind, letters, stopped)
-        if service.links is not None and self._tenant in (None, TENANT):
+        if service.sources and tenant in (None, TENANT):
+            yield from _sources(list(service.sources.values()))
+        if service.follower is not None:
+            yield from _follower(service.follower)
+        if service.links is not None and tenant in (None, TENANT):
             yield from _links(service.links)

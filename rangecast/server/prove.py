@@ -27,7 +27,7 @@ from rangecast.server.records import (
     edits_of,
     events_of,
 )
-from rangecast.server.sqlite_log import checked_units, segments
+from rangecast.server.segment import checked_units, segments
 
 
 class _Object(msgspec.Struct):

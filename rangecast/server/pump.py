@@ -12,10 +12,9 @@ matched with exactly the subscriptions of its seq. What waits for either is boun
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,11 +22,13 @@ from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import Bool
 from rangecast.server.admission import Admission
 from rangecast.server.boards import ObjectChange, UpdatesHead, updates_draft
+from rangecast.server.clock import Clock
 from rangecast.server.index import SpaceIndex
 from rangecast.server.log import Draft, Log, LogFullError, Unit
 from rangecast.server.matching import Matching, Written
 from rangecast.server.messages import Message
 from rangecast.server.records import (
+    BeginEpoch,
     DeleteConsumer,
     PutConsumer,
     Run,
@@ -37,14 +38,24 @@ from rangecast.server.records import (
 )
 from rangecast.server.registry import AnyChange, Consumer, RefusedError, Registry
 from rangecast.server.repeats import Repeats
-from rangecast.server.requests import Accepted, Edits, Events, Request, Updates, fail
+from rangecast.server.requests import Accepted, Edits, Events, Request, Updates, settle
 
 WAITING = 64 << 20
 """Bytes that may wait to be written; more is answered by: later."""
 GROUP = 16 << 20
 """Bytes that are written as one group."""
+_FULL_PAUSE = 0.2
+"""Seconds after which acknowledgements are written again that found the disk full."""
 UNMATCHED = 64 << 20
 """Bytes that may be written and not matched yet; then the committer waits."""
+
+
+class Settled(NamedTuple):
+    """The answer to a request that writes nothing."""
+
+    answer: Accepted
+    is_pending: bool
+    """Whether it rests on this group: it holds once the group is written."""
 
 
 HandOut = Callable[[int, dict[int, list[Message]], int], None]
@@ -75,8 +86,12 @@ class Pump:
         self.wanted: Bool = np.zeros(64, bool)
         """The consumers that somebody waits for, by number."""
         self.is_copy, self._refusal = False, ""
+        self.begins: Callable[[], BeginEpoch] | None = None
+        """Makes the edit that is written before all else, if an epoch of the log has ended."""
         self.links: Callable[[Sequence[Written]], None] | None = None
         """Who is told of all that is matched, to tell it to other servers."""
+        self.reread: Callable[[int], None] = lambda _: None
+        """Lets all listeners read the log up to a seq: it has something that isn't handed out."""
         self._hand_out = hand_out
         self._stopped = stopped
         self._waiting: deque[Request] = deque()
@@ -90,7 +105,8 @@ class Pump:
         self._at_rest = threading.Condition(self._change)
         self._soon: Callable[[Callable[[], None]], object] | None = None
         self._gathering_thread, self._is_gathering = 0, False
-        self._now = max((unit.at for unit in log.read(log.last - 1, 1)), default=0)
+        self.clock = Clock(max((unit.at for unit in log.read(log.last - 1, 1)), default=0))
+        self._now = self.clock.now()
         """When the last group was written."""
         self._ending = self._paused = False
         self._committing = self._matching = self._all_is_written = False
@@ -225,7 +241,7 @@ class Pump:
                 changed.notify_all()
         self._stopped(error)
         for request in left:
-            fail(request, error)
+            settle(request, error)
 
     def _commit(self) -> None:
         while True:
@@ -264,43 +280,53 @@ class Pump:
 
     def _tick(self) -> int:
         """Return the time, which never goes back."""
-        self._now = max(self._now, time.time_ns() // 1000)
+        self._now = self.clock.now()
         return self._now
 
     def _write(self, group: Sequence[Request], acks: dict[str, int], now: int) -> None:
         admission = Admission(self.registry, self.log.last + 1)
         admitted: list[Request] = []
+        held: list[tuple[Request, Accepted | RangecastError]] = []
+        """Answers that rest on what this group writes: known, and not given before it is there."""
+        begins = self.begins
+        begin = None if begins is None else begins()
+        drafts: list[Draft] = [] if begin is None else [edits_draft([begin], now)]
         # Acknowledgements come first: an edit of this group may move a cursor elsewhere.
-        drafts: list[Draft] = [acks_draft(acks, now)] if acks else []
+        drafts += [acks_draft(acks, now)] if acks else []
         admission.seq += len(drafts)
         self.repeats.begin()
         for request in group:
+            answer: Accepted | RangecastError
+            is_pending = bool(admitted)
             try:
                 draft = self._admitted(request, admission, now)
             except RangecastError as error:
-                fail(request, error)
-                continue
-            if draft is None:  # nothing to write: all of it had come before
-                continue
-            drafts.append(draft)
-            admitted.append(request)
-        requests: list[Request | None] = [*([None] if acks else []), *admitted]
-        if not drafts:
+                answer = error
+            else:
+                if not isinstance(draft, Settled):
+                    drafts.append(draft)
+                    admitted.append(request)
+                    continue
+                answer = draft.answer
+                is_pending = is_pending and draft.is_pending
+            if is_pending:
+                held.append((request, answer))
+            else:
+                settle(request, answer)
+        requests: list[Request | None] = [*([None] * (len(drafts) - len(admitted))), *admitted]
+        if not (acks or admitted):
             return
         try:
             units = self.log.append(drafts)
         except LogFullError as error:
-            self.is_full = True
-            self.repeats.undo()
-            with self._change:
-                self._acks = acks | self._acks
-            for request in admitted:
-                fail(request, error)
-            if not admitted:
-                time.sleep(0.2)  # acknowledgements alone: try again soon
+            self._refuse_full(error, [*admitted, *(one for one, _ in held)], acks)
             return
         self.is_full = False
         self.groups += 1
+        if begin is not None:
+            self.begins = None if self.begins is begins else self.begins
+            for _ in self.registry.apply([begin], units[0].first):
+                pass
         written = []
         for unit, origin in zip(units, requests, strict=True):
             one = Written(unit, origin, [])
@@ -308,20 +334,41 @@ class Pump:
                 one.changes = self._carried_out(origin, unit)
             elif isinstance(origin, Updates):
                 one.updates = origin.entry.take(unit)
-            elif isinstance(origin, Events):
-                self.registry.retained.note(origin.head.tenant, unit.last, len(unit.body))
+            if origin is not None:
+                self.registry.retained.note(origin.tenant, unit.last, len(unit.body))
             written.append(one)
         self.durable = self.log.last
         with self._change:
-            self._written.extend(written)
-            self._written_bytes += sum(len(one.unit.body) for one in written)
-            self._to_match.notify()
+            failure = self._failure
+            if failure is None:
+                self._written.extend(written)
+                self._written_bytes += sum(len(one.unit.body) for one in written)
+                self._to_match.notify()
         for request in admitted:
             if isinstance(request, Events) and not request.wants_matches:
                 assert request.accepted is not None
                 request.answer.set_result(request.accepted)
+            elif failure is not None:  # the matcher has stopped: it answers nothing any more
+                settle(request, failure)
+        for request, answer in held:
+            settle(request, answer)
 
-    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | None:
+    def _refuse_full(
+        self, error: LogFullError, refused: Sequence[Request], acks: dict[str, int]
+    ) -> None:
+        """Undo a group for which there is no space on the disk."""
+        self.is_full = True
+        self.repeats.undo()
+        with self._change:
+            if not self._ending:  # given up when it ends: what they say is delivered again
+                self._acks = acks | self._acks
+        for request in refused:
+            settle(request, error)
+        if not refused:  # acknowledgements alone: try again soon
+            with self._change:
+                self._to_commit.wait_for(lambda: self._ending or self._waiting, _FULL_PAUSE)
+
+    def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Settled:
         """Return what is to be written for a request."""
         if isinstance(request, Edits):
             admission.check_all(request.edits, request.if_match)
@@ -332,15 +379,13 @@ class Pump:
         if head.key:
             before = self.repeats.request(head)
             if before is not None:
-                request.answer.set_result(
-                    Accepted(before.first, before.length, before.refused, repeated=True)
-                )
-                return None
+                again = Accepted(before.first, before.length, before.refused, repeated=True)
+                return Settled(again, self.repeats.is_pending(head))
         if request.follows is not None:
             self.repeats.check_source(head, request.follows)
-        skipped = 0
+        skipped, is_pending = 0, False
         if head.dedup:
-            fresh = self.repeats.fresh(head, given.rows)
+            fresh, is_pending = self.repeats.fresh(head, given.rows)
             skipped = len(given.rows) - len(fresh)
             if skipped:
                 given = request.encoded = given.take(fresh)
@@ -349,14 +394,15 @@ class Pump:
         if head.key:
             self.repeats.note(head, admission.seq, count)
         if not count:
-            request.answer.set_result(request.accepted)
-            return None
+            return Settled(request.accepted, is_pending)
         if head.source:
             self.repeats.note_source(head)
         admission.seq += count
         return events_draft(head, given.lines, now)
 
-    def _admitted_updates(self, request: Updates, admission: Admission, now: int) -> Draft | None:
+    def _admitted_updates(
+        self, request: Updates, admission: Admission, now: int
+    ) -> Draft | Settled:
         entry, first, refused = request.entry, admission.seq, request.refused
         taken: list[ObjectChange] = []
         if not (refused and request.all_or_none):
@@ -365,8 +411,7 @@ class Pump:
             refused = sorted(refused + more)
         request.accepted = Accepted(first, len(taken), refused)
         if not taken:
-            request.answer.set_result(request.accepted)
-            return None
+            return Settled(request.accepted, True)
         return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)
 
     def _carried_out(self, request: Edits, unit: Unit) -> list[AnyChange]:
@@ -416,4 +461,7 @@ class Pump:
         self.matched = batch[-1].unit.last
         if self.links is not None:
             self.links(batch)
+            for one in batch:
+                if isinstance(one.request, Events) and one.request.head.lost:
+                    self.reread(one.unit.last)
         self._hand_out(number, messages, self.matched)

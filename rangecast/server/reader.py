@@ -14,7 +14,7 @@ from rangecast.server.encoding import points_of_lines
 from rangecast.server.index import History
 from rangecast.server.log import Log, Unit
 from rangecast.server.messages import Batch, Gap, Message
-from rangecast.server.records import EVENTS, events_of
+from rangecast.server.records import EVENTS, events_of, head_of, is_after_loss
 from rangecast.server.registry import Consumer, SpaceEntry
 
 CHUNK = 4 << 20
@@ -92,6 +92,12 @@ class Reader:
         if units and units[0].first > after + 1:  # retention was quicker, or a part is missing
             gap = Gap(after, units[0].first - 1)
             after = gap.upto
+        for place, unit in enumerate(units):
+            if self._is_after_loss(unit, after):
+                if place:  # told when it is read next
+                    units = units[:place]
+                    break
+                gap = gap or Gap(after, after, "link")
         upto, size = after, 0
         for some in self._groups(units, after, durable):
             for message, _ in self._matched(some):
@@ -103,6 +109,13 @@ class Reader:
             if len(messages) == most or size >= MOST_BYTES:
                 break
         return Batch(messages, upto, gap)
+
+    def _is_after_loss(self, unit: Unit, after: int) -> bool:
+        """Whether events are gone, on their way here, that should have come before these."""
+        if unit.first <= after or not is_after_loss(unit):
+            return False
+        head = head_of(unit)
+        return (head.tenant, head.space) == (self._source.tenant, self._source.name)
 
     def _matched(self, group: Group) -> Iterator[tuple[Message, float]]:
         """Yield what a group has for this consumer, each with the highest score."""

@@ -18,6 +18,7 @@ import msgspec
 from rangecast.server.log import Draft, LogError, Unit
 
 EVENTS, EDITS, ACKS, UPDATES = "events", "edits", "acks", "updates"
+KINDS = EVENTS, EDITS, ACKS, UPDATES
 NEVER = 1 << 62
 """When something ends whose end isn't known."""
 
@@ -48,6 +49,10 @@ class EventsHead(msgspec.Struct, omit_defaults=True):
     """Links that they came over."""
     over: str = ""
     """The last of these links: the name of the neighbour."""
+    mark: str = ""
+    """The checksum of the other server's log up to the last of them, as hexadecimal digits."""
+    lost: bool = False
+    """Events that should have come before these are gone from the log of another server."""
 
 
 class Edit(msgspec.Struct, tag_field="op", omit_defaults=True, frozen=True):
@@ -81,6 +86,10 @@ class DeleteSubscription(Edit, tag="unsubscribe", frozen=True):
     space: str
 
 
+SECRETS = ("secret", "old_secret")
+"""Fields of a way out that are shown to nobody."""
+
+
 class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """A consumer is made, or gets other options; a position sets its cursor."""
 
@@ -98,6 +107,17 @@ class PutConsumer(Edit, tag="put-consumer", frozen=True):
     """Whose messages it gets, instead of a space's."""
     budget: int = 0
     """It gets at most so many messages per second, those of the highest scores; 0: all."""
+    only_new: bool = False
+    """Refused if there is a consumer of this name: it comes along with its first subscription."""
+
+    def __repr__(self) -> str:
+        """Show it without its secrets: an error may show it anywhere."""
+        return f"PutConsumer({self.tenant!r}, {self.name!r}, {self.space!r}, {hidden(self.out)!r})"
+
+
+def hidden(out: dict[str, Any]) -> dict[str, Any]:
+    """Return a way out without its secrets."""
+    return {name: "..." if name in SECRETS else value for name, value in out.items()}
 
 
 class DeleteConsumer(Edit, tag="delete-consumer", frozen=True):
@@ -175,6 +195,17 @@ class PutBroker(Edit, tag="put-broker", frozen=True):
     """Higher at every start."""
 
 
+class BeginEpoch(Edit, tag="begin-epoch", frozen=True):
+    """A start of the server begins to write, under this name: see `lineage`."""
+
+    before: str
+    """The epoch that ends."""
+    number: int
+    """By which other servers know this seq; those after it count from there."""
+    chain: str
+    """The checksum of the unit before, as hexadecimal digits."""
+
+
 class PutTenant(Edit, tag="put-tenant", frozen=True):
     """A tenant's limits."""
 
@@ -198,8 +229,15 @@ AnyEdit = (
     | DeleteToken
     | PutTenant
     | PutBroker
+    | BeginEpoch
 )
 
+PAID = (PutSubscription, PutInterest, PutConsumer, PutSpace, PutBoard)
+"""Edits that count against a tenant's limits: the others need one of these before, or are the
+server's own.
+"""
+_OVERHEAD = 256
+"""Bytes of an edit, about, beside its texts of any length."""
 _encoder = msgspec.json.Encoder()
 _edits = msgspec.json.Decoder(list[AnyEdit])
 _head = msgspec.json.Decoder(EventsHead)
@@ -222,6 +260,11 @@ def head_of(unit: Unit) -> EventsHead:
     return _head.decode(unit.body[: unit.body.find(b"\n")])
 
 
+def is_after_loss(unit: Unit) -> bool:
+    """Whether events that should have come over a link before these are gone."""
+    return unit.kind == EVENTS and unit.body.find(b'"lost":true', 0, unit.body.find(b"\n")) > 0
+
+
 def edits_draft(edits: Sequence[AnyEdit], at: int) -> Draft:
     """Return edits as a unit."""
     return Draft(EDITS, len(edits), at, _encoder.encode(edits))
@@ -234,8 +277,21 @@ def edits_of(unit: Unit) -> Sequence[AnyEdit]:
     except msgspec.ValidationError as error:
         raise LogError(
             f"the log has an edit at seq {unit.first} that this rangecast doesn't know: {error}\n"
-            "  to do: use the version that wrote it, or a newer one"
+            "  hint: use the version that wrote it, or a newer one"
         ) from None
+
+
+def size_of(edits: Sequence[AnyEdit]) -> int:
+    """Return the bytes of edits, about."""
+    size = _OVERHEAD * len(edits)
+    if isinstance(edits, Run):
+        return size + sum([len(one.filter) + len(one.name) for one in edits])
+    for one in edits:
+        if isinstance(one, PutSubscription | PutInterest):
+            size += len(one.filter) + len(one.name)
+        elif isinstance(one, PutSpace | PutBoard | PutConsumer):
+            size += len(_encoder.encode(one))
+    return size
 
 
 class Run(list[PutSubscription]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ from rangecast.server.records import (
     NEVER,
     AddLetters,
     AnyEdit,
+    BeginEpoch,
     DeleteBoard,
     DeleteConsumer,
     DeleteInterest,
@@ -43,6 +44,9 @@ from rangecast.server.records import (
     StopConsumer,
 )
 from rangecast.server.retained import Retained
+
+MAX_EPOCHS = 1_000
+"""Epochs of the log that are remembered; positions of older ones count as lost."""
 
 NOBODY = -1
 """The consumer of a subscription that has none."""
@@ -121,7 +125,7 @@ class Consumer:
     since: int
     cursor: int
     """All up to this seq has been acknowledged."""
-    out: dict[str, Any] = field(default_factory=dict)
+    out: dict[str, Any] = field(default_factory=dict, repr=False)
     on_gap: str = "tell"
     best: int = 0
     """A message has at most so many subscriptions, those of the highest scores; 0: all."""
@@ -158,6 +162,18 @@ class Consumer:
     def key(self) -> str:
         """Its name in the log's acknowledgements."""
         return f"{self.tenant}/{self.name}"
+
+
+class Epoch(NamedTuple):
+    """A stretch of the log that one start of a server has written: see `lineage`."""
+
+    name: str
+    first: int
+    """Its first seq."""
+    number: int
+    """The number of that seq for other servers."""
+    chain: str
+    """The checksum of the unit before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +225,12 @@ class Registry:
         self.space_count = 0
         self.broker: PutBroker | None = None
         """As what this server last began to talk to its neighbours."""
+        self.epochs: tuple[Epoch, ...] = ()
+        """Of the log, the oldest first; none: it has only had its first one."""
         self.had_token = False
         """Whether a token was ever made: from then on one is needed."""
+        self.token_version = 0
+        """Changes whenever a token is made or ended."""
 
     # ---- looking
 
@@ -297,12 +317,18 @@ class Registry:
                 given = edit.tenant, edit.name, edit.label, tuple(edit.scopes), edit.expires
                 self.tokens[edit.name] = Token(*given, seq)
                 self.had_token = True
+                self.token_version += 1
             case DeleteToken():
                 del self.tokens[edit.name]
+                self.token_version += 1
             case PutTenant():
                 self.tenants[edit.name] = dict(edit.limits)
             case PutBroker():
                 self.broker = edit
+            case BeginEpoch():
+                before = self.epochs or (Epoch(edit.before, 1, 1, ""),)
+                new = Epoch(edit.name, seq, edit.number, edit.chain)
+                self.epochs = (*before, new)[-MAX_EPOCHS:]
 
     def _delete_consumer(self, edit: DeleteConsumer, seq: int) -> Iterator[AnyChange]:
         gone = self.consumers.pop((edit.tenant, edit.name))
@@ -433,6 +459,7 @@ class Registry:
     def forget(self, first: int) -> None:
         """Drop what is about the log before this seq: versions that no event can match any more."""
         self.retained.forget(first)
+        self.epochs = self.epochs[sum(one.first < first for one in self.epochs[1:]) :]
         for consumer in list(self.consumers.values()):
             consumer.versions = [one for one in consumer.versions if one.died > first]
             consumer.interests = [one for one in consumer.interests if one.died > first]

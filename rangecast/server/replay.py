@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from rangecast.errors import SnapshotError
@@ -37,9 +38,15 @@ class Replay:
         self.seq = 0
         self.chain = START
 
-    def begin(self, folder: Path | None, epoch: str, first: int) -> None:
+    def begin(
+        self,
+        folder: Path | None,
+        epoch: str,
+        first: int,
+        chain_at: Callable[[int], bytes | None] = lambda _seq: None,
+    ) -> None:
         """Begin with the newest whole snapshot in a folder, or with nothing; refuse a log that
-        begins later than that ends.
+        begins later than that ends. `chain_at`: the checksum of the log at a seq, if it is known.
         """
         unread: list[str] = []
         for seq in reversed(snapshots(folder)) if folder is not None else ():
@@ -50,16 +57,18 @@ class Replay:
                 logger.warning("%s; the one before it, or the log, serves instead", error)
                 unread.append(str(error))
                 continue
-            if state.epoch != epoch:
+            chain = bytes.fromhex(state.chain)
+            if state.epoch != epoch or chain_at(seq) not in (None, chain):
                 logger.warning("snapshot %s is of another history: not used", seq)
+                unread.append(f"the snapshot at seq {seq} is of another history")
                 continue
             self.registry, self.indexes, self.repeats = registry, indexes, repeats
-            self.seq, self.chain = seq, bytes.fromhex(state.chain)
+            self.seq, self.chain = seq, chain
             break
         if self.seq < first - 1:
             lines = [f"the log begins at seq {first}, and no snapshot has what was before"]
             lines += [f"  {reason}" for reason in unread]
-            lines += ["  to do: restore the folder from a backup, or use the version that wrote it"]
+            lines += ["  hint: restore the folder from a backup, or use the version that wrote it"]
             raise LogError(f"{self._where}: " + "\n".join(lines))
 
     def take(self, unit: Unit) -> list[AnyChange]:
@@ -67,7 +76,7 @@ class Replay:
         if not is_chained(self.chain, unit):
             raise LogError(
                 f"{self._where}: the log is damaged at seq {unit.first}\n"
-                "  to do: restore a backup; `rangecast log check` says how far it is whole"
+                "  hint: restore a backup; `rangecast log check` says how far it is whole"
             )
         return self.carried_out(unit)
 
@@ -76,7 +85,9 @@ class Replay:
         registry = self.registry
         changes: list[AnyChange] = []
         if unit.kind == EDITS:
-            changes += registry.apply(edits_of(unit), unit.first)
+            edits = edits_of(unit)
+            registry.retained.note(edits[0].tenant, unit.last, len(unit.body))
+            changes += registry.apply(edits, unit.first)
         elif unit.kind == ACKS:
             consumers = {one.key: one for one in registry.consumers.values()}
             for key, seq in acks_of(unit).items():
@@ -84,6 +95,7 @@ class Replay:
                     consumers[key].cursor = max(consumers[key].cursor, seq)
         elif unit.kind == UPDATES:
             told = updates_of(unit)[0]
+            registry.retained.note(told.tenant, unit.last, len(unit.body))
             registry.boards[told.tenant, told.board].take(unit)
         elif unit.kind == EVENTS:
             head = head_of(unit)
@@ -93,7 +105,7 @@ class Replay:
         else:
             raise LogError(
                 f"the log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't know that\n"
-                "  to do: use the version that wrote it, or a newer one"
+                "  hint: use the version that wrote it, or a newer one"
             )
         self.seq, self.chain = unit.last, unit.chain
         return changes

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rangecast.server.boards import BoardEntry, ObjectChange
 from rangecast.server.encoding import Encoded
-from rangecast.server.records import AnyEdit, EventsHead
+from rangecast.server.records import AnyEdit, EventsHead, size_of
 from rangecast.server.registry import Read, SpaceEntry
 
 
@@ -22,11 +22,16 @@ class Edits:
     if_match: str | None = None
     answer: Future[int] = field(default_factory=Future)
     """The seq of the first edit, once they have taken effect."""
+    size: int = field(init=False)
+    """Roughly its bytes."""
+
+    def __post_init__(self) -> None:
+        self.size = size_of(self.edits)
 
     @property
-    def size(self) -> int:
-        """Roughly its bytes."""
-        return 256 * len(self.edits)
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.edits[0].tenant
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +63,11 @@ class Events:
     accepted: Accepted | None = None
 
     @property
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.head.tenant
+
+    @property
     def size(self) -> int:
         """Roughly its bytes."""
         return sum(map(len, self.encoded.lines)) + 256
@@ -74,19 +84,31 @@ class Updates:
     """Those that can't be read."""
     is_batch: bool = False
     all_or_none: bool = False
+    bytes: int = 0
+    """Of the texts that the changes were read from."""
     answer: Future[Accepted] = field(default_factory=Future)
     accepted: Accepted | None = None
 
     @property
+    def tenant(self) -> str:
+        """Whose they are."""
+        return self.entry.tenant
+
+    @property
     def size(self) -> int:
         """Roughly its bytes."""
-        return 256 * len(self.changes) + 256
+        return 256 * len(self.changes) + 256 + self.bytes
 
 
 Request = Edits | Events | Updates
 
 
-def fail(request: Request, error: BaseException) -> None:
-    """Answer a request by an error, if it hasn't been answered."""
-    if not request.answer.done():
-        request.answer.set_exception(error)
+def settle(request: Request, answer: Accepted | BaseException) -> None:
+    """Answer a request that is refused or writes nothing, if it hasn't been answered."""
+    if request.answer.done():
+        return
+    if isinstance(answer, BaseException):
+        request.answer.set_exception(answer)
+    else:
+        assert not isinstance(request, Edits)
+        request.answer.set_result(answer)

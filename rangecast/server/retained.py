@@ -1,13 +1,23 @@
-"""Bytes of events that the log keeps, by tenant."""
+"""Bytes of events and edits that the log keeps, by tenant."""
 
 from __future__ import annotations
 
-from rangecast.server.log import Log
-from rangecast.server.records import EVENTS, head_of
+from rangecast.server.boards import updates_of
+from rangecast.server.log import Log, Unit
+from rangecast.server.records import EDITS, EVENTS, UPDATES, edits_of, head_of
 
 _READ = 64 << 20
 COARSE = 16 << 20
 """Bytes that are forgotten together: so the list of a tenant stays short."""
+
+
+def _tenant(unit: Unit) -> str | None:
+    """Return whose a unit is, if it counts."""
+    if unit.kind == EVENTS:
+        return head_of(unit).tenant
+    if unit.kind == UPDATES:
+        return updates_of(unit)[0].tenant
+    return edits_of(unit)[0].tenant if unit.kind == EDITS else None
 
 
 class Retained:
@@ -38,8 +48,9 @@ class Retained:
         while after < upto:
             for unit in log.read(after, _READ):
                 after = unit.last
-                if unit.kind == EVENTS and after <= upto:
-                    self.note(head_of(unit).tenant, after, len(unit.body))
+                tenant = _tenant(unit)
+                if tenant is not None and after <= upto:
+                    self.note(tenant, after, len(unit.body))
 
     def forget(self, first: int) -> None:
         """Leave out the pieces that lie before the first seq of the log."""

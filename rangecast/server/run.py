@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,20 +28,27 @@ from rangecast.server.admission import check_name
 from rangecast.server.follow import Leader
 from rangecast.server.http.access import DEFAULT
 from rangecast.server.http.app import make_app
+from rangecast.server.http.connections import ConnectionLimits, check_times
 from rangecast.server.http.direct import DirectProtocol
+from rangecast.server.http.stalled import Stalled
+from rangecast.server.http.websocket import LINGER, BoundedWebSocket
 from rangecast.server.links.dial import checked_url
 from rangecast.server.links.links import LinkOptions
+from rangecast.server.log import LogFullError
 from rangecast.server.records import DeleteConsumer, PutSpace
 from rangecast.server.service import Retention, Service
+from rangecast.server.shutdown import LAST, exit_after
+from rangecast.server.tls import wrong_with
 from rangecast.server.waiting import answered
+from rangecast.server.ways import ENDING
 
 logger = logging.getLogger("rangecast.server")
-DRAIN = 10
-"""Seconds that requests under way have to end when the server stops."""
+SHUTDOWN = 10.0
+"""Seconds that connections have to end when the server stops."""
 PING = 20.0
 """Seconds after which a WebSocket is asked whether it is there; as many later it is closed."""
-_LINGER = 0.5
-"""Seconds that a client has at least to confirm that its connection ends, when the server stops."""
+_STEP = 0.1
+"""Seconds after which connections that are closed are looked at again."""
 _SWITCH = 0.0005
 """Seconds that a busy thread may keep the others of the process waiting: the committer comes back
 from the disk to a busy event loop several times for each group.
@@ -48,6 +57,10 @@ _YOUNG = 20_000
 """Objects that are made before the garbage collector looks at them: a request makes hundreds, which
 go without it.
 """
+_LOOK = 5
+"""Tenths of a second after which connections are looked at that wait for something."""
+_RETRY = 1.0
+"""Seconds after which what a full disk has put off is tried again."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -66,7 +79,7 @@ class Settings:
     insecure: bool = False
     follow: str | None = None
     """Another server, whose log is copied."""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     """For that one, or for links."""
     allow_private_webhooks: bool = False
     nats: str | None = None
@@ -77,6 +90,11 @@ class Settings:
     """Servers to connect to."""
     log: str | None = None
     """Where the log is, if not in the data folder."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that it may be called by without tokens, beside loopback and `host`."""
+    shutdown_seconds: float = SHUTDOWN
+    """What connections have to end when the server stops; then they are cut."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def check(self) -> None:
         """Refuse what would let strangers in."""
@@ -91,11 +109,11 @@ class Settings:
         if (self.certificate is None) != (self.key is None):
             raise UsageError("--certificate and --key go together")
         if self.certificate is not None:
-            self.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self.check_certificate()
         if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
             raise UsageError(
                 f"--host {self.host} can be reached from elsewhere, without TLS\n"
-                "  to do: give --certificate and --key, or --insecure if something in front of it "
+                "  hint: give --certificate and --key, or --insecure if something in front of it "
                 "does TLS"
             )
 
@@ -108,7 +126,7 @@ class Settings:
         if len(self.spaces) != 1:
             raise UsageError(
                 f"--broker needs exactly one --space, the one that links carry; given: "
-                f"{len(self.spaces)}\n  to do: give one; others can be made over HTTP, and stay "
+                f"{len(self.spaces)}\n  hint: give one; others can be made over HTTP, and stay "
                 "with this server"
             )
         urls = self._urls()
@@ -132,41 +150,77 @@ class Settings:
         except (OSError, ssl.SSLError) as error:
             raise UsageError(
                 f"--certificate {self.certificate} and --key {self.key} can't be used: {error}\n"
-                "  to do: give two PEM files that belong together, the key without a password"
+                "  hint: give two PEM files that belong together, the key without a password"
             ) from None
+
+    def check_certificate(self) -> None:
+        """Refuse a certificate that can't be used; warn of one that clients refuse by its dates."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.load_certificate(context)
+        assert self.certificate is not None
+        if wrong := wrong_with(context, self.certificate):
+            logger.warning(
+                "clients will refuse --certificate %s: %s\n"
+                "  hint: renew it, and send SIGHUP to load it",
+                self.certificate,
+                wrong,
+            )
 
 
 class Server(uvicorn.Server):
-    """Waits for requests alone when it stops, and leaves signals to the caller."""
+    """Ends all that it serves within a bounded time, and leaves signals to the caller."""
 
-    service: Service
-    settings: Settings
+    def __init__(self, config: uvicorn.Config, service: Service, settings: Settings):
+        super().__init__(config)
+        self.service = service
+        self.settings = settings
+        self._stalled = Stalled()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self._stalled.sweep(self.server_state.connections, time.monotonic())
+        if counter % _LOOK == 0:
+            check_times(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:  # a handshake is part of what a head's time is for
+            loop, seconds = asyncio.get_running_loop(), self.settings.limits.header_seconds
+            made = partial(loop.create_server, ssl_handshake_timeout=seconds)
+            loop.create_server = made  # type: ignore[method-assign]
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.service.hub.close_all()
-        for session in list(self.service.sessions):
-            await session.close()
+        """End all connections at once; cut those that haven't ended after some seconds."""
+        seconds = self.settings.shutdown_seconds
         for one in self.servers:
             one.close()
         self.servers.clear()  # nor is a TLS handshake waited for that nobody goes on with
-        letting_go = asyncio.create_task(self._let_go())
+        ways = asyncio.create_task(self.service.ways.stop())
+        await asyncio.sleep(0)  # they are cancelled now, so that none listens again
+        self.service.hub.end()
+        ending = asyncio.create_task(self._end_connections(time.monotonic() + seconds))
+        self.config.timeout_graceful_shutdown = cast(int, seconds + 2 * _STEP)
         await super().shutdown(sockets)
-        letting_go.cancel()
+        ending.cancel()
+        await ways
 
-    async def _let_go(self) -> None:
-        """End connections that are closed here, and that their clients hold.
-
-        Over TLS a connection stays until its client has confirmed the end, and one that keeps it
-        for later doesn't look.
-        """
-        before: set[Any] = set()
-        while True:
-            await asyncio.sleep(_LINGER)  # what was answered last may be on its way
-            closing = {one for one in self.server_state.connections if one.transport.is_closing()}
-            for one in closing & before:
-                if not one.transport.get_write_buffer_size():
-                    one.transport.abort()
-            before = closing
+    async def _end_connections(self, deadline: float) -> None:
+        """Cut connections that their peers hold: those that have got everything, then all."""
+        told = set(self.server_state.connections)  # uvicorn does that
+        while (now := time.monotonic()) < deadline:
+            await asyncio.sleep(min(_STEP, deadline - now))
+            connections = set(self.server_state.connections)
+            for late in connections - told:  # its TLS handshake was under way
+                late.shutdown()
+            told |= connections
+            self._stalled.sweep(connections, time.monotonic(), LINGER)
+        left = list(self.server_state.connections)
+        if left:
+            text = "%s connections are cut: they didn't end within %g seconds"
+            logger.warning(text, len(left), self.settings.shutdown_seconds)
+        for one in left:
+            one.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -174,7 +228,9 @@ class Server(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        handlers = {signal.SIGINT: self.stop, signal.SIGTERM: self.stop}
+        handlers: dict[int, Callable[[], None]] = {
+            one: partial(self._signalled, one) for one in (signal.SIGINT, signal.SIGTERM)
+        }
         if self.settings.certificate is not None:
             handlers[signal.SIGHUP] = self.reload_certificate
         for number, handler in handlers.items():
@@ -191,18 +247,29 @@ class Server(uvicorn.Server):
         If the files can't be used, the server goes on with what it has, and says so.
         """
         try:
-            self.settings.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self.settings.check_certificate()
         except UsageError as error:
             logger.error("the certificate is not reloaded: %s", error)
             return
         assert self.config.ssl is not None
-        self.settings.load_certificate(self.config.ssl)
-        logger.warning("the certificate is reloaded")
+        try:
+            self.settings.load_certificate(self.config.ssl)
+        except UsageError as error:  # another one was written just now
+            logger.error("the certificate is reloaded in part; send SIGHUP again: %s", error)
+        else:
+            logger.warning("the certificate is reloaded")
 
     def stop(self) -> None:
-        """End what is under way, then the server; asked a second time, end at once."""
-        self.force_exit = self.should_exit
+        """End what is under way, then the server."""
         self.should_exit = True
+
+    def _signalled(self, number: int) -> None:
+        """Stop, within a bounded time; at the second signal end at once."""
+        if self.should_exit:
+            logger.warning("the server ends at once: a second signal came")
+            os._exit(128 + number)
+        self.stop()
+        exit_after(self.settings.shutdown_seconds + LAST)
 
 
 def serve(
@@ -226,6 +293,7 @@ def serve(
             durability=settings.durability,
             retention=settings.retention,
             is_open=settings.insecure,
+            allowed_hosts=(settings.host, *settings.allowed_hosts),
             leader=None if settings.follow is None else Leader(settings.follow, settings.token),
             allow_private_webhooks=settings.allow_private_webhooks,
             nats=settings.nats,
@@ -238,38 +306,45 @@ def serve(
         listener.close()
         raise
     sys.setswitchinterval(_SWITCH)
+    limits = settings.limits.with_room()
     config = uvicorn.Config(
         make_app(service),
         log_config=None,
         access_log=False,
-        http=cast(Any, partial(DirectProtocol, service=service)),
-        ws="websockets-sansio",
+        http=cast(Any, partial(DirectProtocol, service=service, limits=limits)),
+        ws=BoundedWebSocket,
         ws_per_message_deflate=False,
         ws_max_size=MOST_BYTES,
         ws_ping_interval=PING,
         ws_ping_timeout=PING,
-        timeout_graceful_shutdown=DRAIN,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
         server_header=False,
     )
-    server = Server(config)
-    server.service, server.settings = service, settings
+    server = Server(config, service, settings)
 
     async def run() -> None:
         running = asyncio.create_task(server.serve([listener]))
         while not server.started and not running.done():
             await asyncio.sleep(0.005)
         others: list[asyncio.Task[Any]] = []
-        if server.started:
-            await _prepare(service, settings)
+        if server.started and not server.should_exit:
             scheme = "http" if settings.certificate is None else "https"
             host, port = listener.getsockname()[:2]
-            ready(f"{scheme}://{host}:{port}", server)
-            others = [asyncio.ensure_future(one(service)) for one in beside]
+            preparing = asyncio.create_task(_prepare(service, settings))
+            await asyncio.wait([preparing, running], return_when=asyncio.FIRST_COMPLETED)
+            if preparing.done() and not server.should_exit:
+                preparing.result()
+                ready(f"{scheme}://{host}:{port}", server)
+                others = [asyncio.ensure_future(one(service)) for one in beside]
+            else:  # a signal came first: what is missing is made at the next start
+                preparing.cancel()
+                await asyncio.wait([preparing])
         await running
         for one in others:
             one.cancel()
+        if others:
+            await asyncio.wait(others, timeout=ENDING)
 
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with contextlib.closing(listener), runner:
@@ -296,10 +371,42 @@ async def _prepare(service: Service, settings: Settings) -> None:
     """Make the spaces that were given, and end what belonged to connections that are gone."""
     if settings.follow is not None:
         return
-    for name, space in settings.spaces.items():
-        await answered(service.edit(PutSpace(DEFAULT, name, space.definition())))
+    try:
+        await _make_spaces(service, settings)
+        await _end_sessions(service)
+    except LogFullError as error:
+        if any((DEFAULT, name) not in service.registry.spaces for name in settings.spaces):
+            raise
+        logger.warning("the server starts, and takes no events yet: %s", error)
+        _later.add(task := asyncio.create_task(_prepare_later(service, settings)))
+        task.add_done_callback(_later.discard)
     if service.links is not None:
         service.links.start()
+
+
+_later: set[asyncio.Task[None]] = set()
+"""Tasks that nothing else refers to."""
+
+
+async def _prepare_later(service: Service, settings: Settings) -> None:
+    """Do what a full disk has put off, when there is space again."""
+    while True:
+        await asyncio.sleep(_RETRY)
+        with contextlib.suppress(LogFullError):
+            await _make_spaces(service, settings)
+            await _end_sessions(service)
+            return
+
+
+async def _make_spaces(service: Service, settings: Settings) -> None:
+    """Make the spaces that aren't as they were given: an unchanged one needs no place on a disk."""
+    for name, space in settings.spaces.items():
+        old = service.registry.spaces.get((DEFAULT, name))
+        if old is None or old.space.definition() != space.definition():
+            await answered(service.edit(PutSpace(DEFAULT, name, space.definition())))
+
+
+async def _end_sessions(service: Service) -> None:
     gone = [one for one in service.registry.consumers.values() if one.out.get("kind") == "session"]
     for one in gone:
         await answered(service.edit(DeleteConsumer(one.tenant, one.name)))
@@ -315,7 +422,7 @@ def _listener(settings: Settings) -> socket.socket:
         listener.close()
         raise UsageError(
             f"{settings.host}:{settings.port} can't be listened on: {error.strerror}\n"
-            "  to do: choose another --port, or stop what uses this one"
+            "  hint: choose another --port, or stop what uses this one"
         ) from None
     listener.set_inheritable(True)
     return listener

@@ -12,45 +12,55 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from rangecast.errors import FileError, RangecastError, SnapshotError
 from rangecast.model.durable import try_lock
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.server.board_index import BoardIndex
 from rangecast.server.boards import LONGEST_BATCH, BoardEntry, parsed_changes, updates_of
+from rangecast.server.buses.bus import SourceState
 from rangecast.server.buses.kafka import KafkaWay
 from rangecast.server.buses.nats import NatsWay
-from rangecast.server.encoding import encoded
+from rangecast.server.encoding import Encoded, encoded
 from rangecast.server.fanout import board_messages, carry_out
 from rangecast.server.follow import Follower, Leader
+from rangecast.server.hosts import Hosts
 from rangecast.server.house import Housekeeper
 from rangecast.server.hub import Hub
 from rangecast.server.kafka_log import KafkaLog
-from rangecast.server.links.driver import TENANT
+from rangecast.server.lineage import Lineage, LostPositionError
 from rangecast.server.links.links import LinkOptions, Links
-from rangecast.server.log import Log, LogError, MemoryLog, Unit
+from rangecast.server.log import Draft, Log, LogError, MemoryLog, Unit
+from rangecast.server.messages import Gap
+from rangecast.server.private import create, make_private
 from rangecast.server.pulls import Pulls
 from rangecast.server.pump import Pump
-from rangecast.server.quotas import Quotas
+from rangecast.server.quotas import INLINE_LENGTH, Quotas
 from rangecast.server.records import (
+    KINDS,
     UPDATES,
     AnyEdit,
     DeleteConsumer,
     EventsHead,
     PutConsumer,
     PutSubscription,
+    Run,
     StopConsumer,
     run_or_not,
 )
 from rangecast.server.registry import AnyChange, Consumer, Read, RefusedError, SpaceEntry
 from rangecast.server.replay import Replay
 from rangecast.server.requests import Accepted, Edits, Events, Updates
+from rangecast.server.resolver import Resolver
+from rangecast.server.scrub import Scrub
+from rangecast.server.segment import segments
 from rangecast.server.snapshots import Picture
 from rangecast.server.sqlite_log import SqliteLog
+from rangecast.server.waiting import chained_future
 from rangecast.server.ways import Ways
 from rangecast.server.webhook import Webhook
 
@@ -81,6 +91,7 @@ class Service:
         durability: str = "fsync",
         retention: Retention | None = None,
         is_open: bool = False,
+        allowed_hosts: Sequence[str] = (),
         leader: Leader | None = None,
         allow_private_webhooks: bool = False,
         nats: str | None = None,
@@ -91,7 +102,8 @@ class Service:
     ):
         """Recover what a folder has; `None`: all is in memory, and gone with the process.
 
-        `is_open`: callers from elsewhere need no token either, as long as there is none. `leader`:
+        `is_open`: callers from elsewhere need no token either, as long as there is none;
+        `allowed_hosts`: names that they may call it by, beside loopback. `leader`:
         another server, whose log is copied; then nothing is written here. `links`: how it is
         linked to other servers. `log`: where the log is, if not in the folder:
         kafka://HOST:PORT/PREFIX; the folder then has snapshots alone.
@@ -102,16 +114,19 @@ class Service:
             self.durability = "kafka"
         self._where = log or self.folder
         self.retention = retention or Retention()
-        self.started_at = time.time()
+        self.started_at = time.monotonic()
         self._replay = Replay(self._where)
         self.hub = Hub()
         self.pulls = Pulls(self.hub)
-        self.sessions: set[Any] = set()
-        """The connections that are open."""
         self.is_open = is_open
+        self.hosts = Hosts(allowed_hosts, is_open=is_open)
         self.allow_private_webhooks = allow_private_webhooks
         self.nats, self.kafka = nats, kafka
         """The addresses of message buses, for ways out."""
+        self.sources: dict[str, SourceState] = {}
+        """Where events come from beside requests."""
+        self.resolver = Resolver()
+        """Of the names that webhooks call."""
         self.ways = Ways(self, {"webhook": Webhook, "nats": NatsWay, "kafka": KafkaWay})
         self._lock: IO[str] | None = None
         self._leader = leader
@@ -120,13 +135,20 @@ class Service:
         self.snapshot_edits = 0
         """The edits that had been made when it was taken."""
         self._one_snapshot = threading.Lock()
+        self._copying = threading.Lock()
+        """Held while a unit of a leader is written and carried out."""
+        self._is_closed = False
         self.house = Housekeeper(self)
+        self._reading = ThreadPoolExecutor(2, "rangecast-filters")
+        """Reads long filters."""
         self.log: Log = self._opened_log(log)
         try:
             self._recover()
         except BaseException:
             self.close()
             raise
+        in_files = isinstance(self.log, SqliteLog)  # Kafka verifies what it keeps itself
+        self.scrub = Scrub(self.log, self.snapshot_seq if in_files else 0)
         self.quotas = Quotas(self.registry)
         self.pump = Pump(
             self.log,
@@ -136,6 +158,12 @@ class Service:
             self.hub.handed_out,
             stopped or self._log_failure,
         )
+        self.clock = self.pump.clock
+        self.pump.is_full = isinstance(self.log, SqliteLog) and not self.log.has_space
+        self.lineage = Lineage(self.log.epoch, self.registry)
+        if leader is None and (self.log.last or links is not None):
+            # Whatever was in the log after this, in another copy of it, isn't a part of this one.
+            self.begin_epoch()
         try:
             self.links = None if links is None else Links(self, links)
         except RangecastError:
@@ -143,7 +171,7 @@ class Service:
             raise
         self.follower = None if leader is None else Follower(self, leader)
         if leader is not None:
-            self.pump.refuse(f"this server follows {leader.url}\n  to do: send it there")
+            self.pump.refuse(f"this server follows {leader.url}\n  hint: send it there")
 
     # ---- starting and stopping
 
@@ -152,6 +180,7 @@ class Service:
         self.hub.start(self.pump)
         self.pump.start()
         self.house.start()
+        self.scrub.start()
         if self.follower is not None:
             self.follower.start()  # its leader delivers
         else:
@@ -165,7 +194,10 @@ class Service:
         if self.follower is not None:
             self.follower.stop()
         self.house.stop()
+        self.scrub.stop()
         self.pump.stop()
+        with self._copying:  # a follower that was abandoned writes nothing more
+            self._is_closed = True
         if self.folder is not None and self.log.last > self.snapshot_seq:
             try:
                 self._picture().write(self.folder)
@@ -175,6 +207,9 @@ class Service:
 
     def close(self) -> None:
         """Let go of the folder at once."""
+        with self._copying:
+            self._is_closed = True
+        self._reading.shutdown(wait=False)
         self.log.close()
         if self._leader is not None:
             self._leader.close()
@@ -186,19 +221,25 @@ class Service:
         if folder is None:
             return MemoryLog() if log is None else KafkaLog(log)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
+            create(folder / "lock")
             self._lock = try_lock(folder / "lock")
         except OSError as error:
-            raise FileError(f"{folder}: can't be used as a data folder: {error}") from None
+            raise FileError(
+                f"{folder}: can't be used as a data folder: {error}\n"
+                "  hint: look at its owner and its mode, or choose another folder with --data"
+            ) from None
         if self._lock is None:
             raise LogError(
                 f"{folder}: another server uses this folder\n"
-                "  to do: stop it, or choose another folder with --data"
+                "  hint: stop it, or choose another folder with --data"
             )
         try:
             if log is not None:
                 return KafkaLog(log)
-            epoch = None if self._leader is None else self._leader.epoch()
+            # The epoch of a copy is in its own log: only a new one has to ask the leader.
+            is_new_copy = self._leader is not None and not segments(folder)
+            epoch = self._leader.epoch() if self._leader is not None and is_new_copy else None
             return SqliteLog(folder, durability=self.durability, epoch=epoch)
         except BaseException:
             self._lock.close()
@@ -209,13 +250,13 @@ class Service:
     def _recover(self) -> None:
         """Get to where the log ends: by the newest whole snapshot, then by the log after it."""
         replay, log = self._replay, self.log
-        replay.begin(self.folder, log.epoch, log.first)
+        replay.begin(self.folder, log.epoch, log.first, self._chain_at)
         self.registry, self.repeats, self.indexes = replay.registry, replay.repeats, replay.indexes
         self.snapshot_seq = replay.seq
         if replay.seq > log.last:
             raise LogError(
                 f"{self._where}: the snapshot is of seq {replay.seq}, the log ends at {log.last}: "
-                "something acknowledged was lost\n  to do: restore the folder from a backup"
+                "something acknowledged was lost\n  hint: restore the folder from a backup"
             )
         if not self.registry.retained.is_counted:
             self.registry.retained.count(log, replay.seq)
@@ -227,8 +268,38 @@ class Service:
         for board in self.registry.boards.values():
             board.index = BoardIndex(board, board.objects, board.live.values())
 
+    def _chain_at(self, seq: int) -> bytes | None:
+        """Return the checksum of the log at a seq; `None` if the log doesn't say."""
+        if not self.log.first <= seq <= self.log.last:
+            return None
+        try:
+            return next((one.chain for one in self.log.read(seq - 1, 1) if one.last == seq), None)
+        except LogError:
+            return None  # damage before a snapshot is met when it is read
+
     def follow(self, unit: Unit) -> None:
-        """Carry out a unit that another server wrote."""
+        """Write and carry out a unit that another server wrote.
+
+        No snapshot is taken between the two: it would lack what the log before its seq has.
+        """
+        if unit.kind not in KINDS:
+            raise LogError(
+                f"the leader's log has {unit.kind!r} at seq {unit.first}: this rangecast doesn't "
+                "know that\n  hint: use the version of the leader, or a newer one"
+            )
+        with self._copying:
+            if self._is_closed:
+                return
+            self.log.append([Draft(unit.kind, unit.length, unit.at, unit.body)])
+            try:
+                self._carry_out(unit)
+            except BaseException as error:  # what is in memory isn't what the log says
+                self.pump.fail(error)
+                raise
+            self.pump.advance(unit.last)
+
+    def _carry_out(self, unit: Unit) -> None:
+        self.clock.advance(unit.at)
         changes = self._replay.carried_out(unit)
         carry_out(changes, self.indexes)
         for _ in board_messages(changes, _nobody):
@@ -239,6 +310,32 @@ class Service:
             for _ in index.update(updates, unit.first, head.is_batch, _nobody):
                 pass
 
+    # ---- positions
+
+    @property
+    def epoch(self) -> str:
+        """The name under which positions are given now: see `lineage`."""
+        return self.lineage.epoch
+
+    def begin_epoch(self, above: int = 0) -> None:
+        """Let all that is written from now on belong to another epoch, whose numbers for other
+        servers are above one.
+        """
+        self.lineage.ended = self.lineage.epoch
+        self.pump.begins = lambda: self.lineage.next(self.log.last, self.log.chain, above)
+
+    def seq_of(self, text: str) -> int:
+        """Return the seq of a position; refuse one that isn't of this log's history."""
+        return self.lineage.seq_of(text, self.pump.durable, self.log.first)
+
+    def resumed(self, consumer: Consumer, text: str) -> tuple[int, Gap | None]:
+        """Return where a listener goes on that was at a position, and what it has lost."""
+        try:
+            return self.seq_of(text), None
+        except LostPositionError as lost:
+            after = consumer.cursor if lost.resume is None else lost.resume
+            return after, Gap(after, after, "history", text)
+
     # ---- snapshots
 
     def snapshot(self) -> int:
@@ -246,12 +343,21 @@ class Service:
         assert self.folder is not None
         with self._one_snapshot:
             self.snapshot_edits = self.pump.matching.edits
-            picture: Picture = self.pump.paused(self._picture)
+            with self._copying:
+                picture: Picture = self.pump.paused(self._picture)
+            if picture.seq == self.snapshot_seq:
+                return picture.seq
             if isinstance(self.log, SqliteLog) and self.durability != "fsync":
                 self.log.sync()
             picture.write(self.folder)
             self.snapshot_seq = picture.seq
             return picture.seq
+
+    def drop(self, upto: int) -> None:
+        """Drop what the log has up to a seq, and what is known of it alone."""
+        self.log.drop(upto)
+        with self._copying:
+            self.pump.paused(lambda: self.registry.forget(self.log.first))
 
     def _picture(self) -> Picture:
         place = self.log.epoch, self.log.last, self.log.chain
@@ -264,7 +370,19 @@ class Service:
     # ---- what callers want
 
     def edit(self, *edits: AnyEdit, if_match: str | None = None) -> Future[int]:
-        """Ask for edits, all of them or none; the answer is the seq of the first."""
+        """Ask for edits, all of them or none; the answer is the seq of the first.
+
+        Long filters are read in another thread, so the answer may also be what is wrong with them.
+        """
+        if edits:
+            self.quotas.edit(edits[0].tenant, edits)
+        for edit in edits:
+            if isinstance(edit, PutSubscription) and len(edit.filter) > INLINE_LENGTH:
+                self.quotas.check_length(edit.tenant, edit.filter)
+                return chained_future(self._reading, self._edit, edits, if_match)
+        return self._edit(edits, if_match)
+
+    def _edit(self, edits: Sequence[AnyEdit], if_match: str | None) -> Future[int]:
         read: Read = None
         for edit in edits:
             if isinstance(edit, PutSubscription):
@@ -272,7 +390,10 @@ class Service:
                 if entry is not None:
                     space = TentativeSpace(entry.space)
                     read = self.quotas.parsed(edit.tenant, edit.filter, space)
-        asked = Edits(run_or_not(edits), read if len(edits) == 1 else None, if_match)
+        return self._submit(Edits(run_or_not(edits), read if len(edits) == 1 else None, if_match))
+
+    def _submit(self, asked: Edits) -> Future[int]:
+        edits = () if isinstance(asked.edits, Run) else asked.edits
         moved = [
             (edit.tenant, edit.name)
             for edit in edits
@@ -284,12 +405,21 @@ class Service:
         return asked.answer
 
     def subscribe_many(
-        self, edits: Sequence[PutSubscription], read: Read, if_match: str | None = None
+        self,
+        edits: Sequence[PutSubscription],
+        read: Read,
+        if_match: str | None = None,
+        consumers: Sequence[PutConsumer] = (),
     ) -> Future[int]:
-        """Ask for subscriptions, as `edit` does; their filters have been read."""
-        asked = Edits(run_or_not(edits), read, if_match)
-        self.pump.submit(asked)
-        return asked.answer
+        """Ask for subscriptions, as `edit` does; their filters have been read.
+
+        consumers   made before them, in the same unit
+        """
+        if edits:
+            self.quotas.edit(edits[0].tenant, [*consumers, *edits])
+        if consumers:
+            return self._submit(Edits([*consumers, *edits], None, if_match))
+        return self._submit(Edits(run_or_not(edits), read, if_match))
 
     def publish(
         self,
@@ -307,9 +437,7 @@ class Service:
         upto: int = 0,
     ) -> Future[Accepted]:
         """Publish events, each a JSON text; those that can't be used are refused one by one."""
-        taken, refused = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
-        if self.links is not None:
-            taken, refused = self.links.fitting(taken, refused)
+        taken, refused = self.encode(entry, lines, ignore_unknown=ignore_unknown, form=form)
         given = entry.tenant, entry.name, key, digest, form, dedup, source, upto
         head = EventsHead(*given, refused)
         asked = Events(entry, taken, head, wants_matches)
@@ -318,6 +446,13 @@ class Service:
         else:
             self.pump.submit(asked)
         return asked.answer
+
+    def encode(
+        self, entry: SpaceEntry, lines: Sequence[bytes], *, ignore_unknown: bool, form: str = ""
+    ) -> tuple[Encoded, list[tuple[int, str]]]:
+        """Return the events that can be used, and the places and reasons of the others."""
+        found = encoded(lines, entry.space, ignore_unknown=ignore_unknown, form=form)
+        return found if self.links is None else self.links.fitting(*found)
 
     def update(
         self,
@@ -333,7 +468,8 @@ class Service:
         if is_batch and len(lines) > LONGEST_BATCH:
             raise RefusedError(413, f"a batch has at most {LONGEST_BATCH:,} changes")
         changes, refused = parsed_changes(entry, lines)
-        asked = Updates(entry, changes, refused, is_batch, strict or is_batch)
+        size = sum(map(len, lines))
+        asked = Updates(entry, changes, refused, is_batch, strict or is_batch, size)
         self.pump.submit(asked)
         return asked.answer
 
@@ -346,35 +482,20 @@ class Service:
         """Return what keeps events from being taken; nothing if all is well."""
         if self.pump.has_failed:
             return "stopped"
-        return "disk full" if self.pump.is_full else ""
+        if self.pump.is_full:
+            return "disk full"
+        if self.log.damage:
+            return f"the log is damaged at seq {min(self.log.damage)}"
+        for one in self.sources.values():
+            if one.is_stuck:
+                return f"the source {one.name} is stuck: the same messages fail again and again"
+        return "" if self.follower is None else self.follower.why_not_ready()
+
+    def source(self, name: str) -> SourceState:
+        """Return the state of a source."""
+        return self.sources.setdefault(name, SourceState(name))
 
     @property
     def log_bytes(self) -> int:
         """Bytes of the log on the disk."""
         return self.log.bytes if isinstance(self.log, SqliteLog) else 0
-
-    def status(self, tenant: str) -> dict[str, Any]:
-        """Return how things are; spaces, subscriptions and consumers are those of a tenant."""
-        pump, log, registry = self.pump, self.log, self.registry
-        return {
-            "epoch": log.epoch,
-            "first": log.first,
-            "durable": pump.durable,
-            "matched": pump.matched,
-            "durability": self.durability,
-            "disk_full": pump.is_full,
-            "log_bytes": self.log_bytes,
-            "snapshot": self.snapshot_seq,
-            "seconds": round(time.time() - self.started_at, 1),
-            "events": pump.matching.events,
-            "edits": pump.matching.edits,
-            "matches": pump.matching.pairs,
-            "updates": pump.matching.updates,
-            "spaces": sum(owner == tenant for owner, _ in list(registry.spaces)),
-            "boards": sum(owner == tenant for owner, _ in list(registry.boards)),
-            "subscriptions": registry.counts.get(tenant, 0),
-            "consumers": sum(owner == tenant for owner, _ in list(registry.consumers)),
-            "listeners": sum(map(len, self.hub.feeds.values())),
-            **({} if self.follower is None else {"follower": self.follower.status()}),
-            **({} if self.links is None or tenant != TENANT else self.links.status()),
-        }

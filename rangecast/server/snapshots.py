@@ -2,12 +2,15 @@
 
     data/snapshot-<seq>/state.json     spaces, boards, subscriptions, consumers, tokens, repeats
     data/snapshot-<seq>/space-<n>/     the boxes of a space's subscriptions
+    data/snapshot-<seq>/sums.json      the checksums of these
 
-A snapshot is there whole or not at all. Without one, everything is rebuilt from the log.
+A snapshot is there whole or not at all. One that was damaged since isn't used: an earlier one, or
+the log from its beginning, serves instead.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from math import inf
@@ -19,15 +22,19 @@ import msgspec
 from rangecast.engine import Engine
 from rangecast.errors import SnapshotError
 from rangecast.model.durable import sync_folder, write_bytes
-from rangecast.model.snapshot import load_boxes, save_boxes
+from rangecast.model.snapshot import MANIFEST, load_boxes, save_boxes
 from rangecast.server.boards import BoardEntry, Interest, Placed
 from rangecast.server.index import SpaceIndex
+from rangecast.server.private import FOLDER, tighten
 from rangecast.server.records import NEVER, PutBoard, PutBroker
-from rangecast.server.registry import Consumer, Letter, Registry, SpaceEntry, Token, Version
+from rangecast.server.registry import Consumer, Epoch, Letter, Registry, SpaceEntry, Token, Version
 from rangecast.server.repeats import Before, Repeats
 from rangecast.server.retained import Retained
 
-VERSION = 1
+VERSION = 2
+"""Since 2 there are checksums."""
+VERSIONS = (1, 2)
+_STATE, _SUMS = "state.json", "sums.json"
 KEPT = 2
 """Snapshots that stay: the newest, and one before it."""
 _NAME = re.compile(r"snapshot-(\d{20})")
@@ -92,8 +99,12 @@ class State(msgspec.Struct):
     offsets: dict[str, int]
     boards: list[_Board] = []
     broker: PutBroker | None = None
-    retained: dict[str, list[tuple[int, int]]] | None = None
-    """`None`: an earlier version wrote it, which didn't count."""
+    kept: dict[str, list[tuple[int, int]]] | None = None
+    """What the log keeps, by tenant; `None`: an earlier version wrote it, which didn't count, or
+    counted events alone (`retained`).
+    """
+    epochs: list[Epoch] = []
+    marks: dict[str, str] = {}
 
 
 class Picture:
@@ -148,6 +159,8 @@ class Picture:
             [_board(one) for one in registry.boards.values()],
             registry.broker,
             {tenant: list(parts) for tenant, parts in registry.retained.parts.items()},
+            list(registry.epochs),
+            dict(repeats.marks),
         )
         self._boxes = [
             (one.entry.number, one.engine.boxes(), one.engine.space) for one in indexes.values()
@@ -156,16 +169,19 @@ class Picture:
     def write(self, folder: Path) -> None:
         """Write a snapshot, and delete older ones."""
         target = folder / f"snapshot-{self.seq:020}"
-        if target.exists():
-            return
         partial = folder / f".{target.name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            partial.mkdir()
+            partial.mkdir(mode=FOLDER)
             for number, boxes, space in self._boxes:
                 save_boxes(partial / f"space-{number}", boxes, space)
-            write_bytes(partial / "state.json", msgspec.json.encode(self.state))
+            write_bytes(partial / _STATE, msgspec.json.encode(self.state))
+            names = [_STATE, *(f"space-{number}/{MANIFEST}" for number, _, _ in self._boxes)]
+            sums = {name: _digest((partial / name).read_bytes()) for name in names}
+            write_bytes(partial / _SUMS, msgspec.json.encode(sums))
+            tighten(partial)
             sync_folder(partial)
+            shutil.rmtree(target, ignore_errors=True)  # if there is one, it can't be read
             partial.rename(target)
             sync_folder(folder)
         finally:
@@ -202,19 +218,61 @@ def snapshots(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceIndex], Repeats]:
-    """Return what there was at the seq of a snapshot."""
+Opened = tuple[State, Registry, dict[int, SpaceIndex], Repeats]
+
+
+def opened(folder: Path, seq: int) -> Opened:
+    """Return what there was at the seq of a snapshot; refuse one that isn't as it was written."""
     path = folder / f"snapshot-{seq:020}"
     try:
-        state = _state(path, (path / "state.json").read_bytes())
+        text = (path / _STATE).read_bytes()
+        has_sums = _check_sums(path, text)
+        state = _state(path, text)
+        if state.version > 1 and not has_sums:
+            raise SnapshotError(f"{path}: {_SUMS} is missing")
+        if state.seq != seq:
+            raise SnapshotError(f"{path}: is of seq {state.seq}")
+        bytes.fromhex(state.chain)
+        return _built(path, state)
+    except SnapshotError:
+        raise
     except (OSError, msgspec.DecodeError) as error:
         raise SnapshotError(f"{path}: can't be read: {error}") from None
+    except Exception as error:  # what one without checksums may say is anything
+        raise SnapshotError(f"{path}: is damaged: {type(error).__name__}: {error}") from error
+
+
+def _check_sums(path: Path, text: bytes) -> bool:
+    """Whether there are checksums; refuse files that don't have theirs."""
+    try:
+        sums = msgspec.json.decode((path / _SUMS).read_bytes(), type=dict[str, str])
+    except FileNotFoundError:
+        return False
+    except msgspec.DecodeError:
+        raise SnapshotError(f"{path}: {_SUMS} is damaged") from None
+    for name, expected in (sums or {_STATE: ""}).items():
+        found = _digest(text if name == _STATE else (path / name).read_bytes())
+        if found != expected:
+            raise SnapshotError(f"{path}: {name} is damaged")
+    return True
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _built(path: Path, state: State) -> Opened:
+    """Return what a state says."""
     registry, repeats = Registry(), Repeats()
     indexes: dict[int, SpaceIndex] = {}
     owned: dict[int, list[Version]] = {}
     for one in state.spaces:
         boxes, space = load_boxes(path / f"space-{one.number}")
         live = {version.id: version for version in one.live}
+        if state.version == 1 and sorted(v.number for v in one.live) != sorted(
+            boxes.ids.to_pylist()
+        ):
+            raise SnapshotError(f"{path}: space-{one.number} has other subscriptions than {_STATE}")
         entry = SpaceEntry(
             one.tenant, one.name, one.number, space, one.since, live, one.next_number
         )
@@ -259,10 +317,12 @@ def opened(folder: Path, seq: int) -> tuple[State, Registry, dict[int, SpaceInde
     registry.had_token = state.had_token
     registry.tenants = state.tenants
     registry.broker = state.broker
-    registry.retained = Retained(state.retained, is_counted=state.retained is not None)
+    registry.epochs = tuple(state.epochs)
+    registry.retained = Retained(state.kept, is_counted=state.kept is not None)
     repeats.requests.update(state.requests)
     repeats.ids.update(dict.fromkeys(state.ids))
     repeats.offsets.update(state.offsets)
+    repeats.marks.update(state.marks)
     return state, registry, indexes, repeats
 
 
@@ -272,11 +332,12 @@ def _state(path: Path, text: bytes) -> State:
         written = state.version
     except msgspec.ValidationError:
         written = msgspec.json.decode(text, type=_Version).version
-        if written == VERSION:
+        if written in VERSIONS:
             raise
-    if written != VERSION:
+    if written not in VERSIONS:
         raise SnapshotError(
-            f"{path}: has format version {written}, this rangecast reads version {VERSION}"
+            f"{path}: has format version {written}, this rangecast reads versions "
+            f"{VERSIONS[0]} to {VERSIONS[-1]}"
         )
     return state
 

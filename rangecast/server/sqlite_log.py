@@ -10,48 +10,63 @@ by connections of their own, in short transactions, so that no reader holds up a
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import errno
+import logging
 import os
-import re
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain as chain_of
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rangecast.model.durable import sync_folder
-from rangecast.server.log import (
-    START,
-    Draft,
-    LogError,
-    LogFullError,
-    Unit,
-    chained,
-    is_chained,
-    new_epoch,
+from rangecast.model.durable import sync_file, sync_folder
+from rangecast.server.log import START, Draft, LogError, LogFullError, Unit, chained, new_epoch
+from rangecast.server.log_mark import End, Mark, marked_end, release_reserve
+from rangecast.server.private import create
+from rangecast.server.segment import (
+    SCHEMA,
+    UNREADABLE,
+    VERSION,
+    Head,
+    checked_end,
+    damaged,
+    insertion,
+    last_written,
+    path_of,
+    read_only,
+    row_of,
+    segments,
+    units_after,
+    unreadable,
+    wal_of,
+    write_head,
 )
 
+logger = logging.getLogger("rangecast.server")
 SEGMENT = 256 << 20
 """Bytes of units after which a new segment begins."""
-VERSION = 1
 DURABILITIES = {"fsync": "FULL", "interval": "NORMAL", "none": "OFF"}
 """What an answer carries: on disk; on disk within `INTERVAL`; in the hands of the system."""
 INTERVAL = 0.05
-_NAME = re.compile(r"log-(\d{20})\.db")
-_SCHEMA = """
-CREATE TABLE head (epoch TEXT, version INTEGER, first INTEGER, chain BLOB, mark BLOB);
-CREATE TABLE units (
-    last INTEGER PRIMARY KEY, first INTEGER, count INTEGER, kind TEXT, at INTEGER, body BLOB,
-    chain BLOB
-);
-"""
 _ROWS = 100
 """Units that one statement writes."""
-_COLUMNS = "first, count, kind, at, body, chain"
+_PROBED = 1 << 20
+"""Bytes for which there must be space before a full disk counts as having some again."""
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MAYBE_FULL = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_CANTOPEN,
+)
+"""Errors of SQLite that a quota or a full disk may cause: whether it does, the disk is asked. A
+failed sync isn't among them.
+"""
 
 
 class SqliteLog:
@@ -73,11 +88,93 @@ class SqliteLog:
         self._firsts = segments(self.folder)
         self._writer: sqlite3.Connection | None = None
         self._broken: str | None = None
+        self._mark: Mark | None = None
+        self._newest: dict[int, float] = {}
+        """When segments that are full were last written, by their first seq."""
+        self.damage: dict[int, str] = {}
+        """What was found damaged when it was read, by seq."""
         if self._firsts:
             self._open_last()
         else:
-            self.epoch, self.first, self.last, self.chain = epoch or new_epoch(), 1, 0, START
+            self._begin(epoch or new_epoch())
+
+    # ---- opening
+
+    def _begin(self, epoch: str) -> None:
+        mark = marked_end(self.folder)
+        if mark is not None and mark.last:
+            raise LogError(
+                f"{self.folder}: the log is gone; it was acknowledged up to seq {mark.last}\n"
+                "  hint: restore the folder from a backup, or choose another one"
+            )
+        self.epoch, self.first, self.last, self.chain = epoch, 1, 0, START
+        try:
+            self._mark = Mark(self.folder)
+            self._mark.begin(self._end)
+        except OSError as error:
+            raise self._unusable(error) from None
+        try:
             self._begin_segment()
+        except BaseException:
+            self._close_mark()
+            raise
+        self.reserve()
+
+    def _open_last(self) -> None:
+        path = self._path(self._firsts[-1])
+        for name in (self.folder, path):
+            if os.access(name, os.R_OK) and not os.access(name, os.W_OK):
+                raise LogError(
+                    f"{name}: may not be written by this user\n"
+                    "  hint: look at its owner and its mode"
+                )
+        try:
+            end = checked_end(self.folder, self._firsts)
+        except LogError:
+            if not self._made_room():
+                raise
+            end = checked_end(self.folder, self._firsts)
+        self.epoch, self.last, self.chain = end
+        self.first = self._firsts[0]
+        try:
+            self._writer = self._connect_writer(path)
+            sizes = "SELECT coalesce(sum(length(body)), 0) FROM units"
+            self._written = self._writer.execute(sizes).fetchone()[0]
+            if Head(path, self._writer).version < VERSION:
+                self._written = self._segment_bytes + 1  # the next unit begins one of this version
+        except sqlite3.Error as error:
+            self._close_writer()
+            raise LogError(unreadable(path, error)) from None
+        try:
+            self.sync()  # a killed process may have left what isn't on the disk yet
+        except BaseException:
+            self._close_writer()
+            raise
+        self.reserve()
+
+    def _connect_writer(self, path: Path) -> sqlite3.Connection:
+        writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(f"PRAGMA synchronous = {DURABILITIES[self.durability]}")
+        return writer
+
+    def _made_room(self) -> bool:
+        """Whether the disk was full, and some space was given back to open files with."""
+        if self.has_space:
+            return False
+        with contextlib.suppress(OSError):
+            release_reserve(self.folder)
+        return True
+
+    def _unusable(self, error: OSError) -> LogError:
+        return LogError(
+            f"{self.folder}: can't be written: {error.strerror}\n"
+            "  hint: look at the disk, and at the owner and the mode of the folder and its files"
+        )
+
+    @property
+    def _end(self) -> End:
+        return End(self.epoch, self.last, self.chain)
 
     # ---- writing
 
@@ -93,25 +190,66 @@ class SqliteLog:
             unit = chained(chain, last + 1, draft)
             chain, last = unit.chain, unit.last
             added.append(unit)
-        rows = [(u.last, u.first, u.length, u.kind, u.at, u.body, u.chain) for u in added]
         try:
-            self._insert(rows)
-        except sqlite3.OperationalError as error:
-            if _is_full(error):
-                raise LogFullError(
-                    f"{self.folder}: the disk is full; nothing was accepted\n"
-                    "  to do: free some space, or keep less (--keep-bytes, --keep-days)"
-                ) from None
-            # What a failed sync left on the disk isn't known: going on could lose what is
-            # acknowledged later. So this log takes nothing more.
-            self._broken = (
-                f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
-                "  to do: look at the disk, then start the server again"
-            )
-            raise LogError(self._broken) from None
+            self._insert([row_of(unit) for unit in added])
+        except sqlite3.Error as error:
+            raise self._refusal(error) from None
         self.chain, self.last = chain, last
         self._written += sum(len(unit.body) for unit in added)
+        if self.durability == "fsync":
+            self._note(self._end)
         return added
+
+    def _refusal(self, error: sqlite3.Error | OSError) -> LogError | LogFullError:
+        """Return what a failed write means: no space, or a log that takes nothing more."""
+        if self._is_full(error):
+            return LogFullError(
+                f"{self.folder}: the disk is full; nothing was accepted\n"
+                "  hint: free some space, or keep less (--keep-gigabytes, --keep-days)"
+            )
+        return self._failed(error)
+
+    def _failed(self, error: BaseException) -> LogError:
+        """Take nothing more: what a failed sync left on the disk isn't known, and going on could
+        lose what is acknowledged later.
+        """
+        self._broken = (
+            f"{self.folder}: writing failed ({error}); nothing more is accepted\n"
+            "  hint: look at the disk, then start the server again"
+        )
+        return LogError(self._broken)
+
+    def _is_full(self, error: sqlite3.Error | OSError) -> bool:
+        if isinstance(error, OSError):
+            return error.errno in _FULL_ERRNOS
+        code = getattr(error, "sqlite_errorcode", 0)
+        return code == sqlite3.SQLITE_FULL or (code in _MAYBE_FULL and not self.has_space)
+
+    @property
+    def has_space(self) -> bool:
+        """Whether there is space for more units."""
+        return _has_space(self.folder)
+
+    def reserve(self) -> None:
+        """Keep some space for the next start, if there is any."""
+        with contextlib.suppress(OSError):
+            if self._mark is not None:
+                self._mark.reserve()
+
+    def _note(self, end: End) -> None:
+        """Note that all up to here is on the disk."""
+        try:
+            if self._mark is None:
+                self._mark = Mark(self.folder)
+            self._mark.write(end)
+        except OSError as error:  # the units themselves are there
+            logger.warning("%s: the mark of the log can't be written: %s", self.folder, error)
+
+    def _close_mark(self) -> None:
+        if self._mark is not None:
+            with contextlib.suppress(OSError):
+                self._mark.close()
+            self._mark = None
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Write rows in one transaction.
@@ -121,13 +259,13 @@ class SqliteLog:
         """
         assert self._writer is not None
         if len(rows) <= _ROWS:
-            self._writer.execute(_insertion(len(rows)), list(chain_of(*rows)))
+            self._writer.execute(_insertion(len(rows)), list(chain_of.from_iterable(rows)))
             return
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             for begin in range(0, len(rows), _ROWS):
                 some = rows[begin : begin + _ROWS]
-                self._writer.execute(_insertion(len(some)), list(chain_of(*some)))
+                self._writer.execute(_insertion(len(some)), list(chain_of.from_iterable(some)))
             self._writer.execute("COMMIT")
         except BaseException:
             if self._writer.in_transaction:
@@ -136,11 +274,17 @@ class SqliteLog:
 
     def sync(self) -> None:
         """Wait until all that was written is on the disk: for the durability `interval`."""
-        path = self._path(self._firsts[-1])
-        for name in (path, path.with_name(path.name + "-wal")):
-            if name.exists():
-                with name.open("rb") as file:
-                    os.fsync(file.fileno())
+        if self._broken is not None:
+            raise LogError(self._broken)
+        end, path = self._end, self._path(self._firsts[-1])
+        for name in (path, wal_of(path)):
+            try:
+                sync_file(name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._failed(error) from None
+        self._note(end)
 
     def _begin_segment(self) -> None:
         """Begin a file for the units to come."""
@@ -148,93 +292,110 @@ class SqliteLog:
         path = self._path(first)
         # Made under another name: a segment is there with its head, or not at all.
         partial = path.with_name(f".{path.name}.partial")
-        for leftover in self.folder.glob(f"{partial.name}*"):
-            leftover.unlink()
         try:
-            made = sqlite3.connect(partial)
-            made.executescript(_SCHEMA)
-            with made:
-                write_head(made, self.epoch, first, self.chain)
-            made.close()
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
+            for leftover in self.folder.glob(f"{partial.name}*"):
+                leftover.unlink()
+            create(partial)  # its -wal and -shm get its mode
+            with contextlib.closing(sqlite3.connect(partial)) as made:
+                made.executescript(SCHEMA)
+                with made:
+                    write_head(made, self.epoch, first, self.chain)
+            sync_file(partial)
             partial.replace(path)
             sync_folder(self.folder)
-        except (sqlite3.OperationalError, OSError) as error:
-            partial.unlink(missing_ok=True)
-            raise LogFullError(f"{self.folder}: can't begin a segment: {error}") from None
+            writer = self._connect_writer(path)
+        except (sqlite3.Error, OSError) as error:
+            for leftover in (partial, path):
+                with contextlib.suppress(OSError):
+                    leftover.unlink()
+            raise self._refusal(error) from None
         self._close_writer()
-        self._writer, self._written = self._connect_writer(path), 0
+        if self._writer is not None and self.durability == "none":
+            sync_file(self._path(self._firsts[-1]))
+            self._note(self._end)
+        self._writer, self._written = writer, 0
         self._firsts = [*self._firsts, first]
-
-    def _open_last(self) -> None:
-        path = self._path(self._firsts[-1])
-        with _reading(path) as reader:
-            self.epoch, first, self.chain = _head(path, reader)
-            row = reader.execute(
-                "SELECT last, chain, (SELECT sum(length(body)) FROM units) FROM units "
-                "ORDER BY last DESC LIMIT 1"
-            ).fetchone()
-        self.last, self._written = first - 1, 0
-        if row is not None:
-            self.last, self.chain, self._written = row
-        self.first = self._firsts[0]
-        self._writer = self._connect_writer(path)
-
-    def _connect_writer(self, path: Path) -> sqlite3.Connection:
-        writer = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute(f"PRAGMA synchronous = {DURABILITIES[self.durability]}")
-        return writer
 
     # ---- reading
 
     def read(self, after: int, most_bytes: int) -> list[Unit]:
-        """Return the units after a seq, of one segment."""
-        firsts = self._firsts
+        """Return the units after a seq, of one segment, as they were written.
+
+        Where one isn't, those before it are returned; without any, a `LogError` names it.
+        """
+        last, firsts = self.last, self._firsts
         for place in range(len(firsts) - 1, -1, -1):
             if firsts[place] <= after + 1 or place == 0:
                 break
-        while place < len(firsts):
-            found: list[Unit] = []
-            size = 0
+        for first in firsts[place:]:
             try:
-                reader = self._reader(firsts[place])
-                rows = reader.execute(
-                    f"SELECT {_COLUMNS} FROM units WHERE last > ? ORDER BY last", (after,)
-                )
-                for row in rows:
-                    if found and size + len(row[4]) > most_bytes:
-                        break
-                    found.append(Unit(*row))
-                    size += len(row[4])
-                rows.close()
-            except sqlite3.OperationalError:
-                if self._path(firsts[place]).exists():
-                    raise
-                # retention has deleted it meanwhile
+                found = self._read_segment(first, after, most_bytes)
+            except (LogError, *UNREADABLE) as error:
+                path = self._path(first)
+                if not path.exists():
+                    continue  # retention has deleted it meanwhile
+                if not isinstance(error, LogError):
+                    error = LogError(unreadable(path, error))
+                raise self._damaged(max(first, after + 1), error) from None
             if found:
                 return found
-            place += 1
+        if self._firsts is not firsts:
+            return self.read(after, most_bytes)
+        after = max(after, firsts[0] - 1)
+        if after < last:
+            raise self._damaged(after + 1, damaged(self._path(firsts[-1]), after + 1))
         return []
 
-    def _reader(self, first: int) -> sqlite3.Connection:
-        """Return this thread's connection to a segment."""
-        held: dict[int, sqlite3.Connection] = self._pool.__dict__.setdefault("held", {})
+    def _read_segment(self, first: int, after: int, most_bytes: int) -> list[Unit]:
+        reader, head = self._reader(first)
+        found: list[Unit] = []
+        size = 0
+        units = units_after(self._path(first), head, reader, after)
+        with contextlib.closing(units):
+            try:
+                for unit in units:
+                    if found and size + len(unit.body) > most_bytes:
+                        break
+                    found.append(unit)
+                    size += len(unit.body)
+            except (LogError, *UNREADABLE):
+                if not found:
+                    raise
+                # What can't be read is met again, as the first one.
+        return found
+
+    def _damaged(self, seq: int, error: LogError) -> LogError:
+        """Note what reading has met, for the readiness and the status."""
+        if seq not in self.damage:
+            self.damage[seq] = str(error)
+            logger.error("%s", error)
+        return error
+
+    def _reader(self, first: int) -> tuple[sqlite3.Connection, Head]:
+        """Return this thread's connection to a segment, and what that is."""
+        held: dict[int, tuple[sqlite3.Connection, Head]]
+        held = self._pool.__dict__.setdefault("held", {})
         for old in [one for one in held if one != first]:
-            held.pop(old).close()
+            held.pop(old)[0].close()
         if first not in held:
-            held[first] = sqlite3.connect(
-                f"file:{self._path(first)}?mode=ro", uri=True, isolation_level=None
-            )
+            path = self._path(first)
+            reader = sqlite3.connect(read_only(path), uri=True, isolation_level=None)
+            try:
+                held[first] = reader, Head(path, reader)
+            except BaseException:
+                reader.close()
+                raise
         return held[first]
 
     def drop(self, upto: int) -> None:
         """Delete the segments that lie wholly at or before a seq."""
         while len(self._firsts) > 1 and self._firsts[1] <= upto + 1:
             gone = self._path(self._firsts[0])
+            self._newest.pop(self._firsts[0], None)
             self._firsts = self._firsts[1:]
             self.first = self._firsts[0]
+            for seq in [one for one in self.damage if one < self.first]:
+                del self.damage[seq]
             for name in (gone, *(gone.with_name(gone.name + end) for end in ("-wal", "-shm"))):
                 name.unlink(missing_ok=True)
 
@@ -245,18 +406,24 @@ class SqliteLog:
 
     def segment_sizes(self) -> list[tuple[int, int, float]]:
         """Return of each segment but the last: its last seq, its bytes, when it was last written,
-        in microseconds since 1970.
+        in microseconds since 1970, by the log's own clock.
         """
         found = []
         for first, after in pairwise(self._firsts):
-            stat = self._path(first).stat()
-            found.append((after - 1, stat.st_size, stat.st_mtime * 1e6))
+            path = self._path(first)
+            if first not in self._newest:
+                self._newest[first] = last_written(path)
+            found.append((after - 1, path.stat().st_size, self._newest[first]))
         return found
 
     def close(self) -> None:
         """Close the files."""
         self._close_writer()
-        for reader in self._pool.__dict__.get("held", {}).values():
+        if self._broken is None and self._mark is not None:
+            with contextlib.suppress(LogError):
+                self.sync()
+        self._close_mark()
+        for reader, _ in self._pool.__dict__.get("held", {}).values():
             reader.close()
 
     def _close_writer(self) -> None:
@@ -267,95 +434,22 @@ class SqliteLog:
             self._writer.close()
 
     def _path(self, first: int) -> Path:
-        return self.folder / f"log-{first:020}.db"
+        return path_of(self.folder, first)
 
 
-def segments(folder: Path) -> list[int]:
-    """Return the first seq of each segment of a folder, ascending."""
-    found = (_NAME.fullmatch(one.name) for one in folder.iterdir())
-    return sorted(int(match[1]) for match in found if match)
+_insertion = cache(insertion)
 
 
-def checked_units(folder: Path) -> Iterator[Unit]:
-    """Yield all units of a log; raise a `LogError` that names the place of the first damage."""
-    chain: bytes | None = None
-    expected = 0
-    for first in segments(folder):
-        path = folder / f"log-{first:020}.db"
-        with _reading(path) as reader:
-            _, head_first, before = _head(path, reader)
-            if (chain is not None and before != chain) or head_first != first:
-                raise LogError(f"{path}: doesn't follow the segment before it")
-            if expected and first != expected:
-                raise LogError(f"{path}: begins at seq {first}, expected {expected}")
-            chain, expected = before, first
-            try:
-                for row in reader.execute(f"SELECT {_COLUMNS} FROM units ORDER BY last"):
-                    unit = Unit(*row)
-                    if not _is_sound(unit, expected, chain):
-                        raise LogError(
-                            f"{path}: the unit at seq {expected} is damaged or missing\n"
-                            "  to do: restore a backup, or cut the log there with "
-                            f"`rangecast log repair {folder}`"
-                        )
-                    chain, expected = unit.chain, unit.last + 1
-                    yield unit
-            except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
-                raise LogError(f"{path}: damaged near seq {expected}: {error}") from None
-
-
-def _is_sound(unit: Unit, expected: int, chain: bytes) -> bool:
-    kinds = [type(one) for one in unit]
-    if kinds != [int, int, str, int, bytes, bytes] or unit.length < 1:
-        return False
-    return unit.first == expected and is_chained(chain, unit)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    reader = sqlite3.connect(f"file:{path}?mode=rw", uri=True)
+def _has_space(folder: Path) -> bool:
+    """Whether a file can be written; what else may be wrong with the disk isn't asked here."""
+    probe = folder / ".space.partial"
     try:
-        yield reader
-    except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
-        raise LogError(
-            f"{path}: is not a segment of a log, or is damaged: {error}\n"
-            "  to do: restore a backup; `rangecast log check` says how far the log is whole"
-        ) from None
-    finally:
-        reader.close()
-
-
-def write_head(segment: sqlite3.Connection, epoch: str, first: int, chain: bytes) -> None:
-    """Say what a segment is a part of."""
-    segment.execute("DELETE FROM head")
-    head = (epoch, VERSION, first, chain)
-    segment.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?)", (*head, _mark(*head)))
-
-
-def _mark(epoch: str, version: int, first: int, chain: bytes) -> bytes:
-    """Return the checksum of a head."""
-    return hashlib.blake2b(repr((epoch, version, first, chain)).encode(), digest_size=16).digest()
-
-
-def _head(path: Path, reader: sqlite3.Connection) -> tuple[str, int, bytes]:
-    row = reader.execute("SELECT epoch, version, first, chain, mark FROM head").fetchone()
-    if row is None:
-        raise LogError(f"{path}: has no head: it isn't a segment of a log")
-    epoch, version, first, chain, mark = row
-    if version != VERSION:
-        raise LogError(
-            f"{path}: has format version {version}, this rangecast reads version {VERSION}\n"
-            "  to do: use the version that wrote it, or restore a backup"
-        )
-    if mark != _mark(epoch, version, first, chain):
-        raise LogError(f"{path}: its head is damaged\n  to do: restore a backup")
-    return epoch, first, chain
-
-
-@cache
-def _insertion(count: int) -> str:
-    return f"INSERT INTO units VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * count)}"
-
-
-def _is_full(error: sqlite3.OperationalError) -> bool:
-    return "full" in str(error)
+        handle = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(handle, 0, _PROBED)
+        finally:
+            os.close(handle)
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return error.errno not in _FULL_ERRNOS
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.json_text import within_depth
 from rangecast.server.log import Log
 from rangecast.server.messages import position
 from rangecast.server.records import EVENTS, events_of
@@ -22,11 +24,17 @@ EXAMPLES = 5
 _BYTES = 4 << 20
 
 
-def tried(log: Log, entry: SpaceEntry, text: str) -> dict[str, Any]:
+def tried(
+    log: Log,
+    epoch: str,
+    entry: SpaceEntry,
+    text: str,
+    parse: Callable[[str, Space], Filter] = Filter.parse,
+) -> dict[str, Any]:
     """Return what a person wants to know of a filter before it is saved."""
     # Words of its own: those of a filter that isn't saved don't become words of the server's space.
     space = Space.from_definition(entry.space.definition())
-    wanted = Filter.parse(text, space)
+    wanted = parse(text, space)
     lo, hi = wanted.arrays()
     index = Scan(Boxes.of(lo, hi, owner=np.zeros(len(lo), np.int32), ids=[0]))
     looked_at = matched = 0
@@ -49,9 +57,11 @@ def tried(log: Log, entry: SpaceEntry, text: str) -> dict[str, Any]:
             if len(hits):
                 minute = unit.at // 60_000_000 * 60
                 by_minute[minute] = by_minute.get(minute, 0) + len(hits)
+            last = hits[-EXAMPLES:]
+            shown = rows_of([within_depth(lines[int(hit)]) for hit in last], head.form)
             examples += [
-                {"position": position(log.epoch, unit.first + int(hit)), "event": rows[int(hit)]}
-                for hit in hits[-EXAMPLES:]
+                {"position": position(epoch, unit.first + int(hit)), "event": event}
+                for hit, event in zip(last, shown, strict=True)
             ]
             examples = examples[-EXAMPLES:]
         if not units:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -57,6 +57,27 @@ def when_answered(
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox()
     answer.add_done_callback(partial(mailbox.put, loop, then))
+
+
+def chained_future(pool: Executor, work: Callable[..., Future[T]], *given: Any) -> Future[T]:
+    """Return the answer to a request that another thread makes, by a function of this kind."""
+    chained: Future[T] = Future()
+
+    def end(answer: Future[T]) -> None:
+        error = answer.exception()
+        if error is not None:
+            chained.set_exception(error)
+        else:
+            chained.set_result(answer.result())
+
+    def begin() -> None:
+        try:
+            work(*given).add_done_callback(end)
+        except BaseException as error:
+            chained.set_exception(error)
+
+    pool.submit(begin)
+    return chained
 
 
 async def answered(answer: Future[T]) -> T:

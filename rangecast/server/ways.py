@@ -29,6 +29,8 @@ FAR = 1_000
 """Seqs without a match after which a cursor moves as well: not for each, as that is a write."""
 AGAIN = 5.0
 """Seconds after which a way out that failed by itself is tried again."""
+ENDING = 2.0
+"""Seconds that deliveries under way have to end; those that don't are repeated later."""
 
 
 class Way:
@@ -160,13 +162,16 @@ class Ways:
             self._running[name] = found.since, way, task
 
     async def stop(self) -> None:
-        """End all of them."""
+        """End all of them, within `ENDING` seconds."""
         self._loop = None
-        tasks = [task for _, _, task in self._running.values()]
+        tasks = {task: way for _, way, task in self._running.values()}
         self._running.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        late = (await asyncio.wait(tasks, timeout=ENDING))[1] if tasks else set()
+        for task in late:
+            text = "a delivery doesn't end within %g seconds; it is given up, and repeated later"
+            logger.warning(text, ENDING, extra=about(tasks[task].consumer))
 
     def checked(
         self, given: dict[str, Any], old: Consumer | None

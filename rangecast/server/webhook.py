@@ -18,7 +18,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import httpx
@@ -38,12 +38,12 @@ from rangecast.server.cloudevents import (
 from rangecast.server.guard import (
     AddressError,
     address_of,
+    check_port,
     is_private_literal,
-    resolved,
     target_of,
 )
 from rangecast.server.messages import Gap, Message
-from rangecast.server.records import AddLetters, PutConsumer
+from rangecast.server.records import AddLetters, PutConsumer, hidden
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.waiting import answered
 from rangecast.server.ways import Way
@@ -127,6 +127,10 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     old_secret: str = ""
     old_until: float = 0.0
 
+    def __repr__(self) -> str:
+        """Show it without its secrets: an error may show it anywhere."""
+        return f"Options({hidden(msgspec.structs.asdict(self))!r})"
+
 
 class Webhook(Way):
     """Delivers one consumer's messages."""
@@ -136,7 +140,6 @@ class Webhook(Way):
         self.options = msgspec.convert(consumer.out, Options)
         self.most = self.options.batch
         self.delivery: Delivery | None = None
-        self.resolve = resolved
         self._client: httpx.AsyncClient | None = None
 
     @classmethod
@@ -156,10 +159,12 @@ class Webhook(Way):
             raise RefusedError(
                 403,
                 "this server doesn't call private addresses\n"
-                "  to do: whoever runs it can start it with --allow-private-webhooks",
+                "  hint: whoever runs it can start it with --allow-private-webhooks",
             )
-        if not options.allow_private and is_private_literal(target.host):
-            raise RefusedError(422, f"{target.host} isn't an address of the open internet")
+        if not options.allow_private:
+            check_port(target)
+            if is_private_literal(target.host):
+                raise RefusedError(422, f"{target.host} isn't an address of the open internet")
         news: dict[str, Any] = {}
         if options.secret:
             key_of(options.secret)
@@ -179,7 +184,8 @@ class Webhook(Way):
     def state(self) -> dict[str, Any]:
         found = super().state()
         if self.delivery is not None and self.delivery.attempts:
-            found |= {"attempts": self.delivery.attempts, "next_attempt": self.delivery.due}
+            due = time.time() + self.delivery.due - time.monotonic()
+            found |= {"attempts": self.delivery.attempts, "next_attempt": due}
         return found
 
     async def deliver(self, messages: Sequence[Message], upto: int) -> None:
@@ -189,7 +195,7 @@ class Webhook(Way):
 
     async def tell_gap(self, gap: Gap) -> None:
         await super().tell_gap(gap)
-        epoch = self.service.log.epoch
+        epoch = self.service.epoch
         name = f"gap_{name_of(self.consumer, epoch, gap.after, gap.upto)}"
         await self._carry(name, ONE, cloud_event(GAP, name, self.consumer, gap.json(epoch)))
 
@@ -209,13 +215,14 @@ class Webhook(Way):
 
     async def _carry(self, name: str, kind: str, body: bytes) -> Verdict:
         """Make attempts until one arrives, or none is left."""
-        self.delivery = delivery = Delivery(time.time(), DELAYS)
+        # By a clock that nobody sets: a step of the other one must not delay an attempt.
+        self.delivery = delivery = Delivery(time.monotonic(), DELAYS)
         verdict: Verdict = "later"
         while verdict == "later":
-            await asyncio.sleep(max(0.0, delivery.due - time.time()))
+            await asyncio.sleep(max(0.0, delivery.due - time.monotonic()))
             answer = await self.attempt(name, kind, body)
             self.error = answer.error
-            verdict = delivery.handle(time.time(), answer, random.random())
+            verdict = delivery.handle(time.monotonic(), answer, random.random())
         self.delivery = None
         if verdict == "stop":
             await self.stop("the receiver answered 410: it wants no more")
@@ -230,9 +237,9 @@ class Webhook(Way):
             await self.stop(f"no attempt arrived; the last one: {self.error}")
 
     def _request(self, messages: Sequence[Message]) -> tuple[str, str, bytes]:
-        epoch = self.service.log.epoch
-        name = name_of(self.consumer, epoch, messages[0].seq, messages[-1].seq)
-        events = [match_event(one, self.consumer, epoch) for one in messages]
+        lineage, first, last = self.service.lineage, messages[0].seq, messages[-1].seq
+        name = name_of(self.consumer, lineage.at(last), first, last)
+        events = [match_event(one, self.consumer, lineage.at(one.seq)) for one in messages]
         if self.options.batch == 1:
             return name, ONE, events[0]
         return name, BATCH, listed(events)
@@ -261,7 +268,8 @@ class Webhook(Way):
     async def _post(self, name: str, kind: str, body: bytes) -> httpx.Response:
         target = target_of(self.options.url)
         is_allowed = self.options.allow_private and self.service.allow_private_webhooks
-        address = await address_of(target, self.resolve, allow_private=is_allowed)
+        resolve = partial(self.service.resolver.addresses, self.consumer.tenant)
+        address = await address_of(target, resolve, allow_private=is_allowed)
         if self._client is None:
             # One per consumer: a connection whose certificate was checked for one name must not
             # carry requests for another name at the same address.
@@ -323,7 +331,7 @@ def key_of(secret: str) -> bytes:
         raise RefusedError(
             422,
             f"a webhook's secret is {_PREFIX} and 24 to 64 bytes as base64\n"
-            "  to do: leave it out; one is made, and shown once",
+            "  hint: leave it out; one is made, and shown once",
         )
     return key
 

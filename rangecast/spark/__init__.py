@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
         if error.name != "pyspark":
             raise
         raise UsageError(
-            "this needs PySpark, which isn't installed; to do: pip install 'rangecast[spark]'"
+            "this needs PySpark, which isn't installed; hint: pip install 'rangecast[spark]'"
         ) from None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructType
 
 from rangecast.errors import UsageError, near
 from rangecast.model.attributes import Attribute
 from rangecast.model.event_columns import EventColumns
+from rangecast.model.flags import flag
 from rangecast.model.sources import Fields
 from rangecast.model.space import Space
 from rangecast.model.timestamps import Timestamp
@@ -49,7 +53,7 @@ def need_among(names: Iterable[str], present: Sequence[str], what: str) -> None:
         raise UsageError(
             f"{what} lack the columns {', '.join(map(repr, missing))}\n"
             f"  present: {', '.join(map(repr, present)) or 'none'}\n"
-            "  to do: add or rename them"
+            "  hint: add or rename them"
         )
 
 
@@ -59,7 +63,7 @@ def refuse_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
         if name not in known:
             raise UsageError(
                 f"{what}: unknown column {name!r}: {near(name, known)}\n"
-                f"  expected: {', '.join(known)}\n  to do: rename it or drop it"
+                f"  expected: {', '.join(known)}\n  hint: rename it or drop it"
             )
 
 
@@ -69,7 +73,7 @@ def refuse_dots(names: Iterable[str]) -> None:
         if "." in name:
             raise UsageError(
                 f"column {name!r} has a dot in its name, which Spark takes for a field of a "
-                "struct on the way to a Python worker; to do: rename it"
+                "struct on the way to a Python worker; hint: rename it"
             )
 
 
@@ -77,7 +81,7 @@ def need_attributes(
     data: DataFrame, space: Space, columns: EventColumns, *, allow_missing: bool
 ) -> list[str]:
     """Return the columns of events that speak of attributes; refuse absent ones and wrong types."""
-    if not allow_missing:
+    if not flag("allow_missing", allow_missing):
         present = {*data.columns}
         absent = [columns.names(one)[0] for one in space if not {*columns.names(one)} & present]
         need(data, absent, "events")
@@ -125,7 +129,7 @@ def need_fitting(name: str, kind: DataType, attribute: Attribute, *, pairs: bool
     if _plain(plain) not in (*fits, "void"):
         raise UsageError(
             f"column {name!r} of events has the type {kind.simpleString()}, and the attribute "
-            f"is a {attribute.type}; expected: {', '.join(fits)}\n  to do: cast it"
+            f"is a {attribute.type}; expected: {', '.join(fits)}\n  hint: cast it"
         )
 
 
@@ -153,8 +157,19 @@ def as_spark_ids(ids: pa.Array) -> pa.Array:
     return ids if pa.types.is_integer(ids.type) else ids.cast(pa.string())
 
 
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """Return the Arrow types of columns as files have them: moments in UTC."""
+    # Before Spark 4.3 there is no such argument, and UTC is what it does.
+    zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(columns, **zone)
+
+
 def kept_fields(data: DataFrame, keep: Sequence[str], taken: Iterable[str]) -> StructType:
     """Return the columns that travel along; refuse a name that the result uses itself."""
+    if isinstance(keep, str):
+        raise UsageError(
+            f"keep is a list of columns\n  given: str {keep!r}\n  hint: give keep=[{keep!r}]"
+        )
     need(data, keep, "events")
     for name in keep:
         if name in taken:

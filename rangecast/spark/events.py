@@ -20,7 +20,7 @@ BROKEN = "_corrupt_record"
 """The column in which a reader keeps a row whole that it couldn't split."""
 UNSPLIT = "the row can't be split into its columns"
 """Why such a row can't be used."""
-TO_DO = "\n  to do: "
+TO_DO = "\n  hint: "
 """Stands in a reason before a remedy, where that is more than to correct the value."""
 
 

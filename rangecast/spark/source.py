@@ -67,7 +67,7 @@ class _Place(NamedTuple):
     def of(cls, options: Any) -> _Place:
         path, version = options.get("path"), options.get("version")
         if path is None:
-            raise UsageError("which subscriptions? to do: give a folder, as load(path)")
+            raise UsageError("which subscriptions? hint: give a folder, as load(path)")
         if version is not None and not version.isdecimal():
             raise UsageError(f"option version: expected a whole number; given: {version!r}")
         if not (Path(path) / MANIFEST).exists():
@@ -75,7 +75,7 @@ class _Place(NamedTuple):
         if version is not None:
             raise UsageError(
                 f"{path}: is a single snapshot, which has no versions\n"
-                "  to do: leave the option version out, or give the folder of the versions"
+                "  hint: leave the option version out, or give the folder of the versions"
             )
         return cls(path, None)
 

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -32,7 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rangecast.errors import BadRow, UsageError
+from rangecast.errors import BadRow
 from rangecast.kernels.arrays import F64, Bool
 from rangecast.model.badrows import BadRows, KeptRows
 from rangecast.model.batch import Batch
@@ -222,9 +223,7 @@ def _without_duplicates(table: pa.Table, bad: BadRows) -> pa.Table:
         one = ids[place].as_py()
         keep[place] = one not in seen
         if one in seen:
-            remedy = "give each subscription an id of its own"
-            row = BadRow(f"subscription {one!r}", None, "id", str(one), "duplicate id", remedy)
-            bad.add(row, {"id": one})
+            _report_duplicate(one, bad)
         seen.add(one)
     return table.filter(pa.array(keep))
 
@@ -256,12 +255,24 @@ def size_of(given: EncodedSet | Boxes) -> SetSize:
     return SetSize(rows, boxes, mentions, len(given.space))
 
 
-def need_distinct_ids(encoded: DataFrame) -> None:
-    """Refuse subscriptions of which two have the same id; a job of its own."""
-    twice = encoded.groupBy("id").count().filter("count > 1").limit(3).collect()
-    if twice:
-        shown = ", ".join(repr(row["id"]) for row in twice)
-        raise UsageError(f"subscriptions: duplicate ids: {shown}; give each row one of its own")
+def without_duplicates(encoded: DataFrame, bad: BadRows) -> DataFrame:
+    """Return the first subscription of each id; hand the others to `bad`, or raise.
+
+    As `boxes_of_table` does, for a set that the driver doesn't hold; a job of its own.
+    """
+    if encoded.groupBy("id").count().filter("count > 1").isEmpty():
+        return encoded
+    in_order = Window.partitionBy("id").orderBy(F.asc_nulls_last("seq"))
+    numbered = encoded.withColumn("_copy", F.row_number().over(in_order))
+    for row in numbered.filter("_copy > 1").select("id").toLocalIterator():
+        _report_duplicate(row["id"], bad)
+    return numbered.filter("_copy = 1").drop("_copy")
+
+
+def _report_duplicate(one: Any, bad: BadRows) -> None:
+    remedy = "give each subscription an id of its own"
+    row = BadRow(f"subscription {one!r}", None, "id", str(one), "duplicate id", remedy)
+    bad.add(row, {"id": one})
 
 
 def need_no_errors(encoded: DataFrame) -> None:

@@ -30,7 +30,8 @@ from uuid import uuid4
 import pyarrow.dataset as ds
 
 from rangecast.errors import FileError, UsageError
-from rangecast.model.durable import sync_folder, sync_tree, try_lock, write_bytes, write_whole
+from rangecast.model.atomic import write_whole
+from rangecast.model.durable import sync_folder, sync_tree, try_lock, write_bytes
 
 BATCH_JOB = "batch job"
 """How the names of streams begin that are batch jobs, each run one of its own."""
@@ -142,7 +143,7 @@ class CommittedFolder:
                 remedy += "that it is to be replaced"
             raise UsageError(
                 f"{self.folder}: holds the batches of another stream, {stream}; this one is "
-                f"{self.stream}\n  to do: {remedy}"
+                f"{self.stream}\n  hint: {remedy}"
             )
 
     def _make_room(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from rangecast.errors import FilterError, SpaceError, ValueRefusedError, near
 from rangecast.model.attributes import Attribute
@@ -129,7 +130,7 @@ class _Reading:
             return (attribute.domain,) if negated else (NULL,)
         ranges: Ranges
         if node.form == "order":
-            lo, hi = self.bounds(node, attribute)
+            lo, hi = self.bounds(node.terms, attribute)
             ranges = ((lo, hi),) if lo <= hi else ()
         else:
             found = [self.equal(attribute, word) for word in node.terms]
@@ -137,9 +138,9 @@ class _Reading:
             ranges = union(attribute, every) if len(every) > 1 else tuple(every)
         return complement(attribute, ranges) if negated else ranges
 
-    def bounds(self, node: Condition, attribute: Attribute) -> tuple[float, float]:
+    def bounds(self, terms: list[Any], attribute: Attribute) -> tuple[float, float]:
         lo, hi = attribute.domain
-        for sign, sign_word, word in node.terms:
+        for sign, sign_word, word in terms:
             if not attribute.ordered:
                 problem = f"{attribute.name!r} is a {attribute.type}, which has no order"
                 to_do = "use =, !=, in or not in"
@@ -151,8 +152,8 @@ class _Reading:
                     hi = min(hi, attribute.at_most(_value(word), strict=sign == "<"))
             except ValueRefusedError as error:
                 raise fault(self.text, word.start, word.end, error.reason) from None
-        if len(node.terms) == 2 and node.terms[0][0][0] == node.terms[1][0][0]:
-            word = node.terms[1][1]
+        if len(terms) == 2 and terms[0][0][0] == terms[1][0][0]:
+            word = terms[1][1]
             problem = "the two signs of a chain must point the same way, as in 20 <= age < 35"
             raise fault(self.text, word.start, word.end, problem)
         return lo, hi
@@ -258,7 +259,18 @@ class _Reading:
             high = attribute.literal(hi) if hi != MAX else "any"
             problem += f" in its domain, {low} to {high}"
         node = cause.node if len(self.impossible) == 1 else tree
-        return fault(self.text, *node.span, problem)
+        return fault(self.text, *node.span, problem, self.swapped(node, attribute))
+
+    def swapped(self, node: Node, attribute: Attribute) -> str:
+        """Return how to write a range whose bounds are the wrong way round, if that is all."""
+        if not isinstance(node, Condition) or node.form != "order" or len(node.terms) != 2:
+            return ""
+        low, high = sorted(node.terms, key=lambda term: term[0][0] == "<")
+        turned = [(low[0], low[1], high[2]), (high[0], high[1], low[2])]
+        lo, hi = self.bounds(turned, attribute)
+        if lo > hi:
+            return ""
+        return f"the bounds are swapped: the lower one is {high[2]}, the upper one {low[2]}"
 
     def too_large(self, node: Node, region: Region) -> FilterError:
         count = sum(map(size, region))

@@ -31,6 +31,13 @@ _DATE = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9:.]+(?:Z|[+
 _GROUPED = re.compile(r"(?<![\w.,(])[0-9]{1,3}(?:,[0-9]{3})+\b")
 
 
+_PATTERNS = {
+    *("like", "ilike", "rlike", "regexp", "regex", "similar", "glob", "matches"),
+    *("contains", "startswith", "starts", "endswith", "ends", "prefix", "suffix"),
+}
+"""Words of other languages that compare a text with a pattern."""
+
+
 def _expected(accepted: set[str], unclosed: bool) -> str:
     if {"NAME", "LPAR"} <= accepted:
         return "a condition such as x > 5"
@@ -96,6 +103,8 @@ def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) 
         return "use = to compare with a value"
     if found.type == "NAME" and text[found.start - 1] in QUOTES:
         return "write a quote inside a text twice"
+    if "IS" in accepted and found.lower() in _PATTERNS:
+        return "there are no patterns of texts; name the values: = 'a', or in ('a', 'b')"
     if found.type == "NAME":
         known = [phrase.strip("'") for kind, phrase in _PHRASES.items() if kind in accepted]
         guess = near(found.lower(), [k for k in known if k.isalpha()])

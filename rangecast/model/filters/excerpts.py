@@ -3,7 +3,7 @@
     expected a value, found the word tech (line 1, column 10)
       sector = tech
                ^^^^
-    to do: put a text in quotes: 'tech'
+    hint: put a text in quotes: 'tech'
 
 Of a long line only a window around the caret is shown, so a message stays short whatever the text.
 """

@@ -205,7 +205,9 @@ class BoxBoard(Board):
 
         With ids, only those of them that there are.
         """
-        some = self._objects if ids is None else [one for one in ids if one in self._objects]
+        some: Iterable[Id] = self._objects
+        if ids is not None:
+            some = [one for one in self._objects.listed(ids) if one in self._objects]
         slots = [self._objects.row(one) for one in some]
         at, ys, arrivals = self.field.of(slots)
         names = pa.array(self._names[slots].tolist())
@@ -231,7 +233,9 @@ class BoxBoard(Board):
             lambda slot: tuple(self.field.of([slot])[0][0].tolist()),
             self._moved,
             self._tables.as_changes,
+            self.space.names,
             "its attributes and y",
+            self._value,
         )
 
     def _moved(self, place: tuple[float, ...] | None, given: Any) -> tuple[float, ...]:
@@ -244,7 +248,7 @@ class BoxBoard(Board):
         if not isinstance(given, Mapping):
             raise UsageError(
                 f"a place is a dict of values by attribute; given: {shown(given)}\n"
-                f"  to do: give {{{self.space.names[0]!r}: ...}}"
+                f"  hint: give {{{self.space.names[0]!r}: ...}}"
             )
         point = encode_event(given, self.space, by_name=True).tolist()
         return tuple(

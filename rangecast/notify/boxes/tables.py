@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near
+from rangecast.errors import FileError, UsageError, near, unknown_hint
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Boolean, Integer
 from rangecast.model.badrows import BadRows
@@ -56,13 +56,13 @@ def _check(space: Space) -> None:
         if attribute.name in _TAKEN:
             raise UsageError(
                 f"an attribute called {attribute.name!r} can't be told from the column of that "
-                "name\n  to do: rename the attribute"
+                "name\n  hint: rename the attribute"
             )
         if isinstance(attribute, String):
             raise UsageError(
                 f"{attribute.name!r} is a string, and its words are numbered as interests mention "
                 "them, which may be after an object with that word came\n"
-                "  to do: make it a category, which lists its values"
+                "  hint: make it a category, which lists its values"
             )
 
 
@@ -136,7 +136,7 @@ class SpaceTables:
                         f"{where}: unknown column {name!r}: {near(name, known)}\n"
                         "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi "
                         "columns, and optionally 'k'\n"
-                        "  to do: rename it or drop it; a command takes --ignore-unknown-columns"
+                        f"  hint: {unknown_hint(name, known, may_ignore=True)}"
                     )
             both = "filter" in names and any(name in names for name in self._bounds)
             if "id" not in names or both:

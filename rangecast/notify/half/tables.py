@@ -25,12 +25,12 @@ class HalfTables(SpaceTables):
         if len(space) != 2:
             raise UsageError(
                 f"a board with upper has two attributes; the space has {len(space)}: "
-                f"{', '.join(names)}\n  to do: leave out upper, or take a space of two of them"
+                f"{', '.join(names)}\n  hint: leave out upper, or take a space of two of them"
             )
         if not space[upper].ordered:
             raise UsageError(
                 f"upper is {upper!r}, a {space[upper].type}, which has no order\n"
-                "  to do: name an attribute that filters can bound from above"
+                "  hint: name an attribute that filters can bound from above"
             )
         self.upper = upper
         self.axis = 1 - space.axis(upper)

@@ -21,6 +21,7 @@ import numpy as np
 
 from rangecast.errors import UsageError, near
 from rangecast.model.arguments import finite, whole
+from rangecast.model.flags import flag
 from rangecast.model.members import Id, Members
 from rangecast.notify.board import ALGORITHMS
 from rangecast.notify.messages import FIRST_K, MIN_Y, Message, Work
@@ -88,7 +89,7 @@ class Servers:
         number = whole("servers", servers)
         ids, xs, ys, arrivals = as_objects(_NOTHING if objects is None else objects)
         came = np.arange(len(xs)) if arrivals is None else arrivals
-        self.descending = descending
+        self.descending = flag("descending", descending)
         self.seq = 0
         """The number of the next change."""
         self._pick = pick
@@ -149,7 +150,11 @@ class Servers:
     def update_many(self, changes: Any) -> list[Message]:
         """Apply changes one after the other, as `Board.update_many` takes them."""
         places = Places(
-            lambda slot: self._known[slot].x, lambda _, x: finite("x", x), as_changes, "x and y"
+            lambda slot: self._known[slot].x,
+            lambda _, x: finite("x", x),
+            as_changes,
+            ("x",),
+            "x and y",
         )
         messages: list[Message] = []
         for step in planned(changes, self._objects, places, descending=self.descending):

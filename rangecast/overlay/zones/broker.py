@@ -49,7 +49,7 @@ from rangecast.overlay.zones.frames import (
     Yielded,
 )
 from rangecast.overlay.zones.geometry import Box, Point, left_of
-from rangecast.overlay.zones.territory import Territory
+from rangecast.overlay.zones.territory import PATIENCE, Territory
 
 HOPS = 4_096
 """A frame that was handed on this often is dropped: who sent it will try again."""
@@ -252,8 +252,10 @@ class ZoneBroker(Territory):
             self._version += 1
         if self._is_leaving:
             self._give_all()
-        if self.zones and not self.around and left_of(self._everything, self._mine()):
-            self.zones = []  # everybody around was lost, and nobody knows us: start again
+        lost = self.zones and not self.around and left_of(self._everything, self._mine())
+        self._alone = self._alone + 1 if lost else 0
+        if self._alone > PATIENCE:
+            self.zones = []  # all neighbours were lost, and no broker knows this one: start again
             self._out.append(Left() if self._is_leaving else Homeless())
         mine = self._announcement()
         for owner in sorted(self.around):

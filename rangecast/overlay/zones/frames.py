@@ -166,6 +166,7 @@ class Announce:
     zones: tuple[Held, ...]
     load: int
     around: tuple[tuple[int, tuple[Held, ...]], ...]
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rangecast.errors import RangecastError, UsageError, one_of
-from rangecast.model.inputs import as_filter
+from rangecast.kernels.arrays import F64
 from rangecast.model.members import Id
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.frames import (
@@ -40,6 +40,7 @@ from rangecast.overlay.zones.frames import (
     Unsubscribe,
 )
 from rangecast.overlay.zones.geometry import Box, Point
+from rangecast.overlay.zones.rectangles import Rectangles
 
 AGAIN = 4
 """Ticks after which a message that didn't arrive everywhere is sent again."""
@@ -64,7 +65,11 @@ class _Unsettled:
     box: Box
     what: Any
     missing: list[Box]
-    """Where nobody has answered yet."""
+    """The part of its rectangle without an answer."""
+    waits_for: int = 0
+    """Earlier messages under way whose rectangles meet its own."""
+    holds_up: list[int] = field(default_factory=list)
+    """Later messages that wait for it."""
     answered: list[tuple[Box, int]] = field(default_factory=list)
     is_sent: bool = False
     waited: int = 0
@@ -90,15 +95,19 @@ class ZoneServer:
         """What brokers asked for and didn't get, by reason."""
         self._next = 0
         self._unsettled: dict[int, _Unsettled] = {}
+        self._ready: list[int] = []
         self._probe: _Unsettled | None = None
         self._ticks = 0
         self._axes = _axes(board)
+        self._under_way = Rectangles(len(self._axes))
         self._out: list[FromServer] = []
         for interest in board:
-            one = board[interest]
-            self._points[interest] = self._point_of(
-                (one.lo, one.hi) if board.space is None else (one.filter,)
-            )
+            self._points[interest] = self._point_of(board.bounds(interest))
+
+    @property
+    def comparisons(self) -> int:
+        """Pairs of rectangles compared so far, to find what a message waits for."""
+        return self._under_way.comparisons
 
     @property
     def is_settled(self) -> bool:
@@ -138,19 +147,16 @@ class ZoneServer:
         self._send_ready()
         return self._out
 
-    def _point_of(self, where: tuple[Any, ...]) -> Point:
-        """Return where an interest lies, given as `Board.subscribe` takes it."""
-        if self.board.space is None:
-            low, high = (*where, None, None)[:2]
-            return -np.inf if low is None else float(low), np.inf if high is None else float(high)
-        lo, hi = as_filter(where[0], self.board.space).arrays()
-        if len(lo) != 1:
+    def _point_of(self, region: F64) -> Point:
+        """Return where an interest lies: the bounds that the board paints it by, so an open end
+        is what messages reach.
+        """
+        if len(region) != 1:
             raise UsageError(
-                f"a zone holds interests of one box; given: {len(lo)} boxes\n"
-                "  to do: subscribe its boxes one by one"
+                f"a zone holds interests of one box; given: {len(region)} boxes\n"
+                "  hint: subscribe its boxes one by one"
             )
-        ends = (*lo[0].tolist(), *hi[0].tolist())
-        return tuple(ends[axis] for axis in self._axes)
+        return tuple(region[0, self._axes].tolist())
 
     def _subscribe(self, interest: Id, where: tuple[Any, ...], k: int | None) -> None:
         """Take an interest; one that already exists is installed again: its list may be lost.
@@ -158,7 +164,7 @@ class ZoneServer:
         It comes from elsewhere, so what makes no sense is refused and counted, and raises nothing.
         """
         try:
-            point = self._point_of(where)
+            point = self._point_of(self.board.region(interest, *where))
             if interest not in self._points:
                 self.board.subscribe(interest, *where, k=k)
                 self._points[interest] = point
@@ -172,17 +178,34 @@ class ZoneServer:
         self._add(Box.at(point), Install(interest, point, subscriber))
 
     def _add(self, box: Box, what: Any) -> None:
-        self._unsettled[self._next] = _Unsettled(self._next, box, what, [box])
-        self._next += 1
+        """Take a message; compare it, once, with those under way."""
+        number, self._next = self._next, self._next + 1
+        one = self._unsettled[number] = _Unsettled(number, box, what, [box])
+        for earlier in self._under_way.meeting(box):
+            self._unsettled[earlier].holds_up.append(number)
+            one.waits_for += 1
+        self._under_way.add(number, box)
+        if not one.waits_for:
+            self._ready.append(number)
+
+    def _settled(self, number: int) -> None:
+        """Let go a message that has arrived; those that waited for it alone are ready."""
+        one = self._unsettled.pop(number)
+        self._under_way.remove(number)
+        for later in one.holds_up:
+            waiting = self._unsettled.get(later)  # None: answered for before it was sent
+            if waiting is not None:
+                waiting.waits_for -= 1
+                if not waiting.waits_for:
+                    self._ready.append(later)
 
     def _send_ready(self) -> None:
-        """Send what waits for nothing any more."""
-        earlier: list[Box] = []
-        for one in self._unsettled.values():
-            if not one.is_sent and not any(one.box.meets(box) for box in earlier):
-                one.is_sent = True
-                self._send(one)
-            earlier.append(one.box)
+        """Send what waits for nothing any more, in order."""
+        for number in sorted(self._ready):
+            one = self._unsettled[number]
+            one.is_sent = True
+            self._send(one)
+        self._ready.clear()
 
     def _send(self, one: _Unsettled) -> None:
         settled = next(iter(self._unsettled), self._next)
@@ -201,7 +224,7 @@ class ZoneServer:
             if one is probe:
                 self._probe = None
             else:
-                del self._unsettled[number]
+                self._settled(number)
 
     def _fill(self, box: Box) -> None:
         """Answer with all interests of a box as they are now."""

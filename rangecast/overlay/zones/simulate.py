@@ -18,6 +18,7 @@ import random
 from collections import Counter, defaultdict
 from typing import Any
 
+from rangecast.model.flags import flag
 from rangecast.model.members import Id
 from rangecast.notify.board import Board
 from rangecast.overlay.zones.broker import ZoneBroker
@@ -80,7 +81,7 @@ class ZoneSimulation:
         frame     the lower and upper ends between which interests lie, as points
         by_load   a broker that joins takes half the interests of another one, not half its zone
         """
-        self.frame, self.by_load = Box(*frame), by_load
+        self.frame, self.by_load = Box(*frame), flag("by_load", by_load)
         self.random = random.Random(seed)
         self.server = ZoneServer(board)
         self.brokers: dict[int, ZoneBroker] = {}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rangecast.model.flags import flag
 from rangecast.model.members import Id
 from rangecast.overlay.zones import geometry
 from rangecast.overlay.zones.frames import (
@@ -34,15 +35,16 @@ from rangecast.overlay.zones.geometry import Box, Point, left_of
 
 _PASSES = 8
 """How often a join is passed on to a neighbour with more interests."""
-_PATIENCE = 3
-"""Ticks after which the next candidate for a take-over steps in."""
+PATIENCE = 3
+"""Ticks after which the next candidate for a take-over steps in, or a broker gives up its zones
+because it hears of no neighbour."""
 
 
 class Territory:
     """The zones of a broker, their interests, and its neighbours."""
 
     def __init__(self, broker: int, frame: Box, *, by_load: bool = False):
-        self.id, self.frame, self.by_load = broker, frame, by_load
+        self.id, self.frame, self.by_load = broker, frame, flag("by_load", by_load)
         self.centre: Point = tuple(a / 2 + b / 2 for a, b in zip(*frame, strict=True))
         """The server is at the broker whose zone holds it."""
         self._everything = Box.everything(len(frame.lo))
@@ -58,6 +60,8 @@ class Territory:
         self._settled = 0
         self._version = 0
         self._is_leaving = False
+        self._alone = 0
+        """Ticks without a neighbour, and without all zones."""
         self._out: list[Any] = []
 
     def load(self) -> int:
@@ -83,7 +87,10 @@ class Territory:
     def _give(self, join: Join) -> None:
         """Give a joining broker a zone: one of several, or a half of the only one."""
         to = join.broker
-        if to == self.id or to in self._giving or to in self.dead or self._is_leaving:
+        if to == self.id or to in self._giving or to in self.dead:
+            return
+        if self._is_leaving:
+            self._give_all(to)
             return
         if self.by_load and join.passed < _PASSES:
             loads = {owner: told.load for owner, told in self.around.items() if told.zones}
@@ -108,8 +115,12 @@ class Territory:
             self.zones = [replace(zone, box=mine), replace(zone, box=other)]
             self._hand(to, [self.zones[1]])
 
-    def _give_all(self) -> None:
-        """Hand all zones to the neighbour that can join them to its own, or has least to do."""
+    def _give_all(self, joining: int | None = None) -> None:
+        """Hand all zones to the neighbour that can join them to its own, or has least to do.
+
+        One that leaves as well is the last choice, and takes them from lower numbers alone: two
+        would exchange theirs for ever. Without neighbours, hand them to a broker that is joining.
+        """
         if not self.zones or self._giving:
             return
         boxes = [one.box for one in self.zones]
@@ -118,8 +129,13 @@ class Territory:
             for owner, told in self.around.items()
             if any(box.touches(one.box) for box in boxes for one in told.zones)
         }
-        if near:
-            to = min(near, key=lambda owner: self._rank(owner, near[owner].zones, boxes))
+        ranked = [
+            (told.is_leaving, *self._rank(owner, told.zones, boxes))
+            for owner, told in near.items()
+            if not told.is_leaving or owner > self.id
+        ]
+        to = min(ranked)[-1] if ranked else None if near else joining
+        if to is not None:
             self._hand(to, list(self.zones))
 
     def _rank(self, owner: int, zones: Iterable[Held], boxes: list[Box]) -> tuple[bool, float, int]:
@@ -159,7 +175,7 @@ class Territory:
             self._gone[interest] = max(number, self._gone.get(interest, 0))
         for told in handover.around:
             self._learn(told)
-        self._changed()
+        self._changed([sender])  # one that leaves may be about to get zones: then it is beside us
         self._send(sender, Took(handover.zones))
 
     def _gave(self, to: int, zones: tuple[Held, ...]) -> None:
@@ -212,7 +228,7 @@ class Territory:
                 for owner, zones in told.around
                 if owner not in self.dead
             )
-            first = 1 + self._waited.get(broker, 0) // _PATIENCE
+            first = 1 + self._waited.get(broker, 0) // PATIENCE
             if ranked and self.id not in [owner for *_, owner in ranked[:first]]:
                 continue
             del self._vacant[broker]
@@ -250,7 +266,8 @@ class Territory:
             for one in handover.zones
         )
         near = tuple((owner, told.zones) for owner, told in sorted(self.around.items()))
-        return Announce(self.id, self._version, (*self.zones, *given), self.load(), near)
+        zones = (*self.zones, *given)
+        return Announce(self.id, self._version, zones, self.load(), near, self._is_leaving)
 
     def _changed(self, others: Iterable[int] = ()) -> None:
         """Join zones, forget who is no neighbour any more, and announce all that."""

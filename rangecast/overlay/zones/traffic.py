@@ -75,7 +75,7 @@ class ZoneTraffic:
         if len(zones) > internet.nodes:
             raise UsageError(
                 f"each broker is a node of the internet: {len(zones):,} don't fit into "
-                f"{internet.nodes:,} nodes\n  to do: fewer brokers, or more nodes"
+                f"{internet.nodes:,} nodes\n  hint: fewer brokers, or more nodes"
             )
         draw = np.random.default_rng([seed, 0xB40C]).choice
         self.nodes = draw(internet.nodes, len(zones), replace=False)

@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
 
 def sources(
-    nats: str | None, from_nats: Sequence[str], kafka: str | None, from_kafka: Sequence[str]
+    nats: str | None,
+    from_nats: Sequence[str],
+    kafka: str | None,
+    from_kafka: Sequence[str],
+    *,
+    skips: bool = False,
 ) -> list[Callable[[Service], Awaitable[None]]]:
-    """Return what reads the sources that were asked for, each NAME:SPACE."""
+    """Return what reads the sources that were asked for, each NAME:SPACE.
+
+    skips   skip messages that fail again and again
+    """
     found: list[Callable[[Service], Awaitable[None]]] = []
     for bus, url, given, made in (
         ("nats", nats, from_nats, nats_source),
@@ -25,7 +33,7 @@ def sources(
     ):
         if url is not None:
             need(bus)
-            found += [made(url, Source.parse(one)) for one in given]
+            found += [made(url, Source.parse(one, skips=skips)) for one in given]
         elif given:
             raise UsageError(f"--from-{bus} needs --{bus}: where it is")
     return found

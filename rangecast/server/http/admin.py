@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -13,14 +12,16 @@ from rangecast.server.admission import check_name
 from rangecast.server.http.access import SCOPES, allowed, digest_of, new_secret
 from rangecast.server.http.bodies import MOST_EVENTS
 from rangecast.server.http.edge import MOST_BYTES
+from rangecast.server.http.models import ModelRoute
 from rangecast.server.metrics import exposition
 from rangecast.server.quotas import LIMITS
 from rangecast.server.records import DeleteToken, PutTenant, PutToken
 from rangecast.server.registry import RefusedError
 from rangecast.server.service import Service
+from rangecast.server.status import status_of
 from rangecast.server.waiting import answered
 
-router = APIRouter()
+router = APIRouter(route_class=ModelRoute)
 
 
 class GivenToken(BaseModel):
@@ -50,20 +51,29 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Return the metrics in Prometheus' text format; of consumers, your own, or all to an admin."""
-    caller = allowed(request, "read")
-    tenant = None if "admin" in caller.scopes else caller.tenant
-    text, kind = exposition(request.app.state.service, tenant)
+    """Return the metrics in Prometheus' text format: of your tenant, or of all to an admin."""
+    text, kind = exposition(request.app.state.service, _whose(request))
     return Response(text, media_type=kind)
+
+
+@router.get("/v1")
+async def links() -> Any:
+    """Say where to look: the page of the API, its description, the status."""
+    return {"docs": "/docs", "openapi": "/v1/openapi.json", "status": "/v1/status"}
 
 
 @router.get("/v1/status")
 async def status(request: Request) -> Any:
-    """Return how things are; spaces, subscriptions and consumers are those of your tenant."""
-    caller = allowed(request, "read")
+    """Return the state of your tenant, or of all to an admin."""
+    tenant = _whose(request)
     service: Service = request.app.state.service
     limits = {"body_bytes": MOST_BYTES, "events_per_request": MOST_EVENTS}
-    return service.status(caller.tenant) | {"limits": limits}
+    return status_of(service, tenant) | {"limits": limits}
+
+
+def _whose(request: Request) -> str | None:
+    caller = allowed(request, "read")
+    return None if "admin" in caller.scopes else caller.tenant
 
 
 @router.get("/v1/tokens")
@@ -99,7 +109,7 @@ async def make_token(request: Request, given: GivenToken) -> Response:
             "the first token needs the scope 'admin': without it nobody could make another one",
         )
     secret = new_secret()
-    expires = 0 if given.ttl is None else int((time.time() + given.ttl) * 1e6)
+    expires = 0 if given.ttl is None else service.clock.now() + int(given.ttl * 1e6)
     edit = PutToken(given.tenant, digest_of(secret), given.label, given.scopes, expires)
     await answered(service.edit(edit))
     return JSONResponse({"token": secret, "id": edit.name[:16]}, 201)

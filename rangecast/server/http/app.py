@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from rangecast.server.http import (
     admin,
     boards,
+    bulk,
     consumers,
     events,
     link,
@@ -25,11 +26,14 @@ from rangecast.server.http import (
     tickets,
     ways,
 )
+from rangecast.server.http.access import Grants
 from rangecast.server.http.edge import Edge
+from rangecast.server.http.openapi import document
 from rangecast.server.service import Service
+from rangecast.server.shutdown import in_thread
 
 PARTS = (
-    *(admin, look, events, spaces, boards, consumers, ways, stream, tickets, link, replica),
+    *(admin, look, events, spaces, bulk, boards, consumers, ways, stream, tickets, link, replica),
     page,
 )
 
@@ -41,13 +45,15 @@ def make_app(service: Service) -> ASGIApp:
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         service.start()
         service.pump.gather(asyncio.get_running_loop().call_soon)
+        watching = asyncio.create_task(app.state.grants.run())
         try:
             yield
         finally:
+            watching.cancel()
             await service.ways.stop()
             if service.links is not None:
                 await service.links.stop()
-            service.stop()
+            await in_thread(service.stop, "rangecast-stop")
 
     app = FastAPI(
         title="rangecast",
@@ -57,10 +63,13 @@ def make_app(service: Service) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
         lifespan=life,
+        strict_content_type=False,  # a body without a type is JSON
     )
     app.state.service = service
     app.state.tickets = tickets.Tickets()
+    app.state.grants = Grants(service)
     problems.install(app)
+    document.install(app)
     for part in PARTS:
         app.include_router(part.router)
     return Edge(app, service)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -18,14 +18,16 @@ from rangecast.server.boards import BoardEntry, Interest, check_interest, warm
 from rangecast.server.http.access import Caller, allowed
 from rangecast.server.http.bodies import lines_of, read_body, rows_of_body
 from rangecast.server.http.events import shown_accepted
-from rangecast.server.http.spaces import PAGE, condition
+from rangecast.server.http.models import ModelRoute
+from rangecast.server.http.spaces import PAGE, condition, page_of
 from rangecast.server.messages import position
 from rangecast.server.records import DeleteBoard, DeleteInterest, PutBoard, PutInterest
 from rangecast.server.registry import RefusedError
+from rangecast.server.requests import Accepted
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
-router = APIRouter(prefix="/v1/boards")
+router = APIRouter(prefix="/v1/boards", route_class=ModelRoute)
 
 
 class Given(BaseModel):
@@ -36,7 +38,7 @@ class Given(BaseModel):
     k: int = Field(ge=1, description="Objects in a list.")
     space: str = Field("", description="The space whose attributes objects have; none: x.")
     upper: str = Field("", description="The one of two attributes without lower bounds.")
-    descending: bool = Field(False, description="The highest y ranks first.")
+    descending: bool = Field(False, strict=True, description="The highest y ranks first.")
 
 
 class GivenInterest(BaseModel):
@@ -75,7 +77,7 @@ async def put_board(request: Request, board: str, given: Given) -> Any:
     made = PutBoard(caller.tenant, board, given.k, definition, given.upper, given.descending)
     await asyncio.to_thread(warm, made)
     seq = await answered(service.edit(made))
-    return {"name": board, "position": position(service.log.epoch, seq)}
+    return {"name": board, "position": position(service.epoch, seq)}
 
 
 @router.delete("/{board}")
@@ -83,16 +85,15 @@ async def delete_board(request: Request, board: str) -> Any:
     """End a board, with its objects and interests; its consumers must be deleted before."""
     caller, service = allowed(request, "admin"), _service(request)
     seq = await answered(service.edit(DeleteBoard(caller.tenant, board)))
-    return {"name": board, "position": position(service.log.epoch, seq)}
+    return {"name": board, "position": position(service.epoch, seq)}
 
 
 @router.get("/{board}/interests")
 async def list_interests(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
     """List interests by id, a page at a time: `after` is the last id of the page before."""
     _, service, entry = _board(request, board, "read")
-    wanted = [one for one in list(entry.live.values()) if one.id > after]
-    page = heapq.nsmallest(max(1, min(limit, PAGE)), wanted, key=lambda one: one.id)
-    more = page[-1].id if len(wanted) > len(page) else None
+    most, live = max(1, min(limit, PAGE)), dict(entry.live)
+    page, more = await asyncio.to_thread(page_of, live, after, most)
     items = [_shown_interest(service, one) for one in page]
     return {"items": items, "next": more, "count": len(entry.live)}
 
@@ -116,7 +117,7 @@ async def put_interest(request: Request, board: str, name: str, given: GivenInte
     await asyncio.to_thread(_check, service, entry, edit)
     made = service.edit(edit, if_match=condition(request))
     seq = await answered(made)
-    place = position(service.log.epoch, seq)
+    place = position(service.epoch, seq)
     return JSONResponse({"id": name, "position": place}, headers={"ETag": f'"{seq}"'})
 
 
@@ -126,7 +127,7 @@ async def delete_interest(request: Request, board: str, name: str) -> Any:
     caller, service, _ = _board(request, board, "subscribe")
     edit = DeleteInterest(caller.tenant, name, board)
     seq = await answered(service.edit(edit, if_match=condition(request)))
-    return {"id": name, "position": position(service.log.epoch, seq)}
+    return {"id": name, "position": position(service.epoch, seq)}
 
 
 @router.post("/{board}/interests:bulk")
@@ -135,19 +136,18 @@ async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     or (`?strict=true`) all are.
     """
     caller, service, entry = _board(request, board, "subscribe")
-    rows = rows_of_body(await read_body(request))
-    rows = rows if isinstance(rows, list) else [rows]
-    edits, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, rows)
+    body = await read_body(request)
+    edits, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, body)
     taken = [] if strict and refused else edits
     seq = 0
     if taken:
         seq = await answered(service.edit(*taken))
-    body = {
+    answer = {
         "accepted": len(taken),
         "refused": [{"row": row, "reason": reason} for row, reason in refused],
-        "position": position(service.log.epoch, seq + len(taken) - 1) if taken else None,
+        "position": position(service.epoch, seq + len(taken) - 1) if taken else None,
     }
-    return JSONResponse(body, 200 if taken or not rows else 422)
+    return JSONResponse(answer, 200 if taken or not refused else 422)
 
 
 @router.post("/{board}/updates")
@@ -158,14 +158,16 @@ async def update(
     a `y` of null to remove it. One after the other, or (`?batch=true`) all at once.
     """
     caller, service, entry = _board(request, board, "publish")
-    body = await read_body(request)
-    lines, form = lines_of(request, body)
-    if form:
-        raise RefusedError(415, "changes of objects are JSON or NDJSON")
-    service.quotas.publish(caller.tenant, len(lines), len(body))
-    options = {"is_batch": batch, "strict": strict}
-    future = await asyncio.to_thread(service.update, entry, lines, **options)
-    accepted = await answered(future)
+    body, headers = await read_body(request), request.headers
+
+    def work() -> Future[Accepted]:
+        lines, form = lines_of(headers, body)
+        if form:
+            raise RefusedError(415, "changes of objects are JSON or NDJSON")
+        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+        return service.update(entry, lines, is_batch=batch, strict=strict)
+
+    accepted = await answered(await asyncio.to_thread(work))
     is_refused = bool(accepted.refused) and not accepted.count
     return JSONResponse(
         shown_accepted(service, accepted),
@@ -184,7 +186,8 @@ async def best(
     k: int | None = None,
 ) -> Any:
     """Return the k best objects of a range of x or of a filter, which isn't saved."""
-    _, _, entry = _board(request, board, "read")
+    caller, service, entry = _board(request, board, "read")
+    service.quotas.check_length(caller.tenant, filter)
     where = (x_lo, x_hi) if entry.space is None else (filter or "true",)
     found = await asyncio.to_thread(entry.index.best, where, k)
     return _json({"items": found})
@@ -194,10 +197,8 @@ async def best(
 async def list_objects(request: Request, board: str, after: str = "", limit: int = PAGE) -> Any:
     """List objects by id, a page at a time: `after` is the last id of the page before."""
     _, _, entry = _board(request, board, "read")
-    objects = dict(entry.objects)
-    wanted = [name for name in objects if name > after]
-    page = heapq.nsmallest(max(1, min(limit, PAGE)), wanted)
-    more = page[-1] if len(wanted) > len(page) else None
+    objects, most = dict(entry.objects), max(1, min(limit, PAGE))
+    page, more = await asyncio.to_thread(page_of, {name: name for name in objects}, after, most)
     items = [entry.shown(name, objects[name]) for name in page]
     return _json({"items": items, "next": more, "count": len(objects)})
 
@@ -222,11 +223,11 @@ def _check(service: Service, entry: BoardEntry, edit: PutInterest) -> None:
 
 
 def _bulk_edits(
-    service: Service, caller: Caller, entry: BoardEntry, rows: list[Any]
+    service: Service, caller: Caller, entry: BoardEntry, body: bytes
 ) -> tuple[list[PutInterest], list[tuple[int, str]]]:
-    edits, refused = [], []
+    rows, edits, refused = rows_of_body(body), [], []
     known = {"id", *GivenInterest.model_fields}
-    for place, row in enumerate(rows):
+    for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
         try:
             if not isinstance(row, dict) or "id" not in row:
                 raise UsageError(f'an interest is an object {{"id": ...}}; given: {shown(row)}')
@@ -276,5 +277,5 @@ def _shown_interest(service: Service, one: Interest) -> dict[str, Any]:
         **where,
         "k": one.k or None,
         "consumer": None if owner is None else owner.name,
-        "position": position(service.log.epoch, one.born),
+        "position": position(service.epoch, one.born),
     }

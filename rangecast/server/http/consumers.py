@@ -12,17 +12,19 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rangecast.server.boards import BoardEntry
-from rangecast.server.http.access import allowed, known
-from rangecast.server.http.tickets import caller_by_ticket
+from rangecast.server.http.access import Grant, Grants, allowed, granted
+from rangecast.server.http.models import ModelRoute
+from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.hub import TAKEN
 from rangecast.server.links.driver import KIND
-from rangecast.server.messages import Batch, position, seq_of
+from rangecast.server.log import LogError
+from rangecast.server.messages import Batch, Gap, position
 from rangecast.server.records import DeleteConsumer, PutConsumer
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
-router = APIRouter(prefix="/v1/consumers")
+router = APIRouter(prefix="/v1/consumers", route_class=ModelRoute)
 LONGEST = 60.0
 """Seconds that a pull may wait."""
 BEAT = 15.0
@@ -79,7 +81,7 @@ async def put_consumer(request: Request, name: str, given: Given) -> Any:
     start = -1 if given.start == "now" else _seq(service, given.start)
     old = service.registry.consumers.get((caller.tenant, name))
     if old is not None:
-        _no_link(old)
+        not_linked(old)
         start = -1  # it stays where it is; `seek` moves it
     if bool(given.space) == bool(given.board):
         raise RefusedError(422, "a consumer is of a space or of a board: give one of them")
@@ -114,19 +116,22 @@ async def delete_consumer(request: Request, name: str) -> Any:
     if service.registry.consumer(caller.tenant, name).out.get("kind") == KIND:
         caller.need("admin")  # what waits for that server is given up
     seq = await answered(service.edit(DeleteConsumer(caller.tenant, name)))
-    return {"name": name, "position": position(service.log.epoch, seq)}
+    return {"name": name, "position": position(service.epoch, seq)}
 
 
 @router.get("/{name}/messages")
 async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKEN) -> Response:
     """Return the messages after what was acknowledged; wait for some if there are none yet."""
-    caller, service = allowed(request, "read"), _service(request)
-    consumer = service.registry.consumer(caller.tenant, name)
+    grant, service = granted(request, "read"), _service(request)
+    consumer = service.registry.consumer(grant.caller().tenant, name)
     feed = service.pulls.feed(consumer)
+    grants: Grants = request.app.state.grants
     try:
-        batch = await feed.take(max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, LONGEST)))
+        with grants.watched(grant, lambda _error: service.hub.close(feed)):
+            batch = await feed.take(max(1, min(limit, 10 * TAKEN)), max(0.0, min(wait, LONGEST)))
     finally:
         service.pulls.give_back(feed)
+    grant.caller()  # it may have ended meanwhile
     return Response(_page(service, batch), media_type="application/json")
 
 
@@ -134,9 +139,9 @@ async def pull(request: Request, name: str, wait: float = 0.0, limit: int = TAKE
 async def acknowledge(request: Request, name: str, given: Position) -> Any:
     """Note that all messages up to a position have arrived: they don't come again."""
     caller, service = allowed(request, "subscribe"), _service(request)
-    consumer = _no_link(service.registry.consumer(caller.tenant, name))
+    consumer = not_linked(service.registry.consumer(caller.tenant, name))
     service.acknowledge(consumer, _seq(service, given.position))
-    return {"position": position(service.log.epoch, consumer.cursor)}
+    return {"position": position(service.epoch, consumer.cursor)}
 
 
 @router.post("/{name}/seek")
@@ -147,7 +152,7 @@ async def seek(request: Request, name: str, given: Seek) -> Any:
     they are now.
     """
     caller, service = allowed(request, "subscribe"), _service(request)
-    consumer = _no_link(service.registry.consumer(caller.tenant, name))
+    consumer = not_linked(service.registry.consumer(caller.tenant, name))
     start = service.pump.durable if given.position == "now" else _seq(service, given.position)
     is_now = given.set == "now"
     if is_now and isinstance(consumer.source, BoardEntry):
@@ -164,51 +169,69 @@ async def stream(request: Request, name: str) -> Response:
 
     A page gives `?ticket=` instead of a token.
     """
-    caller, service = caller_by_ticket(request) or known(request), _service(request)
+    grant, service = grant_by_ticket(request), _service(request)
+    caller = grant.caller()
     caller.need("read")
     consumer = service.registry.consumer(caller.tenant, name)
     last = request.headers.get("last-event-id")
-    after = None if last is None else _seq(service, last)
+    after, gap = (None, None) if last is None else service.resumed(consumer, last)
     service.quotas.check_session(caller.tenant)
     return StreamingResponse(
-        _events(service, consumer, after),
+        _events(request.app.state.grants, grant, service, consumer, after, gap),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _events(service: Service, consumer: Consumer, after: int | None) -> AsyncIterator[bytes]:
-    epoch = service.log.epoch
-    feed, counted = service.hub.open(consumer, after), ExitStack()
+async def _events(
+    grants: Grants,
+    grant: Grant,
+    service: Service,
+    consumer: Consumer,
+    after: int | None,
+    gap: Gap | None,
+) -> AsyncIterator[bytes]:
+    feed, counted = service.hub.open(consumer, after, gap), ExitStack()
+    refused: list[RefusedError] = []
+
+    def end(error: RefusedError) -> None:
+        refused.append(error)
+        service.hub.close(feed)
+
     try:
         counted.enter_context(service.quotas.session(consumer.tenant))
-        yield b": %s\n\n" % position(epoch, feed.sent).encode()
+        counted.enter_context(grants.watched(grant, end))
+        yield b": %s\n\n" % position(service.epoch, feed.sent).encode()
         while not feed.is_closed:
             batch = await feed.take(wait=BEAT)
+            epoch, lineage = service.epoch, service.lineage
             parts = []
             if batch.gap is not None:
                 parts.append(b"event: gap\ndata: %s\n\n" % batch.gap.json(epoch))
-            for one in batch.messages:
-                parts.append(
-                    b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, one.json(epoch))
-                )
+            for one, text in zip(batch.messages, lineage.shown(batch.messages), strict=True):
+                parts.append(b"id: %s:%d\ndata: %s\n\n" % (epoch.encode(), one.seq, text))
             yield b"".join(parts) or b": %s\n\n" % position(epoch, feed.sent).encode()
+        if refused:
+            told = {"status": refused[0].status, "detail": str(refused[0])}
+            yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(told)
+    except LogError as error:  # said in the stream: its status is sent
+        yield b"event: error\ndata: %s\n\n" % msgspec.json.encode({"detail": str(error)})
     finally:
         counted.close()
         service.hub.close(feed)
 
 
 def _page(service: Service, batch: Batch) -> bytes:
-    epoch = service.log.epoch
+    epoch = service.epoch
     gap = b"" if batch.gap is None else batch.gap.json(epoch)[1:-1] + b","
-    items = b",".join(one.json(epoch) for one in batch.messages)
+    items = b",".join(service.lineage.shown(batch.messages))
     return b'{%s"items":[%s],"position":"%s:%d"}' % (gap, items, epoch.encode(), batch.upto)
 
 
 def _seq(service: Service, text: str) -> int:
     if text == "start":
         return service.log.first - 1
-    return seq_of(text, service.log.epoch, service.pump.durable)
+    return service.seq_of(text)
 
 
 def _service(request: Request) -> Service:
@@ -216,7 +239,7 @@ def _service(request: Request) -> Service:
     return found
 
 
-def _no_link(consumer: Consumer) -> Consumer:
+def not_linked(consumer: Consumer) -> Consumer:
     """Return a consumer; refuse one that another server moves."""
     if consumer.out.get("kind") == KIND:
         raise RefusedError(409, f"the consumer {consumer.name!r} is a link to another server")
@@ -224,7 +247,7 @@ def _no_link(consumer: Consumer) -> Consumer:
 
 
 def _shown(service: Service, consumer: Consumer) -> dict[str, Any]:
-    epoch = service.log.epoch
+    epoch = service.epoch
     kind = "board" if isinstance(consumer.source, BoardEntry) else "space"
     return {
         "name": consumer.name,

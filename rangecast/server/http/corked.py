@@ -32,6 +32,8 @@ class Corked:
         self._loop = loop
         self._parts: list[bytes] = []
         self._size = 0
+        self.written = 0
+        """Bytes that were handed to the connection."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -39,18 +41,25 @@ class Corked:
     def write(self, data: bytes) -> None:
         """Send bytes at the end of this turn."""
         if not self._parts:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._parts.append(data)
         self._size += len(data)
         if self._size > _MOST:
-            self._flush()
+            self.flush()
+
+    def write_eof(self) -> None:
+        """Send what waits, and then no more."""
+        self.flush()
+        self._transport.write_eof()
 
     def close(self) -> None:
         """Send what waits, then close."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what waits."""
         if self._parts:
+            self.written += self._size
             parts, self._parts, self._size = self._parts, [], 0
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))

@@ -22,9 +22,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rangecast.errors import RangecastError
 from rangecast.server.http import edge
-from rangecast.server.http.access import Caller, caller_of, secret_in
+from rangecast.server.http.access import Caller, local_caller, secret_in, token_caller
 from rangecast.server.http.bodies import lines_in
-from rangecast.server.http.corked import CorkedProtocol
+from rangecast.server.http.connections import BoundedProtocol
 from rangecast.server.http.events import FEW, digest_for, shown_accepted, status_and_type
 from rangecast.server.http.problems import problem, problem_of
 from rangecast.server.http.spaces import edit_of, etag, shown_put
@@ -41,8 +41,8 @@ _MEANT = {
     *(b"if-match", b"if-none-match", b"ce-specversion"),
 }
 """Headers that have a meaning for the usual way alone."""
-_FORWARDED = b"x-forwarded-for"
-"""Where a request came from, if a proxy on this machine says so: it matters without a token."""
+_WHENCE = {b"x-forwarded-for", b"origin", b"sec-fetch-site"}
+"""Where a request came from, as proxies and browsers say: it matters without a token."""
 _LONGEST = 64 << 10
 """Bytes of a body."""
 _JSON, _LINES = b"application/json", b"application/x-ndjson"
@@ -74,7 +74,7 @@ class _Held:
         self.keep_alive = True
 
 
-class DirectProtocol(CorkedProtocol):
+class DirectProtocol(BoundedProtocol):
     """HTTP, with a short way for what comes most often."""
 
     def __init__(self, *args: Any, service: Service, **more: Any):
@@ -88,6 +88,7 @@ class DirectProtocol(CorkedProtocol):
 
     def on_headers_complete(self) -> None:
         """Choose the way of a request."""
+        self.end_head()
         self._work = self._short_way()
         if self._work is None:
             super().on_headers_complete()
@@ -99,11 +100,15 @@ class DirectProtocol(CorkedProtocol):
         if self._work is None:
             super().on_body(body)
         else:
+            self.note_body(body)
             self._body += body
 
     def on_message_complete(self) -> None:
         """Go on with a request that is whole."""
         work, self._work = self._work, None
+        cycle = self.cycle  # the usual way has made one for this request, the short way hasn't
+        is_answered = work is None and cycle is not None and cycle.response_complete
+        self.end_body(is_answered=is_answered)
         if work is not None and work(self._body):
             return
         if work is not None:
@@ -136,8 +141,10 @@ class DirectProtocol(CorkedProtocol):
         kind = headers.get(b"content-type", b"")
         space, _, rest = url[len(_PREFIX) :].decode().partition("/")
         secret = headers.get(b"authorization")
-        if secret is None and _FORWARDED in headers:
-            return None
+        if secret is None:
+            host = headers.get(b"host", b"").decode("latin-1")
+            if not _WHENCE.isdisjoint(headers) or not self._service.hosts.accepts(host):
+                return None
         if method == b"POST" and rest == _EVENTS and kind in (_JSON, _LINES):
             key = headers.get(b"idempotency-key", b"").decode("latin-1")
             return partial(self._publish, secret, space, kind == _LINES, key)
@@ -182,7 +189,8 @@ class DirectProtocol(CorkedProtocol):
         def work() -> Future[int]:
             caller = self._caller(secret, "subscribe")
             entry = service.registry.space(caller.tenant, space)
-            return service.edit(edit_of(caller, entry, name, msgspec.structs.asdict(given)))
+            made = msgspec.structs.asdict(given)
+            return service.edit(edit_of(caller, entry, name, made, service.clock))
 
         def shown(seq: int) -> tuple[int, bytes, bytes]:
             head = b"content-type: application/json\r\netag: %s\r\n" % etag(seq).encode()
@@ -193,9 +201,12 @@ class DirectProtocol(CorkedProtocol):
         return True
 
     def _caller(self, secret: bytes | None, scope: str) -> Caller:
-        host = None if self.client is None else self.client[0]
-        given = None if secret is None else secret.decode("latin-1")
-        caller = caller_of(self._service, secret_in(given), host)
+        given = None if secret is None else secret_in(secret.decode("latin-1"))
+        if given is None:
+            address = None if self.client is None else self.client[0]
+            caller = local_caller(self._service, address)
+        else:
+            caller = token_caller(self._service, given)
         caller.need(scope)
         return caller
 

@@ -76,7 +76,7 @@ def _bounded(receive: Receive) -> Receive:
         left -= len(message.get("body", b""))
         if left < 0:
             raise HTTPException(
-                413, f"a body has at most {MOST_BYTES:,} bytes\n  to do: send several requests"
+                413, f"a body has at most {MOST_BYTES:,} bytes\n  hint: send several requests"
             )
         return message
 

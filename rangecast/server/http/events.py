@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
+from rangecast.errors import RangecastError, for_interface
+from rangecast.kernels.arrays import F64
 from rangecast.model.arguments import whole
 from rangecast.server.encoding import encoded
 from rangecast.server.fanout import ids_by_event
-from rangecast.server.http.access import allowed
-from rangecast.server.http.bodies import lines_of, read_body
-from rangecast.server.messages import position, seq_of
+from rangecast.server.http.access import allowed, granted
+from rangecast.server.http.bodies import lines_of, off_loop, read_body, weight
+from rangecast.server.http.edge import MOST_BYTES
+from rangecast.server.http.problems import status_of
+from rangecast.server.index import SpaceIndex
+from rangecast.server.messages import position
 from rangecast.server.records import EVENTS, events_of
 from rangecast.server.registry import RefusedError
 from rangecast.server.requests import Accepted
@@ -25,6 +31,8 @@ from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 _encode = msgspec.json.Encoder().encode
+MAX_PAIRS = 1_000_000
+"""Matches, or entries of rankings, in the answer to one request."""
 FEW = 256
 """Events that are read on the event loop: another thread would take longer to begin."""
 
@@ -48,43 +56,47 @@ async def publish(
     entry = service.registry.space(caller.tenant, space)
     if wait not in ("", "durable", "matches") or dedup not in ("", "id"):
         raise RefusedError(422, "wait is 'durable' or 'matches'; dedup is 'id'")
-    body = await read_body(request)
-    lines, form = lines_of(request, body)
-    service.quotas.publish(caller.tenant, len(lines), len(body))
-    key = request.headers.get("idempotency-key", "")
-    options: dict[str, Any] = {
-        "ignore_unknown": ignore_unknown,
-        "wants_matches": wait == "matches",
-        "strict": strict,
-        "dedup": dedup == "id",
-        "form": form,
-        "key": key,
-        "digest": digest_for(key, body),
-    }
-    if len(lines) <= FEW:
-        future = service.publish(entry, lines, **options)
-    else:
-        future = await asyncio.to_thread(service.publish, entry, lines, **options)
-    accepted = await answered(future)
+    body, headers = await read_body(request), request.headers
+
+    def work() -> Future[Accepted]:
+        lines, form = lines_of(headers, body)
+        service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
+        key = headers.get("idempotency-key", "")
+        return service.publish(
+            entry,
+            lines,
+            ignore_unknown=ignore_unknown,
+            wants_matches=wait == "matches",
+            strict=strict,
+            dedup=dedup == "id",
+            form=form,
+            key=key,
+            digest=digest_for(key, body),
+        )
+
+    accepted = await answered(await off_loop(weight(headers, body), work))
     status, kind = status_and_type(accepted)
-    return Response(_encode(shown_accepted(service, accepted)), status, media_type=kind)
+    answer = shown_accepted(service, accepted)
+    size = 0 if accepted.matches is None else MOST_BYTES  # of matches there may be any number
+    return Response(await off_loop(size, _encode, answer), status, media_type=kind)
 
 
 @router.post("/{space}/events:match")
-async def match(request: Request, space: str, ignore_unknown: bool = False) -> Any:
-    """Return which subscriptions match events; nothing is stored."""
-    found, names = await _asked(request, space, ignore_unknown=ignore_unknown)
-    return {"matches": names, "refused": found}
+async def match(request: Request, space: str, ignore_unknown: bool = False) -> Response:
+    """Return which subscriptions match events, up to 1,000,000 in all; nothing is stored."""
+    return await _asked(request, space, ignore_unknown=ignore_unknown)
 
 
 @router.post("/{space}/events:rank")
 async def rank(
     request: Request, space: str, k: int = 10, relaxed: bool = False, ignore_unknown: bool = False
-) -> Any:
-    """Return the k best subscriptions of events, with their scores; nothing is stored."""
+) -> Response:
+    """Return the k best subscriptions of events, with their scores; nothing is stored.
+
+    `k` times the events is at most 1,000,000.
+    """
     whole("k", k, 1, 10_000)
-    found, best = await _asked(request, space, k, relaxed=relaxed, ignore_unknown=ignore_unknown)
-    return {"best": best, "refused": found}
+    return await _asked(request, space, k, relaxed=relaxed, ignore_unknown=ignore_unknown)
 
 
 async def _asked(
@@ -94,13 +106,14 @@ async def _asked(
     *,
     relaxed: bool = False,
     ignore_unknown: bool = False,
-) -> tuple[list[dict[str, Any]], list[Any]]:
+) -> Response:
     caller = allowed(request, "read")
     service: Service = request.app.state.service
     entry = service.registry.space(caller.tenant, space)
-    lines, form = lines_of(request, await read_body(request))
+    body, headers = await read_body(request), request.headers
 
-    def work() -> tuple[list[dict[str, Any]], list[Any]]:
+    def work() -> bytes:
+        lines, form = lines_of(headers, body)
         index = service.indexes[entry.number]
         given, refused = encoded(
             lines, index.engine.space, ignore_unknown=ignore_unknown, form=form
@@ -108,29 +121,57 @@ async def _asked(
         wrong = [{"row": row, "reason": reason} for row, reason in refused]
         points = given.points_in(index.engine.space)
         if k is None:
-            return wrong, ids_by_event(index.match(points), index, 0, len(points))
-        best = index.engine.best_points(points, k, relaxed=relaxed)
-        return wrong, [
+            return _encode({"matches": _matches(index, points), "refused": wrong})
+        if k * len(points) > MAX_PAIRS:
+            raise _too_many(f"k is {k:,}, of {len(points):,} events")
+        best = [
             [{"subscription": index.name(int(number)), "score": score} for number, score in one]
-            for one in best
+            for one in index.engine.best_points(points, k, relaxed=relaxed)
         ]
+        return _encode({"best": best, "refused": wrong})
 
-    return await asyncio.to_thread(work)
+    return Response(await asyncio.to_thread(work), media_type="application/json")
+
+
+def _matches(index: SpaceIndex, points: F64) -> list[list[str]]:
+    """Return the ids of the subscriptions that match each event; refuse events with too many."""
+    found: list[list[str]] = []
+    pairs, step = 0, 16
+    while len(found) < len(points):
+        some = points[len(found) : len(found) + step]
+        matched = index.match(some)
+        pairs += len(matched.numbers)
+        if pairs > MAX_PAIRS:
+            raise _too_many(f"the first {len(found) + len(some):,} events have {pairs:,}")
+        found += ids_by_event(matched, index, 0, len(some))
+        if len(matched.numbers) < MAX_PAIRS // 16:  # nor are the next ones likely to have many
+            step *= 4
+    return found
+
+
+def _too_many(given: str) -> RefusedError:
+    return RefusedError(
+        413, f"an answer has at most {MAX_PAIRS:,} matches; {given}\n  hint: send fewer events"
+    )
 
 
 @router.get("/{space}/events")
 async def read(request: Request, space: str, after: str = "", limit: int = 1000) -> Response:
-    """Return the log itself: events after a position, as NDJSON of `{"position", "event"}`."""
-    caller = allowed(request, "read")
+    """Return the log itself: events after a position, as NDJSON of `{"position", "event"}`.
+
+    If they can't be read to the end, the last line is `{"error": {"status", "detail"}}`.
+    """
+    grant = granted(request, "read")
     service: Service = request.app.state.service
-    entry = service.registry.space(caller.tenant, space)
-    log, last = service.log, service.pump.durable
-    begin = seq_of(after, log.epoch, last) if after else log.first - 1
-    prefix = f'{{"position":"{log.epoch}:'.encode()
+    entry = service.registry.space(grant.caller().tenant, space)
+    log, last, most = service.log, service.pump.durable, whole("limit", limit, 1)
+    begin = service.seq_of(after) if after else log.first - 1
+    prefix = f'{{"position":"{service.epoch}:'.encode()
 
     def lines() -> Iterator[bytes]:
-        at, left = begin, whole("limit", limit)
+        at, left = begin, most
         while at < last and left:
+            grant.caller()  # its token may have ended meanwhile
             units = log.read(at, 1 << 20)
             for unit in units:
                 if unit.kind == EVENTS and left:
@@ -147,7 +188,14 @@ async def read(request: Request, space: str, after: str = "", limit: int = 1000)
             if not units:
                 return
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+    def told() -> Iterator[bytes]:
+        try:
+            yield from lines()
+        except RangecastError as error:  # the status of the answer is sent
+            said = {"status": status_of(error), "detail": str(error)}
+            yield _encode({"error": said}) + b"\n"
+
+    return StreamingResponse(told(), media_type="application/x-ndjson")
 
 
 def digest_for(key: str, body: bytes) -> str:
@@ -166,12 +214,13 @@ def status_and_type(accepted: Accepted) -> tuple[int, str]:
 
 def shown_accepted(service: Service, accepted: Accepted) -> dict[str, Any]:
     """Return what became of events as an answer."""
-    epoch, count = service.log.epoch, accepted.count
+    epoch, count = service.epoch, accepted.count
+    refused = [(row, for_interface(reason, "http")) for row, reason in accepted.refused]
     shown: dict[str, Any] = {
         "accepted": count,
         "first": position(epoch, accepted.first) if count else None,
         "last": position(epoch, accepted.first + count - 1) if count else None,
-        "refused": [{"row": row, "reason": reason} for row, reason in accepted.refused],
+        "refused": [{"row": row, "reason": reason} for row, reason in refused],
         "durability": service.durability,
     }
     if accepted.repeated:

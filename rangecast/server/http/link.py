@@ -9,7 +9,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rangecast.server.admission import check_name
-from rangecast.server.http.access import DEFAULT, bearer, caller_of
+from rangecast.server.http.access import DEFAULT, Grant, grant_of
 from rangecast.server.links.links import Links
 from rangecast.server.links.wire import HEADER, REFUSED, Wire, refusal, refusal_of
 from rangecast.server.registry import RefusedError
@@ -25,7 +25,7 @@ async def link(socket: WebSocket) -> None:
     """Carry one connection of another server."""
     service: Service = socket.app.state.service
     try:
-        links = _admitted(service, socket)
+        links, grant = _admitted(service, socket)
     except RefusedError as error:
         await socket.accept()
         await socket.send_text(refusal(str(error)))
@@ -33,34 +33,45 @@ async def link(socket: WebSocket) -> None:
         return
     await socket.accept(headers=[(HEADER.encode(), links.name.encode())])
     wire = Wire(links, socket.headers[HEADER])
-    service.sessions.add(wire)
-    with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+    revoked: list[str] = []
+
+    def revoke(error: RefusedError) -> None:
+        revoked.append(str(error))
+        wire.cut()
+
+    with (
+        socket.app.state.grants.watched(grant, revoke),
+        contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError),
+    ):
         async with asyncio.timeout(_FIRST):
             came = [await _received(socket, wire)]
         if came[0] is not None:  # the other server means it
+            wire.first = came[0]
             links.up(wire)
             await wire.run(
                 lambda frame: _send(socket, frame),
                 lambda: _next(came, socket, wire),
             )
-    service.sessions.discard(wire)
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-        if socket.application_state == WebSocketState.CONNECTED:
+        if revoked and socket.application_state == WebSocketState.CONNECTED:
+            await socket.send_text(refusal(revoked[0]))
+            await socket.close(REFUSED, "the text before says why")
+        elif socket.application_state == WebSocketState.CONNECTED:
             await socket.close(REFUSED if wire.refused else 1012, "the text before says why")
 
 
-def _admitted(service: Service, socket: WebSocket) -> Links:
+def _admitted(service: Service, socket: WebSocket) -> tuple[Links, Grant]:
     if "origin" in socket.headers:
         raise RefusedError(403, "this is for other servers, not for browsers")
-    host = None if socket.client is None else socket.client.host
-    caller = caller_of(service, bearer(socket), host)
+    grant = grant_of(socket)
+    caller = grant.caller()
     caller.need("link")
     if caller.tenant != DEFAULT:
         raise RefusedError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
     if service.links is None:
-        raise RefusedError(404, "this server takes no links\n  to do: start it with --broker NAME")
+        raise RefusedError(404, "this server takes no links\n  hint: start it with --broker NAME")
     check_name("broker", socket.headers.get(HEADER, ""))
-    return service.links
+    return service.links, grant
 
 
 async def _send(socket: WebSocket, frame: bytes | str) -> None:

@@ -9,13 +9,15 @@ import msgspec
 from fastapi import APIRouter, Request
 
 from rangecast.model.arguments import whole
-from rangecast.model.filters.compile import ANY_BOXES, MAX_BOXES
+from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.server import look
 from rangecast.server.http.access import allowed
-from rangecast.server.http.bodies import read_body
+from rangecast.server.http.bodies import off_loop, read_body
+from rangecast.server.http.models import MAX_BYTES
 from rangecast.server.http.stream import SESSION
+from rangecast.server.json_text import decode
 from rangecast.server.registry import RefusedError, SpaceEntry
 from rangecast.server.service import Service
 
@@ -28,6 +30,9 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     event: dict[str, Any] | None = None
     subscription: str | None = None
     filter: str | None = None
+
+
+_asked_of = msgspec.json.Decoder(Asked)
 
 
 @router.post("/{space}/why")
@@ -53,16 +58,17 @@ async def why_not(request: Request, space: str) -> Any:
 async def covered(request: Request, space: str) -> Any:
     """Say which subscription covers one, or a filter: `{"subscription": ""}`, `{"filter": ""}`."""
     service, entry, asked = await _asked(request, space)
-    number, text, most = None, asked.filter, MAX_BOXES
-    if asked.subscription is not None:
-        version = service.registry.subscription(entry.tenant, space, asked.subscription)
-        number, text, most = version.number, version.filter, ANY_BOXES
-    if text is None:
-        raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
-    index = service.indexes[entry.number]
+    index, number = service.indexes[entry.number], None
     # The words of a filter that isn't saved don't become words of the server's space.
     own = TentativeSpace(index.engine.space)
-    wanted = await asyncio.to_thread(Filter.parse, text, own, max_boxes=most)
+    if asked.subscription is not None:
+        version = service.registry.subscription(entry.tenant, space, asked.subscription)
+        number = version.number
+        wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
+    elif asked.filter is not None:
+        wanted = await asyncio.to_thread(service.quotas.parsed, entry.tenant, asked.filter, own)
+    else:
+        raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
     passing = {
         one.number
         for consumer in list(service.registry.consumers.values())
@@ -84,8 +90,9 @@ async def plane(request: Request, space: str, x: str, y: str, limit: int = 400) 
 async def _asked(request: Request, space: str) -> tuple[Service, SpaceEntry, Asked]:
     service: Service = request.app.state.service
     entry = service.registry.space(allowed(request, "read").tenant, space)
+    body = await read_body(request, MAX_BYTES)
     try:
-        asked = msgspec.json.decode(await read_body(request), type=Asked)
+        asked = await off_loop(len(body), decode, body, _asked_of)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedError(422, f"the body isn't what is asked for: {error}") from None
     return service, entry, asked

@@ -41,6 +41,12 @@ async def page() -> Response:
     return await file("index.html")
 
 
+@router.api_route("/docs", methods=["GET", "HEAD"])
+async def docs() -> Response:
+    """Return the page of the API."""
+    return await file("docs.html")
+
+
 @router.api_route("/page/{name}", methods=["GET", "HEAD"])
 async def file(name: str) -> Response:
     """Return a file of the page."""

@@ -10,10 +10,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from rangecast.errors import FilterError, RangecastError
+from rangecast.errors import FilterError, RangecastError, for_interface, shown
+from rangecast.server.lineage import LostPositionError
 from rangecast.server.log import LogError, LogFullError
 from rangecast.server.messages import PositionError
 from rangecast.server.registry import RefusedError
+
+_NO_SUCH_PATH = (HTTPStatus.NOT_FOUND.phrase, HTTPStatus.METHOD_NOT_ALLOWED.phrase)
+"""What the router says of a path that it doesn't have."""
 
 
 def status_of(error: RangecastError) -> int:
@@ -44,12 +48,17 @@ def problem(status: int, detail: str, **more: Any) -> JSONResponse:
 def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
     """Return an error as a problem."""
     if isinstance(error, HTTPException):
-        return problem(error.status_code, str(error.detail))
+        detail = str(error.detail)
+        if detail in _NO_SUCH_PATH:
+            detail += ": there is no such path, or not with this method\n  hint: /docs lists all"
+        return problem(error.status_code, detail)
     more: dict[str, Any] = {}
     if isinstance(error, FilterError) and error.span is not None:
         more = {"reason": error.reason.partition("\n")[0], "to_do": error.to_do}
         more["span"] = error.span
-    return problem(status_of(error), str(error), **more)
+    if isinstance(error, LostPositionError):
+        more = {"gap": {"after": error.given[:80], "upto": error.upto, "reason": "history"}}
+    return problem(status_of(error), for_interface(str(error), "http"), **more)
 
 
 def install(app: FastAPI) -> None:
@@ -60,8 +69,15 @@ def install(app: FastAPI) -> None:
         return problem_of(error)
 
     @app.exception_handler(RequestValidationError)
-    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if first["loc"] == ("body",) and kind and not kind.endswith(("/json", "+json")):
+            return problem(
+                415,
+                f"the body has the type {shown(kind)}; expected: JSON\n"
+                "  hint: send the header `Content-Type: application/json`",
+            )
         where = ".".join(str(one) for one in first["loc"])
         return problem(422, f"{where}: {first['msg']}")
 

@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import time
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from rangecast.errors import BadRowError, FilterError, RangecastError, SpaceError
+from rangecast.errors import SpaceError
 from rangecast.model.arguments import score_of, weights_of
-from rangecast.model.filters.tentative import TentativeSpace
 from rangecast.model.members import as_id
 from rangecast.model.space import Space
 from rangecast.server.admission import ONLY_NEW
+from rangecast.server.clock import Clock
 from rangecast.server.http.access import Caller, allowed
-from rangecast.server.http.bodies import read_body, rows_of_body
+from rangecast.server.http.bodies import off_loop, read_body, rows_of_body
+from rangecast.server.http.models import MAX_BYTES, ModelRoute
+from rangecast.server.http.new_consumers import subscribed
 from rangecast.server.messages import position
-from rangecast.server.records import DeleteSubscription, PutSpace, PutSubscription
-from rangecast.server.registry import Read, RefusedError, SpaceEntry, Version
+from rangecast.server.records import (
+    DeleteSubscription,
+    PutConsumer,
+    PutSpace,
+    PutSubscription,
+)
+from rangecast.server.registry import RefusedError, SpaceEntry, Version
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
-router = APIRouter(prefix="/v1/spaces")
+router = APIRouter(prefix="/v1/spaces", route_class=ModelRoute)
 PAGE = 1000
+_ROW = 64
+"""What a row of a list that is looked through takes, as bytes that are read: see `off_loop`."""
+Item = TypeVar("Item")
+SPACE_BYTES = 1 << 20
+"""Bytes of the definition of a space."""
 SETTLING = 30.0
 """Seconds that a request waits for other servers."""
 
@@ -67,16 +80,20 @@ async def get_space(request: Request, space: str) -> Response:
 async def put_space(request: Request, space: str) -> Any:
     """Make a space, or add attributes and categories to it: TOML, or JSON of the same shape."""
     caller = allowed(request, "admin")
-    text = (await read_body(request)).decode("utf-8", "replace")
-    if "json" in request.headers.get("content-type", ""):
-        given = rows_of_body(text.encode())
-        if not isinstance(given, dict):
-            raise SpaceError("a space is an object with a list 'attribute'")
-        made = Space.from_definition(given)
-    else:
-        made = Space.from_toml(text)
+    body = await read_body(request, SPACE_BYTES)
+    is_json = "json" in request.headers.get("content-type", "")
+    made = await off_loop(len(body), _space_of, body, is_json)
     seq = await _edited(request, PutSpace(caller.tenant, space, made.definition()))
-    return {"name": space, "position": position(_service(request).log.epoch, seq)}
+    return {"name": space, "position": position(_service(request).epoch, seq)}
+
+
+def _space_of(body: bytes, is_json: bool) -> Space:
+    if not is_json:
+        return Space.from_toml(body.decode("utf-8", "replace"))
+    given = rows_of_body(body)
+    if not isinstance(given, dict):
+        raise SpaceError("a space is an object with a list 'attribute'")
+    return Space.from_definition(given)
 
 
 @router.get("/{space}/subscriptions")
@@ -94,15 +111,34 @@ async def list_subscriptions(
     """
     caller = allowed(request, "read")
     entry = _registry(request).space(caller.tenant, space)
-    wanted = [one for one in list(entry.live.values()) if one.id > after]
+    number = None
     if consumer is not None:
         number = _registry(request).consumer(caller.tenant, consumer).number
-        wanted = [one for one in wanted if one.consumer == number]
-    if text := contains.casefold():
-        wanted = [one for one in wanted if text in f"{one.id}\n{one.filter}".casefold()]
-    page = heapq.nsmallest(max(1, min(limit, PAGE)), wanted, key=lambda one: one.id)
-    more = page[-1].id if len(wanted) > len(page) else None
-    return {"items": [_shown(request, one) for one in page], "next": more, "count": len(entry.live)}
+    text, most = contains.casefold(), max(1, min(limit, PAGE))
+
+    def work() -> bytes:
+        wanted = dict(entry.live)
+        if number is not None:
+            wanted = {name: one for name, one in wanted.items() if one.consumer == number}
+        if text:
+            wanted = {
+                name: one
+                for name, one in wanted.items()
+                if text in f"{name}\n{one.filter}".casefold()
+            }
+        page, more = page_of(wanted, after, most)
+        items = [_shown(request, one) for one in page]
+        return msgspec.json.encode({"items": items, "next": more, "count": len(entry.live)})
+
+    found = await off_loop(_ROW * len(entry.live), work)
+    return Response(found, media_type="application/json")
+
+
+def page_of(named: Mapping[str, Item], after: str, most: int) -> tuple[list[Item], str | None]:
+    """Return the first of those whose names come after this one, and the last name if more do."""
+    names = [name for name in named if name > after]
+    page = heapq.nsmallest(most, names)
+    return [named[name] for name in page], page[-1] if len(names) > len(page) else None
 
 
 @router.get("/{space}/subscriptions/{name:path}")
@@ -116,20 +152,29 @@ async def get_subscription(request: Request, space: str, name: str, wait: str = 
 
 @router.put("/{space}/subscriptions/{name:path}")
 async def put_subscription(
-    request: Request, space: str, name: str, given: Given, wait: str = ""
+    request: Request,
+    space: str,
+    name: str,
+    given: Given,
+    wait: str = "",
+    create_consumer: bool = False,
 ) -> Response:
     """Make a subscription, or replace it; every event after the answer is matched with it.
+
+    `create_consumer=true`: its consumer is created with it, if there is none of this name.
 
     `wait=settled`: the answer comes when all linked servers know of it, or after 30 seconds; then
     `settled` is false, and a GET with the same asks again.
     """
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
-    seq = await _edited(
-        request,
-        edit_of(caller, entry, name, given.model_dump()),
-        if_match=condition(request),
-    )
+    edit = edit_of(caller, entry, name, given.model_dump(), _service(request).clock)
+    if_match = condition(request)
+
+    def submit(consumers: list[PutConsumer]) -> Future[int]:
+        return _service(request).edit(*consumers, edit, if_match=if_match)
+
+    seq = await subscribed(_registry(request), [edit], submit, create_consumer=create_consumer)
     settled = await _settled(request, wait, seq)
     return JSONResponse(
         shown_put(_service(request), name, seq) | settled, headers={"ETag": etag(seq)}
@@ -138,7 +183,7 @@ async def put_subscription(
 
 def shown_put(service: Service, name: str, seq: int) -> dict[str, str]:
     """Return the answer to a subscription that was made or replaced by the edit of this seq."""
-    return {"id": name, "position": position(service.log.epoch, seq)}
+    return {"id": name, "position": position(service.epoch, seq)}
 
 
 def etag(seq: int) -> str:
@@ -152,32 +197,7 @@ async def delete_subscription(request: Request, space: str, name: str) -> Any:
     caller = allowed(request, "subscribe")
     edit = DeleteSubscription(caller.tenant, name, space)
     seq = await _edited(request, edit, if_match=condition(request))
-    return {"id": name, "position": position(_service(request).log.epoch, seq)}
-
-
-@router.post("/{space}/subscriptions:bulk")
-async def bulk(request: Request, space: str, strict: bool = False) -> Response:
-    """Make or replace many: NDJSON or a JSON list of `{"id", "filter", "score", ...}`; those that
-    can't be used are refused one by one, or (`?strict=true`) all are. With `If-None-Match: *` all
-    of them must be new, with `If-Match: *` none may be.
-    """
-    caller = allowed(request, "subscribe")
-    entry = _registry(request).space(caller.tenant, space)
-    wanted = condition(request)
-    if wanted not in (None, ONLY_NEW, "*"):
-        raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
-    body, service = await read_body(request), _service(request)
-    edits, read, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, body)
-    taken: list[PutSubscription] = [] if strict and refused else edits
-    seq = 0
-    if taken:
-        seq = await answered(service.subscribe_many(taken, read, wanted))
-    answer = {
-        "accepted": len(taken),
-        "refused": [{"row": row, "reason": reason} for row, reason in refused],
-        "position": position(service.log.epoch, seq + len(taken) - 1) if taken else None,
-    }
-    return JSONResponse(answer, 200 if taken or not refused else 422)
+    return {"id": name, "position": position(_service(request).epoch, seq)}
 
 
 @router.post("/{space}/subscriptions:check")
@@ -185,16 +205,20 @@ async def check(request: Request, space: str) -> Any:
     """Look at a filter without saving it: what it means, and what it would have matched."""
     caller = allowed(request, "read")
     entry = _registry(request).space(caller.tenant, space)
-    given = rows_of_body(await read_body(request))
+    body = await read_body(request, MAX_BYTES)
+    given = await off_loop(len(body), rows_of_body, body)
     if not isinstance(given, dict) or not isinstance(given.get("filter"), str):
         raise RefusedError(422, 'give a JSON object {"filter": "..."}')
     from rangecast.server.trial import tried
 
     service = _service(request)
-    return await asyncio.to_thread(tried, service.log, entry, given["filter"])
+    parse = partial(service.quotas.parsed, caller.tenant)
+    return await asyncio.to_thread(tried, service.log, service.epoch, entry, given["filter"], parse)
 
 
-def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any]) -> PutSubscription:
+def edit_of(
+    caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any], clock: Clock
+) -> PutSubscription:
     """Return the edit that makes a subscription, after a check of all but its filter."""
     as_id(name)
     if not name:
@@ -218,71 +242,8 @@ def edit_of(caller: Caller, entry: SpaceEntry, name: str, given: dict[str, Any])
         consumer,
         score_of(given.get("score") or 0.0),
         {one: float(weight) for one, weight in weights.items()},
-        0 if ttl is None else int((time.time() + ttl) * 1e6),
+        0 if ttl is None else clock.now() + int(ttl * 1e6),
     )
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A subscription of a bulk that has nothing but these, as most have."""
-
-    id: Annotated[str, msgspec.Meta(min_length=1)]
-    filter: str
-    consumer: str = ""
-    score: float = 0.0
-
-
-_listed, _lines = msgspec.json.Decoder(list[_Row]), msgspec.json.Decoder(_Row)
-_KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
-
-
-def _bulk_edits(
-    service: Service, caller: Caller, entry: SpaceEntry, body: bytes
-) -> tuple[list[PutSubscription], Read, list[tuple[int, str]]]:
-    """Return the edits of a body, their filters, and the place and the fault of each bad row."""
-    places, edits, refused = _edits_of_body(caller, entry, body)
-    space = TentativeSpace(entry.space)
-    read, wrong = service.quotas.read_many(caller.tenant, [one.filter for one in edits], space)
-    if wrong:
-        refused = sorted([*refused, *((places[at], str(why)) for at, why in wrong.items())])
-        edits = [one for at, one in enumerate(edits) if at not in wrong]
-        if space.has_news:  # some may be of the refused ones: numbers are given without
-            return edits, None, refused
-    return edits, read, refused
-
-
-def _edits_of_body(
-    caller: Caller, entry: SpaceEntry, body: bytes
-) -> tuple[Sequence[int], list[PutSubscription], list[tuple[int, str]]]:
-    """Return the edits of a body, their places in it, and the place and the fault of each bad row:
-    of all but their filters.
-    """
-    tenant, space = caller.tenant, entry.name
-    try:
-        rows = _listed.decode(body) if body[:1] == b"[" else _lines.decode_lines(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # the usual way says what is wrong, if something is
-    else:
-        edits = [
-            PutSubscription(tenant, one.id, space, one.filter, one.consumer, one.score)
-            for one in rows
-        ]
-        return range(len(edits)), edits, []
-    edits = []
-    found = rows_of_body(body)
-    places: list[int] = []
-    refused: list[tuple[int, str]] = []
-    for place, row in enumerate(found if isinstance(found, list) else [found]):
-        try:
-            if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
-                raise FilterError('a subscription is an object {"id": ..., "filter": ...}')
-            if strange := row.keys() - _KNOWN:
-                known = ", ".join(sorted(_KNOWN))
-                raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
-            edits.append(edit_of(caller, entry, str(row.get("id", "")), row))
-            places.append(place)
-        except (RangecastError, BadRowError) as error:
-            refused.append((place, str(error)))
-    return places, edits, refused
 
 
 async def _settled(request: Request, wait: str, seq: int) -> dict[str, bool]:
@@ -332,5 +293,5 @@ def _shown(request: Request, version: Version) -> dict[str, Any]:
         "weights": version.weights,
         "consumer": None if owner is None else owner.name,
         "expires": version.expires / 1e6 if version.expires else None,
-        "position": position(_service(request).log.epoch, version.born),
+        "position": position(_service(request).epoch, version.born),
     }

@@ -15,14 +15,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.requests import HTTPConnection
 
-from rangecast.server.http.access import (
-    Caller,
-    bearer,
-    caller_of,
-    digest_of,
-    known,
-    token_caller,
-)
+from rangecast.server.http.access import Grant, digest_of, grant_of, known, peer_of
 from rangecast.server.registry import RefusedError
 
 SECONDS = 30
@@ -40,10 +33,10 @@ class Tickets:
         """By digest: the digest of the token, and until when it works."""
 
     def made(self, token: str | None) -> str:
-        """Return a ticket for somebody who has this token, or none where none is needed."""
+        """Return a ticket for the token of this digest, or for none where none is needed."""
         ticket = secrets.token_urlsafe(32)
         until = self._clock() + SECONDS
-        self._waiting[digest_of(ticket)] = None if token is None else digest_of(token), until
+        self._waiting[digest_of(ticket)] = token, until
         while len(self._waiting) > MOST:
             self._waiting.popitem(last=False)
         return ticket
@@ -53,7 +46,7 @@ class Tickets:
         token, until = self._waiting.pop(digest_of(ticket), (None, 0.0))
         if until < self._clock():
             raise RefusedError(
-                401, "this ticket isn't known, was used, or has expired\n  to do: ask for a new one"
+                401, "this ticket isn't known, was used, or has expired\n  hint: ask for a new one"
             )
         return token
 
@@ -62,16 +55,17 @@ class Tickets:
 async def make_ticket(request: Request) -> Any:
     """Make a ticket: `?ticket=` opens one WebSocket or stream, within 30 seconds."""
     known(request)
-    return {"ticket": request.app.state.tickets.made(bearer(request)), "seconds": SECONDS}
+    made = request.app.state.tickets.made(grant_of(request).digest)
+    return {"ticket": made, "seconds": SECONDS}
 
 
-def caller_by_ticket(connection: HTTPConnection) -> Caller | None:
-    """Return who has the ticket of an address, if there is one; it can't be used again."""
+def grant_by_ticket(connection: HTTPConnection) -> Grant:
+    """Return what a connection may do, by the ticket of its address or by its header.
+
+    A ticket can't be used again. What it allows ends with its token.
+    """
     ticket = connection.query_params.get("ticket")
     if ticket is None:
-        return None
+        return grant_of(connection)
     digest = connection.app.state.tickets.used(ticket)
-    service = connection.app.state.service
-    if digest is not None:
-        return token_caller(service, digest)
-    return caller_of(service, None, None if connection.client is None else connection.client.host)
+    return Grant(connection.app.state.service, digest, peer_of(connection))

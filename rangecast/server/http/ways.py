@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 
 from rangecast.errors import shown
 from rangecast.server.http.access import allowed
-from rangecast.server.messages import position, seq_of
+from rangecast.server.messages import position
 from rangecast.server.records import DropLetters
 from rangecast.server.registry import Consumer, RefusedError
 from rangecast.server.service import Service
@@ -25,8 +25,8 @@ REDRIVEN = 100
 async def list_dead(request: Request, name: str, after: str = "", limit: int = 1000) -> Any:
     """List the dead letters: messages that couldn't be delivered, by position."""
     service, consumer = _asked(request, "read", name)
-    epoch = service.log.epoch
-    begin = seq_of(after, epoch, service.pump.durable) if after else 0
+    epoch = service.epoch
+    begin = service.seq_of(after) if after else 0
     wanted = sorted(seq for seq in list(consumer.letters) if seq > begin)
     page = wanted[: max(1, min(limit, 1000))]
     return {
@@ -71,7 +71,7 @@ async def redrive(request: Request, name: str) -> Any:
     if delivered or gone:
         edit = DropLetters(consumer.tenant, consumer.name, delivered + gone)
         await answered(service.edit(edit))
-    epoch = service.log.epoch
+    epoch = service.epoch
     return {
         "delivered": [position(epoch, one) for one in delivered],
         "gone": [position(epoch, one) for one in gone],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-import ssl
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,10 +15,12 @@ from websockets.asyncio.client import connect
 from rangecast.errors import UsageError
 from rangecast.overlay.messages import MOST_BYTES
 from rangecast.server.links.wire import HEADER, Wire, refusal_of
+from rangecast.server.trust import trusted
 
 if TYPE_CHECKING:
     from rangecast.server.links.links import Links
 
+logger = logging.getLogger("rangecast.server")
 FIRST = 0.2
 LAST = 15.0
 """Seconds between two attempts: they double from the first to the last."""
@@ -44,7 +46,7 @@ def checked_url(url: str, token: str | None, *, insecure: bool) -> str:
     if token and parts.scheme == "ws" and not is_near and not insecure:
         raise UsageError(
             f"--link {url} would send the token without TLS\n"
-            "  to do: use wss://, or --insecure if something between the two does TLS"
+            "  hint: use wss://, or --insecure if something between the two does TLS"
         )
     return f"{parts.scheme}://{parts.netloc}/v1/link"
 
@@ -70,14 +72,17 @@ class Dial:
                 await self._connected()
             except (OSError, TimeoutError, websockets.WebSocketException) as error:
                 plain = error.strerror if isinstance(error, OSError) else None  # without its number
-                self.error = f"{plain or error or type(error).__name__}"[:500]
+                self.error = (plain or str(error) or type(error).__name__)[:500]
+            except Exception as error:
+                logger.exception("link %s: failed; tried again", self.url)
+                self.error = f"internal error: {type(error).__name__}"
             if time.monotonic() - begun > STEADY:
                 pause = FIRST
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LAST)
 
     async def _connected(self) -> None:
-        secure = ssl.create_default_context() if self.url.startswith("wss:") else None
+        secure = trusted() if self.url.startswith("wss:") else None
         async with connect(
             self.url,
             additional_headers={HEADER: self._links.name, **self._headers},

@@ -22,11 +22,13 @@ from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from rangecast.overlay import ports
 from rangecast.overlay.broker import Broker
+from rangecast.overlay.broker_state import Identity
 from rangecast.overlay.links import Link
 from rangecast.overlay.messages import Events as EventsFrame
-from rangecast.overlay.messages import Frame, decode, encode
+from rangecast.overlay.messages import Frame, Hello, decode, encode
+from rangecast.overlay.settings import Settings
 from rangecast.server.encoding import Encoded, encoded
-from rangecast.server.links.journal import SOURCE, ServerJournal, origin_of
+from rangecast.server.links.journal import SOURCE, ServerJournal
 from rangecast.server.links.wire import Wire
 from rangecast.server.matching import Written
 from rangecast.server.records import DeleteConsumer, EventsHead, PutConsumer
@@ -38,8 +40,12 @@ if TYPE_CHECKING:
 
 TENANT = "default"
 """Whose space is linked."""
+REFUSALS = ("links refused", "links refused there", "names that are taken")
+"""What of a broker's counts are links that can't be."""
 KIND = "link"
 """The way out of a consumer that is a link."""
+SETTINGS = Settings(is_reliable=True, silence_timeout=30.0, max_burst_bytes=4 << 20)
+"""A neighbour that says nothing for half a minute doesn't read either."""
 LONGEST_EVENT = 1 << 20
 """Bytes of an event, or of a filter, that surely fit into a frame, whatever their texts are."""
 
@@ -68,14 +74,16 @@ class Driver:
         *,
         alarm: Callable[[str], None],
         fail: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ):
         """Make a broker of what the log has; nothing may be written meanwhile.
 
         `alarm` is called with what a person should look at; `fail`, by any thread, with why this
-        life has to end.
+        life has to end. `clock` returns seconds.
         """
         self.name = name
-        self.tick_at = time.monotonic()
+        self._clock = clock
+        self.tick_at = clock()
         """When it wants to be called."""
         self.is_ending = False
         self.wires: dict[str, Wire] = {}
@@ -85,26 +93,31 @@ class Driver:
         self._entry = entry
         self._alarm = alarm
         self._fail = fail
-        origin = origin_of(name, service.log.epoch)
-        self.journal = ServerJournal(service.log, entry, origin)
+        log, lineage = service.log, service.lineage
+        self.journal = ServerJournal(log, lineage, entry, name)
+        links = {
+            one.out["broker"]: one
+            for one in service.registry.consumers.values()
+            if one.out.get("kind") == KIND
+        }
         self.broker = Broker(
             name,
             Space.from_definition(entry.space.definition()),
             incarnation=incarnation,
             subscriptions={one.id: _routed(one) for one in entry.live.values()},
             journal=self.journal,
+            settings=SETTINGS,
             kept=service.repeats.read_from(entry.tenant, entry.name, SOURCE),
-            cursors={
-                one.out["broker"]: one.cursor
-                for one in service.registry.consumers.values()
-                if one.out.get("kind") == KIND
-            },
-            origin=origin,
+            marks=service.repeats.marks_from(entry.tenant, entry.name, SOURCE),
+            cursors={peer: one.cursor for peer, one in links.items()},
+            numbers_from=lineage.number_of(log.last),
+            identity=Identity(log.epoch, tuple(lineage.names)),
+            logs={peer: one.out.get("log", "") for peer, one in links.items()},
         )
 
     def tick(self) -> None:
         """Let time pass."""
-        if time.monotonic() >= self.tick_at:
+        if self._clock() >= self.tick_at:
             self.tick_at = float("inf")
             self._handle(ports.Tick())
 
@@ -188,7 +201,7 @@ class Driver:
         if wire.peer == self.name:
             return (
                 f"the broker there is called {self.name!r} as well\n"
-                "  to do: give every server a --broker of its own, and no --link to itself"
+                "  hint: give every server a --broker of its own, and no --link to itself"
             )
         taken = self._service.registry.consumers.get((TENANT, consumer_name(wire.peer)))
         if taken is not None and taken.out.get("kind") != KIND:
@@ -197,21 +210,19 @@ class Driver:
         if old is None or old.url == wire.url:
             return ""
         if old.url and wire.url:
-            return f"{wire.peer!r} is linked by {old.url} already\n  to do: give one --link to it"
+            return f"{wire.peer!r} is linked by {old.url} already\n  hint: give one --link to it"
         # Both dial each other: the one that the lesser name has made stays.
         dialler = self.name if wire.url else wire.peer
         if dialler == min(self.name, wire.peer):
             return ""
         return (
             f"{wire.peer!r} and {self.name!r} are linked by the other's --link\n"
-            "  to do: give --link on one side only"
+            "  hint: give --link on one side only"
         )
 
     def up(self, wire: Wire) -> None:
         """A connection can be used, unless something is wrong with it."""
-        why = self.wrong_with(wire)
-        if not why and wire.peer not in self.broker.links:
-            why = self._made_durable(wire.peer)
+        why = self.wrong_with(wire) or self._conflict_of(wire)
         if why:
             wire.end(why)
             return
@@ -222,21 +233,44 @@ class Driver:
         self.wires[wire.peer] = wire
         self._handle(ports.LinkUp(wire.peer))
 
-    def _made_durable(self, peer: str) -> str:
-        """Write that there is a link, before anything is promised over it."""
-        out = {"kind": KIND, "broker": peer}
-        edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, out)
+    def _conflict_of(self, wire: Wire) -> str:
+        """Return why a connection can't take the place of the one that is there."""
+        if wire.peer not in self.wires or not wire.first:
+            return ""
         try:
+            hello = decode(wire.first)
+        except FrameError:
+            return ""  # it is refused for that, soon
+        why = self.broker.conflict(hello) if isinstance(hello, Hello) else ""
+        if why:
+            self._alarm(f"a second link of {wire.peer} is refused: {why}")
+        return why
+
+    def _accepted(self, output: ports.Accepted) -> None:
+        """Write that there is a link, before anything is promised over it."""
+        peer = output.link
+        out = {"kind": KIND, "broker": peer, "log": output.log}
+        there = self._service.registry.consumers.get((TENANT, consumer_name(peer)))
+        if there is not None and there.out == out:
+            return
+        try:
+            edit = PutConsumer(TENANT, consumer_name(peer), self._entry.name, out)
             self._service.edit(edit).result()
         except RangecastError as error:
-            return f"the link can't be written down: {error}"
-        return ""
+            self._alarm(f"link {peer}: it can't be written down: {error}")
+            self._handle(ports.LinkDown(peer, forget=there is None))
+            self._close(peer, "the link can't be written down")
 
     def down(self, wire: Wire) -> None:
         """A connection is gone."""
         if self.wires.get(wire.peer) is wire:
             del self.wires[wire.peer]
             self._handle(ports.LinkDown(wire.peer))
+
+    def drained(self, wire: Wire) -> None:
+        """A connection that was clogged can take more."""
+        if self.wires.get(wire.peer) is wire:
+            self._handle(ports.Drained(wire.peer))
 
     def _close(self, peer: str, why: str) -> None:
         wire = self.wires.pop(peer, None)
@@ -246,7 +280,7 @@ class Driver:
 
     def received(self, wire: Wire, data: bytes) -> None:
         """A frame came in."""
-        wire.handled()
+        wire.handled(data)
         if self.wires.get(wire.peer) is not wire:
             return
         came = None
@@ -254,10 +288,11 @@ class Driver:
             frame = decode(data)
             if isinstance(frame, EventsFrame):
                 frame, came = self._understood(frame)
-        except FrameError as error:
+        except Exception as error:  # whatever a frame holds, it ends its own link alone
+            said = str(error) if isinstance(error, FrameError) else repr(error)[:200]
             self.broker.counts["frames refused"] += 1
-            self._alarm(f"link {wire.peer}: {error}")
-            self._close(wire.peer, f"a frame was refused: {error}")
+            self._alarm(f"link {wire.peer}: {said}")
+            self._close(wire.peer, f"a frame was refused: {said}")
             return
         self._handle(ports.Received(wire.peer, frame), came)
 
@@ -283,8 +318,14 @@ class Driver:
     # ---- what the broker says
 
     def _handle(self, given: ports.Input, came: Encoded | None = None) -> None:
-        for output in self.broker.handle(time.monotonic(), given):
+        clogged = {peer for peer, wire in self.wires.items() if wire.is_clogged}
+        for output in self.broker.handle(self._clock(), given):
             match output:
+                case ports.Accepted():
+                    self._accepted(output)
+                case ports.Renumber():
+                    self._service.begin_epoch(output.above)
+                    self._fail(f"events get numbers above {output.above}")
                 case ports.Send():
                     self._send(output)
                 case ports.Append():
@@ -300,6 +341,9 @@ class Driver:
                     self._alarm(output.text)
                     if output.kind == "refused":
                         self._close(output.link, output.text)
+        for peer, wire in [*self.wires.items()]:
+            if wire.is_clogged and peer not in clogged:
+                self._handle(ports.Clogged(peer))
 
     def _send(self, output: ports.Send) -> None:
         wire = self.wires.get(output.link)
@@ -335,6 +379,8 @@ class Driver:
             numbers=block.numbers,
             hops=block.hops,
             over=block.came_over,
+            mark=block.mark.hex(),
+            lost=block.lost,
         )
         request = Events(self._entry, some, head, follows=block.after)
         request.answer.add_done_callback(self._appended)
@@ -362,6 +408,8 @@ class Driver:
         return {
             "broker": link.name,
             "state": state,
+            "log": link.log or None,
+            "refused": link.refused or None,
             "dialled": wire.url or None if wire is not None else None,
             "behind": self._service.pump.durable - link.floor,
             "in_flight": link.in_flight,

@@ -1,8 +1,7 @@
 """The server's log as its broker reads it: there is no other copy.
 
-A place is a seq: that of the last unit before a block. Events that were published here are numbered
-by their seqs, under the name of the broker and the epoch of its log: where history was lost,
-numbers begin again under another name.
+A place is a seq: that of the last unit before a block. Events that were published here have the
+numbers that the log's lineage gives their seqs.
 """
 
 from __future__ import annotations
@@ -10,12 +9,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import F64
 from rangecast.model.text_attributes import String
-from rangecast.overlay.eventlog import Block
+from rangecast.overlay.eventlog import Block, JournalError
 from rangecast.server.encoding import points_of, rows_of
+from rangecast.server.json_text import within_depth
+from rangecast.server.lineage import Lineage
 from rangecast.server.log import Log, Unit
 from rangecast.server.matching import Written
 from rangecast.server.records import EVENTS, EventsHead, events_of
@@ -30,15 +33,20 @@ _RECENT = 16 << 20
 _PIECE = 4 << 20
 
 
-def origin_of(broker: str, epoch: str) -> str:
-    """Return the name under which a server numbers its events."""
-    return f"{broker}/{epoch}"
+@contextmanager
+def _named(seq: int) -> Iterator[None]:
+    """Say of whatever goes wrong where in the log it does."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error) if isinstance(error, RangecastError) else repr(error)[:200]
+        raise JournalError(f"the log can't be read at seq {seq}: {said}") from error
 
 
 class ServerJournal:
     """A `Journal` over the log; only the broker's thread uses it."""
 
-    def __init__(self, log: Log, entry: SpaceEntry, origin: str):
+    def __init__(self, log: Log, lineage: Lineage, entry: SpaceEntry, name: str):
         self.durable = self.end = log.last
         self.last_event = 0
         """The end of the last block that was noted or read."""
@@ -48,7 +56,8 @@ class ServerJournal:
         self._entry = entry
         self._space = entry.space
         self._strings = [one.name for one in entry.space if isinstance(one, String)]
-        self._origin = origin
+        self._lineage = lineage
+        self._name = name
         self._recent: deque[tuple[int, int, Block]] = deque()
         self._recent_bytes = 0
         self._recent_from = log.last
@@ -86,23 +95,37 @@ class ServerJournal:
         """Return the end: nothing is held in memory for links."""
         return self.durable
 
-    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block]]:
+    def mark_of(self, number: int) -> bytes | None:
+        """Return the checksum of the log up to an event that was published here."""
+        seq = self._lineage.seq_of_number(number)
+        if seq is None or seq > self._log.last:
+            return None
+        if seq < self._log.first:
+            return b""
+        with _named(seq):
+            return next((one.chain for one in self._log.read(seq - 1, 1) if one.first <= seq), b"")
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[int, Block | None]]:
         """Yield the blocks, with their places, that begin in this part of the log."""
         at = begin
         while at < min(end, self._recent_from):
-            units = self._log.read(at, _PIECE)
+            with _named(at + 1):
+                units = self._log.read(at, _PIECE)
             if not units:
                 return
             if units[0].first > at + 1:
                 self.gaps += 1
                 logger.warning("links: seqs %s to %s are gone", at + 1, units[0].first - 1)
+                at = units[0].first - 1
+                yield at, None
             for unit in units:
                 place = unit.first - 1
                 if place >= min(end, self._recent_from):
                     break
                 at = unit.last
                 if place >= begin and unit.kind == EVENTS:
-                    block = self._read(unit)
+                    with _named(unit.first):
+                        block = self._read(unit)
                     if block is not None:
                         self.last_event = max(self.last_event, unit.last)
                         yield place, block
@@ -117,6 +140,8 @@ class ServerJournal:
         head, lines = events_of(unit)
         if (head.tenant, head.space) != (self._entry.tenant, self._entry.name):
             return None
+        # A neighbour refuses what is too deep; an earlier version of this server may have taken it.
+        lines = [within_depth(line) for line in lines]
         rows = rows_of(lines, head.form)
         return self._block(unit, head, lines, rows, points_of(rows, self._space))
 
@@ -128,11 +153,16 @@ class ServerJournal:
         rows: list[dict[str, Any]],
         points: F64,
     ) -> Block:
-        numbers = head.numbers or list(range(unit.first, unit.last + 1))
+        numbers, came, mark = head.numbers, bool(head.numbers), unit.chain
+        if came:
+            mark = bytes.fromhex(head.mark)
+        else:
+            first = self._lineage.number_of(unit.first)
+            numbers = list(range(first, first + unit.length))
         return Block(
-            origin=head.source.removeprefix(SOURCE) if head.numbers else self._origin,
+            origin=head.source.removeprefix(SOURCE) if came else self._name,
             after=numbers[0] - 1,
-            upto=head.upto if head.numbers else unit.last,
+            upto=head.upto if came else numbers[-1],
             numbers=numbers,
             ids=list(numbers),  # the texts have them
             points=points,
@@ -142,4 +172,6 @@ class ServerJournal:
             came_over=head.over,
             texts=lines,
             form=head.form,
+            mark=mark,
+            lost=head.lost,
         )

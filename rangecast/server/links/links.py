@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rangecast.errors import RangecastError, UsageError
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rangecast.server")
 _INBOX = 32 << 20
 """Bytes of events that may wait for the broker; past that it reads them from the log."""
-_AGAIN = 1.0
-"""Seconds after which a broker that couldn't be begun is tried again."""
+_AGAIN, _AGAIN_AT_MOST = 1.0, 60.0
+"""Seconds after which a broker that failed, or couldn't be begun, is tried again: they double."""
+STOP_SECONDS = 5.0
+"""Seconds that the broker has to end when the server stops; then it is abandoned."""
 _ALARMS = 20
 
 
@@ -49,7 +51,7 @@ class LinkOptions:
     """The name of the space that links carry."""
     urls: tuple[str, ...] = ()
     """Servers to connect to."""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     """For these."""
 
 
@@ -63,7 +65,7 @@ class Links:
             raise UsageError(
                 f"the data folder is that of the broker {before.name!r} with the space "
                 f"{before.space!r}; given: {self.name!r} with {options.space!r}\n"
-                "  to do: keep its --broker and --space, or begin with another --data"
+                "  hint: keep its --broker and --space, or begin with another --data"
             )
         self.alarms: deque[str] = deque(maxlen=_ALARMS)
         """The last things that a person should look at."""
@@ -83,8 +85,14 @@ class Links:
         self._is_whole = True
         self._upto = 0
         self._asked: list[tuple[int, Future[bool]]] = []
+        self._unanswered: set[Future[bool]] = set()
+        """What the broker is asked now."""
         self._failed = ""
         """Why this life of the broker has to end."""
+        self._open: set[Wire] = set()
+        """The connections that can be used."""
+        self.failures = 0
+        """Lives of the broker that an error ended."""
 
     # ---- starting and stopping
 
@@ -107,7 +115,7 @@ class Links:
                 self._driver.is_ending = True
             self._news.notify_all()
         if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._thread.join, STOP_SECONDS)
 
     # ---- from other threads
 
@@ -131,6 +139,8 @@ class Links:
 
     def up(self, wire: Wire) -> None:
         """A connection can be used."""
+        with self._news:
+            self._open.add(wire)
         self._soon(lambda driver: driver.up(wire))
 
     def received(self, wire: Wire, frame: bytes) -> None:
@@ -139,7 +149,13 @@ class Links:
 
     def down(self, wire: Wire) -> None:
         """A connection is gone."""
+        with self._news:
+            self._open.discard(wire)
         self._soon(lambda driver: driver.down(wire))
+
+    def drained(self, wire: Wire) -> None:
+        """A connection that was clogged can take more."""
+        self._soon(lambda driver: driver.drained(wire))
 
     def settled(self, seq: int) -> Future[bool]:
         """Ask whether all servers know what subscriptions here wanted at a seq; the answer comes
@@ -177,11 +193,35 @@ class Links:
     # ---- the thread
 
     def _guarded(self) -> None:
-        try:
-            self._run()
-        except BaseException as error:
-            logger.exception("links have failed")
-            self._service.pump.fail(error)
+        """Run brokers, one after the other, until the server stops. An error ends one of them."""
+        pause = _AGAIN
+        while not self._ending:
+            begun = time.monotonic()
+            try:
+                self._run()
+                return
+            except Exception as error:
+                logger.exception("links have failed; they begin again")
+                self._give_up(f"internal error: {error!r}"[:300])
+            if time.monotonic() - begun > _AGAIN_AT_MOST:
+                pause = _AGAIN
+            with self._news:
+                self._news.wait_for(lambda: self._ending, pause)
+            pause = min(2 * pause, _AGAIN_AT_MOST)
+
+    def _give_up(self, why: str) -> None:
+        """End a broker that an error has met: what it knows may be wrong, the log isn't."""
+        self.failures += 1
+        driver = self._driver
+        with self._news:
+            self._failed = self._failed or why
+            wires, self._calls = [*self._open], deque()
+        for wire in wires:
+            wire.end()
+        if driver is not None:
+            self._drop(driver)
+        else:
+            self._alarm(f"links can't begin: {why}")
 
     def _run(self) -> None:
         while True:
@@ -196,10 +236,11 @@ class Links:
                 calls, self._calls = self._calls, deque()
                 written, self._written, self._written_bytes = self._written, [], 0
                 is_whole, self._is_whole, upto = self._is_whole, True, self._upto
-                asked = [one for one in self._asked if one[0] <= upto]
+                asked = [answer for seq, answer in self._asked if seq <= upto]
                 self._asked = [one for one in self._asked if one[0] > upto]
+            self._unanswered = {*asked}
             driver.advance(written, upto, is_whole=is_whole)
-            for _, answer in asked:
+            for answer in asked:
                 driver.ask(answer)
             for call in calls:
                 call(driver)
@@ -254,12 +295,15 @@ class Links:
         self._alarm(f"links begin again: {self._failed}")
         driver.end()
         with self._news:  # what was asked is asked again
-            self._asked += [(0, answer) for answer in driver.questions.values()]
+            asked = {*driver.questions.values(), *self._unanswered}
+            self._asked += [(0, answer) for answer in asked if not answer.done()]
+            self._unanswered = set()
         self._driver = None
 
     def _alarm(self, text: str) -> None:
-        logger.warning("%s", text)
-        self.alarms.append(text)
+        if not self.alarms or self.alarms[-1] != text:  # what is tried again is said once
+            logger.warning("%s", text)
+            self.alarms.append(text)
 
     def status(self) -> dict[str, Any]:
         """Return all links, and how they do."""
@@ -273,6 +317,7 @@ class Links:
                 for one in self.dials
             ],
             "gaps": 0 if driver is None else driver.journal.gaps,
+            "failures": self.failures,
             "alarms": list(self.alarms),
             "counts": {} if driver is None else dict(driver.broker.counts),
         }

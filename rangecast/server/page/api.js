@@ -12,11 +12,11 @@ export class Problem extends Error {
 }
 
 export const setToken = (given) => { token = given || null; };
+export const authorization = () => (token ? { Authorization: `Bearer ${token}` } : {});
 export const onRefused = (call) => noticed.add(call);
 
 export async function ask(path, { method = "GET", body, headers = {}, raw = false } = {}) {
-  const all = { ...headers };
-  if (token) all.Authorization = `Bearer ${token}`;
+  const all = { ...headers, ...authorization() };
   if (body !== undefined) all["Content-Type"] = "application/json";
   let answer;
   try {

@@ -87,7 +87,7 @@ class Matcher:
             mine = [one for owner, one in spaces if owner == tenant]
             raise UsageError(
                 f"the log has no space {shown(name)} of the tenant {tenant}: {near(name, mine)}\n"
-                "  to do: make it at the server first, or correct --space"
+                "  hint: make it at the server first, or correct --space"
             )
         return spaces[self._name]
 

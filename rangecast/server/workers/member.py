@@ -10,12 +10,19 @@ it happens.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rangecast.errors import RangecastError, UsageError
-from rangecast.server.kafka_log import LIMIT, arrived, connecting, is_fence, quiet
+from rangecast.server.calls import Caller, StuckError, close_within
+from rangecast.server.kafka_log import (
+    LIMIT,
+    arrived,
+    connecting,
+    is_fence,
+    patiently,
+    quiet,
+)
 from rangecast.server.workers.matcher import Event
 
 logger = logging.getLogger("rangecast.server")
@@ -23,6 +30,10 @@ SESSION = 10.0
 """Seconds of silence after which a member is thought dead, and others get its partitions."""
 OPEN = 10.0
 """Seconds that a transaction may be open: so long readers wait for one whose writer was killed."""
+
+
+STUCK = 2 * LIMIT + 15
+"""Seconds after which a commit is given up that doesn't return by its own limits."""
 
 
 class FencedError(RangecastError):
@@ -81,6 +92,8 @@ class Member:
             "heartbeat.interval.ms": int(SESSION * 300),
         }
         self._consumer = Consumer(connecting(servers) | joining, logger=quiet)
+        self._commits = Caller("rangecast-commit")
+        self._is_closing = False
         self._generation: Any = None
         self.times_given = 0
         """How often the group gave it partitions, or none."""
@@ -100,7 +113,7 @@ class Member:
             # All partitions at once: one that is added later begins at its start.
             for one in places:
                 one.offset = self._consumer.get_watermark_offsets(one, LIMIT)[not from_start]
-            _patiently(lambda: self._begin_at(places))
+            patiently(lambda: self._begin_at(places))
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
         )
@@ -122,7 +135,7 @@ class Member:
         """Return how far the group has committed; what others have begun ends first."""
         from confluent_kafka import KafkaException
 
-        found: list[Any] = _patiently(lambda: self._consumer.committed([*places], LIMIT))
+        found: list[Any] = patiently(lambda: self._consumer.committed([*places], LIMIT))
         for one in found:
             if one.error is not None:
                 raise KafkaException(one.error)
@@ -145,13 +158,15 @@ class Member:
                 raise KafkaException(found.error)
             raise UsageError(
                 f"Kafka has no topic {self._topic!r}\n"
-                "  to do: make it, with a partition per worker or more, or correct --events"
+                "  hint: make it, with a partition per worker or more, or correct --events"
             )
         return [TopicPartition(self._topic, number) for number in sorted(found.partitions)]
 
     def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
         from confluent_kafka import TopicPartition
 
+        if self._is_closing:
+            return  # closing serves what the group gave last; nothing can be asked any more
         generation = consumer.consumer_group_metadata()
         self.times_given += 1
         self._next.clear()
@@ -237,7 +252,10 @@ class Member:
         """
         if batch.generation is None:
             raise UndoneError("the partitions were lost")
-        self._told(lambda: self._commit(batch, records))
+        try:
+            self._told(lambda: self._commits.wait(STUCK, self._commit, batch, records))
+        except StuckError as error:
+            raise UndoneError(f"Kafka: {error}") from None
 
     def _commit(self, batch: Batch, records: Iterable[Record]) -> None:
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -262,7 +280,7 @@ class Member:
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise UsageError(
                     "an event with all its subscriptions of one consumer is larger than a record "
-                    "of Kafka may be\n  to do: raise max.message.bytes of the topic of matches, "
+                    "of Kafka may be\n  hint: raise max.message.bytes of the topic of matches, "
                     "and message.max.bytes of the brokers"
                 ) from None
             raise UndoneError(error.str()) from None
@@ -281,8 +299,10 @@ class Member:
         self._producer.commit_transaction(LIMIT)
 
     def close(self) -> None:
-        """Leave the group."""
-        self._consumer.close()
+        """Leave the group, within a bounded time."""
+        self._is_closing = True
+        self._commits.end()
+        close_within(self._consumer)
 
     def _told(self, call: Callable[[], Any]) -> Any:
         """Call something of Kafka's; say what its errors mean."""
@@ -295,23 +315,10 @@ class Member:
             if is_fence(error) or error.fatal():
                 raise FencedError(
                     f"this worker is fenced off ({error.str()}): another one runs under its name, "
-                    f"{self._name!r}, or it stood still for more than {OPEN:g} seconds\n"
-                    "  to do: give every worker a --name of its own, or none; start it again"
+                    f"{self._name!r}, or it or the brokers stood still for more than {OPEN:g} "
+                    "seconds\n"
+                    "  hint: give every worker a --name of its own, or none; start it again"
                 ) from None
             raise RangecastError(
-                f"Kafka: {error.str()}\n  to do: look at the brokers, then start the worker again"
+                f"Kafka: {error.str()}\n  hint: look at the brokers, then start the worker again"
             ) from None
-
-
-def _patiently(call: Callable[[], Any]) -> Any:
-    """Call something until it succeeds: while brokers start, a group may have no coordinator."""
-    from confluent_kafka import KafkaException
-
-    deadline = time.monotonic() + LIMIT
-    while True:
-        try:
-            return call()
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)

@@ -101,7 +101,7 @@ def answering(worker: Worker, host: str, port: int) -> Iterator[str]:
     except OSError as error:
         raise UsageError(
             f"--metrics-host {host} and --metrics-port {port} can't be used: {error.strerror}\n"
-            "  to do: choose another port; 0 takes a free one"
+            "  hint: choose another port; 0 takes a free one"
         ) from None
     thread = threading.Thread(target=server.serve_forever, name="rangecast-metrics", daemon=True)
     thread.start()

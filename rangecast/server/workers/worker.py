@@ -34,6 +34,8 @@ _TELL = 30.0
 """Seconds after which it is said what is waited for."""
 STILL = 60.0
 """Seconds without a turn after which a worker isn't ready: it hangs, or its machine does."""
+STOP_SECONDS = 10.0
+"""Seconds that a batch under way has to end after a signal; then it is left undone."""
 _encode = msgspec.json.Encoder().encode
 
 

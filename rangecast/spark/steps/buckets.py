@@ -32,7 +32,8 @@ import pyarrow.compute as pc
 
 from rangecast.errors import FileError
 from rangecast.kernels.arrays import F64, Bool
-from rangecast.model.durable import sync_folder, write_bytes, write_whole
+from rangecast.model.atomic import write_whole
+from rangecast.model.durable import sync_folder, write_bytes
 from rangecast.model.members import Id
 
 INTERESTS, LISTS, OBJECTS = "interests", "lists", "objects"
@@ -130,7 +131,7 @@ def committed_state(folder: Path) -> State | None:
     except (KeyError, TypeError):
         raise FileError(
             f"{folder / STATE}: lists of another version of rangecast\n"
-            "  to do: read them with that version, or start in another folder"
+            "  hint: read them with that version, or start in another folder"
         ) from None
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
 from rangecast.cover.coverset import CoverSet
@@ -24,7 +23,7 @@ from rangecast.merge.summary import Summary
 from rangecast.model.commands import as_commands
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
-from rangecast.spark.columns import need
+from rangecast.spark.columns import arrow_schema, need
 from rangecast.spark.steps.merge import check_width
 
 _NEEDED = ("seq", "command", "id")
@@ -80,7 +79,7 @@ def merge_commands(
     if texts:
         raise UsageError(
             f"each task would number the texts of {', '.join(map(repr, texts))} by itself\n"
-            "  to do: leave string attributes out of the cells, with attributes="
+            "  hint: leave string attributes out of the cells, with attributes="
         )
 
     def done(table: pa.Table) -> pa.Table:
@@ -100,7 +99,7 @@ def _played(
     if commands.isStreaming:
         raise UsageError(
             "commands are a batch DataFrame: a set can't be kept between the batches of a stream\n"
-            "  to do: give edits to a pipeline instead, see STREAMING.md"
+            "  hint: give edits to a pipeline instead, see STREAMING.md"
         )
     need(commands, [*_NEEDED, *([] if by is None else [by])], "commands")
     schema = StructType().add("seq", commands.schema["seq"].dataType)
@@ -108,7 +107,7 @@ def _played(
         schema = StructType().add(commands.schema[by]).add(schema[0])
     for field in named:
         schema = schema.add(field)
-    written = to_arrow_schema(schema)
+    written = arrow_schema(schema)
 
     def play(table: pa.Table) -> pa.Table:
         table = table.sort_by("seq")

@@ -37,6 +37,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Int
 
 from rangecast.cover.batch import covered_by, earliest_coverers
 from rangecast.kernels.arrays import I32, I64
+from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.subset import named_by_row
@@ -47,8 +48,8 @@ from rangecast.spark.subscriptions import (
     boxes_of_table,
     encode,
     encoded_boxes,
-    need_distinct_ids,
     need_no_errors,
+    without_duplicates,
 )
 
 SAMPLE = 20_000
@@ -117,7 +118,7 @@ def _judged(encoded: DataFrame, dimensions: int, most: int) -> tuple[DataFrame, 
     """
     with _held(_compute(encoded)):  # filters are parsed once, looked at often
         need_no_errors(encoded)
-        need_distinct_ids(encoded)
+        without_duplicates(encoded, BadRows())  # raises the first one
         rows = encoded.select(*_ROW)
         cut = _cut(rows, dimensions, most)
         at_home = _placed(rows, cut, lambda batch: _homes(batch, dimensions, cut))

@@ -54,13 +54,13 @@ def sorted_strips(folder: Path, boxes: DataFrame, most: int) -> tuple[list[Path]
     writer = boxes.orderBy("point").write.mode("overwrite")
     writer.option("maxRecordsPerFile", most).parquet(f"file://{folder}")
     if seen.get["error"] is not None:
-        raise UsageError(f"interests: {seen.get['error']}\n  to do: correct or drop them")
+        raise UsageError(f"interests: {seen.get['error']}\n  hint: correct or drop them")
     strips = strips_of(folder)
     there = sum(strips.values())
     if there != seen.get["rows"]:
         raise FileError(
             f"{folder}: {seen.get['rows']:,} interests were written, and {there:,} of "
-            f"them are there\n  to do: {SHARED}"
+            f"them are there\n  hint: {SHARED}"
         )
     return list(strips), (seen.get["boxes"] or 0) > 1
 

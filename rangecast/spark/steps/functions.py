@@ -67,7 +67,7 @@ def match_ids(
         if columns and len(columns) != len(names):
             raise UsageError(
                 f"the space has {len(names)} attributes: {', '.join(map(repr, names))}; given: "
-                f"{len(columns)} columns\n  to do: give a column for each, in this order"
+                f"{len(columns)} columns\n  hint: give a column for each, in this order"
             )
         named: Any = columns or [F.col(_quoted(one.path or (one.name,))) for one in space]
         found: Column = made(*named)
@@ -113,7 +113,7 @@ def _prepared(
     if not hasattr(F, "arrow_udf"):
         raise UsageError(
             f"functions of columns need PySpark 4.1 or newer; this is {pyspark.__version__}\n"
-            "  to do: install a newer one, or use match(events, subscriptions, space)"
+            "  hint: install a newer one, or use match(events, subscriptions, space)"
         )
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
@@ -124,7 +124,7 @@ def _prepared(
     if session is None:
         raise UsageError(
             "there is no Spark session that could ship the subscriptions\n"
-            "  to do: start one, with rangecast.spark.start() for instance"
+            "  hint: start one, with rangecast.spark.start() for instance"
         )
     return prepare(session, subscriptions, space)
 
@@ -218,7 +218,7 @@ def _table_function(prepared: Prepared, form: Form, nan: str) -> Any:
                 raise UsageError(
                     f"column {form.event_id!r} of events has the type {known.type}; the function "
                     f"was registered with event_type={form.event_type.simpleString()!r}\n"
-                    "  to do: cast it, or give register() the other type"
+                    "  hint: cast it, or give register() the other type"
                 )
             named = {name: events.column(name) for name in needed}
             batch = pa.record_batch({**named, form.event_id: known.cast(ids)})

@@ -70,7 +70,7 @@ class Ground:
         refuse_dots(given.columns)
         came = [name for name in ("seq", "arrival") if name in given.columns]
         if len(came) > 1:
-            raise UsageError("objects: both 'seq' and 'arrival' are given\n  to do: drop one")
+            raise UsageError("objects: both 'seq' and 'arrival' are given\n  hint: drop one")
         return given.orderBy(*came, "id").select(*columns).toArrow()
 
     def read(self, interests: pa.Table, what: str, bad: BadRows, most: int) -> NewInterests:

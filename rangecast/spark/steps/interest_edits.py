@@ -68,7 +68,7 @@ def checked_edits(rows: pa.Table, board: Board, ground: Ground) -> InterestEdits
 
 
 def _refused(reason: str) -> UsageError:
-    return UsageError(f"edits of interests: {reason}\n  to do: correct them; nothing was applied")
+    return UsageError(f"edits of interests: {reason}\n  hint: correct them; nothing was applied")
 
 
 def _named(ids: Collection[Any]) -> str:

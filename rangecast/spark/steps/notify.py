@@ -38,7 +38,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +47,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rangecast.errors import FileError, UsageError
+from rangecast.model.atomic import atomic_folder
 from rangecast.model.badrows import BadRows
-from rangecast.model.durable import sync_folder, sync_tree, try_lock
+from rangecast.model.durable import sync_tree, try_lock
+from rangecast.model.flags import flag
 from rangecast.model.records import table_source
 from rangecast.model.snapshot import space_meta
 from rangecast.model.space import Space
@@ -117,7 +118,7 @@ class TopKLists:
         self._how: dict[str, Any] = {
             "algorithm": algorithm,
             "epsilon": epsilon,
-            "descending": descending,
+            "descending": flag("descending", descending),
         }
         self._ground = Ground(space)
         self._board: Board | None = None
@@ -189,7 +190,7 @@ class TopKLists:
         if self._lock is None:
             raise UsageError(
                 f"{self.folder}: another one applies batches there\n"
-                "  to do: stop that process, or close() its TopKLists"
+                "  hint: stop that process, or close() its TopKLists"
             )
         weakref.finalize(self, self._lock.close)
 
@@ -233,7 +234,7 @@ class TopKLists:
             if kind.simpleString() != state.id:
                 raise UsageError(
                     f"edits of interests: ids are of the type {kind.simpleString()}, and those of "
-                    f"{self.folder} are {state.id}\n  to do: cast them"
+                    f"{self.folder} are {state.id}\n  hint: cast them"
                 )
             rows = edits.toArrow()
             place = rows.column_names.index("id")
@@ -319,17 +320,12 @@ class TopKLists:
 
     def _send(self, messages: Messages, batch: int, kind: pa.DataType) -> None:
         """Write the messages of a batch, over those of an attempt that wasn't committed."""
-        target = self._messages(batch)
-        shutil.rmtree(target, ignore_errors=True)
         seq = np.full(len(messages), batch, np.int64)
         rows = message_rows(messages, self._ground.files.message_schema(kind), seq)
         table = pa.Table.from_batches([rows]).append_column("arrival", pa.array(messages.arrival))
-        fresh = target.with_name(f".{target.name}-{uuid4().hex}")
-        fresh.mkdir(parents=True)
-        pq.write_table(table, fresh / "part.parquet")
-        sync_tree(fresh)
-        fresh.rename(target)
-        sync_folder(target.parent)
+        with atomic_folder(self._messages(batch), overwrite=True) as folder:
+            pq.write_table(table, folder / "part.parquet")
+            sync_tree(folder)
 
     def _messages(self, batch: int) -> Path:
         return self.folder / "messages" / f"batch={batch:09}"
@@ -358,7 +354,7 @@ class TopKLists:
                 if not (self.folder / LISTS / part.file).exists():
                     raise FileError(
                         f"{self.folder}: a worker wrote lists that aren't there: {part.file}\n"
-                        f"  to do: {SHARED}"
+                        f"  hint: {SHARED}"
                     )
 
     def _commit(self, state: State, board: Board, changed: pa.Array | pa.ChunkedArray) -> None:

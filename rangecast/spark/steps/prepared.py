@@ -38,9 +38,9 @@ from rangecast.spark.subscriptions import (
     encode,
     encoded_boxes,
     gather,
-    need_distinct_ids,
     report_errors,
     size_of,
+    without_duplicates,
 )
 from rangecast.store.layers import Layer, LayeredSet
 from rangecast.store.versions import is_set, load_set
@@ -133,7 +133,7 @@ class Prepared:
         if not isinstance(self.answerer.empty, kind):
             made, needed = ("prepare", "prepare_ranking")[:: 1 if kind is RankAnswerer else -1]
             raise UsageError(
-                f"these subscriptions were prepared with {made}()\n  to do: use {needed}()"
+                f"these subscriptions were prepared with {made}()\n  hint: use {needed}()"
             )
 
     def release(self) -> None:
@@ -289,9 +289,9 @@ def gathered_set(subscriptions: DataFrame, space: Space) -> tuple[Boxes, Space]:
 
 def _usable(encoded: DataFrame, bad_rows: BadRows | None) -> DataFrame:
     """Return the subscriptions that can be used; hand the others to `bad_rows`, or raise."""
-    report_errors(encoded.filter("error is not null").toArrow(), bad_rows or BadRows())
-    need_distinct_ids(encoded)
-    return encoded.filter("error is null")
+    bad = bad_rows or BadRows()
+    report_errors(encoded.filter("error is not null").toArrow(), bad)
+    return without_duplicates(encoded.filter("error is null"), bad)
 
 
 def loaded(subscriptions: Boxes | str | Path, space: Space) -> tuple[Boxes, Space]:

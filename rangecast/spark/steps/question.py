@@ -136,7 +136,7 @@ def need_frame(events: Any) -> None:
     if not hasattr(events, "sparkSession"):
         raise UsageError(
             f"events are a DataFrame of Spark; given: {str(events)[:80]!r}\n"
-            "  to do: read a file with session.read.parquet(path), session.read.csv(...)"
+            "  hint: read a file with session.read.parquet(path), session.read.csv(...)"
         )
 
 
@@ -150,7 +150,7 @@ def refuse_ignored(index: str, worker_bytes: int) -> None:
         return
     raise UsageError(
         f"{ignored} would be ignored: these subscriptions are prepared\n"
-        "  to do: give it where they are prepared"
+        "  hint: give it where they are prepared"
     )
 
 

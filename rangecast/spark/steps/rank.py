@@ -132,12 +132,12 @@ def rank(
     if axis is not None and output == "arrays":
         raise UsageError(
             f"clock={clock!r} drops rows, and output='arrays' has none\n"
-            "  to do: take output='rows', or give a limit per event, without a clock"
+            "  hint: take output='rows', or give a limit per event, without a clock"
         )
     if axis is not None and events.isStreaming:
         raise UsageError(
             f"clock={clock!r} takes a batch DataFrame: a stream never tells when a second is over\n"
-            "  to do: give a limit per event, without a clock, or rank each micro-batch"
+            "  hint: give a limit per event, without a clock, or rank each micro-batch"
         )
     if isinstance(subscriptions, Prepared):
         made.check(asked)

@@ -39,7 +39,7 @@ from rangecast.spark.steps.filter import Passing
 from rangecast.spark.steps.question import Question
 from rangecast.spark.stream.sets import Subscriptions
 from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, Sink, no_commit
-from rangecast.spark.stream.steps import AnswerStep
+from rangecast.spark.stream.steps import AnswerStep, FilterStep
 from rangecast.spark.stream.written import REPORT, AnswerWriter, collected
 
 _WHOLE = "_whole_row"
@@ -55,6 +55,7 @@ class Done:
     subscriptions: int
     events: int
     matches: int
+    """Of all sets; of several steps on one set, those of the step that found most."""
     bad_rows: int
     refused_edits: int
     """Since the batch before."""
@@ -77,6 +78,8 @@ class BatchRunner:
     nan: str = "refuse"
     report: Callable[[Done], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
+    drains: Sequence[Callable[[], None]] = ()
+    """Called before a batch is pinned: they bring the edits that are available."""
     closing: ExitStack = field(default_factory=ExitStack, init=False)
     """Leave it when there are no more batches: it closes the sinks."""
     _stream: str | None = field(default=None, init=False)
@@ -88,13 +91,15 @@ class BatchRunner:
         names = [sink.name for sink in self._all_sinks() if sink.promise == "exactly once"]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise UsageError(f"{twice[0]}: is given twice\n  to do: let each sink write elsewhere")
+            raise UsageError(f"{twice[0]}: is given twice\n  hint: let each sink write elsewhere")
         for sink in self._all_sinks():
             sink.check(session)
         self._refused += self._refresh()
         for step in self.steps:
-            step.ready(session, step.subscriptions.latest())
-            self._question(step, events)
+            ready, _ = step.ready(session, step.subscriptions.latest())
+            columns = _columns(self._question(step, events).schema(ready, step.settings))
+            for sink in step.sinks:
+                sink.check_columns(columns)
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Answer a batch and write it to every sink that lacks it."""
@@ -105,6 +110,8 @@ class BatchRunner:
         self.watch("begun")
         if not waiting:
             return
+        for drain in self.drains:
+            drain()
         refused, self._refused = self._refused + self._refresh(), 0
         for one in self._sets():
             one.pin(stream, number)
@@ -132,7 +139,7 @@ class BatchRunner:
                 first.subscriptions,
                 refused_edits=refused,
                 seconds=time.perf_counter() - began,
-                matches=sum(part.counts["matches"] for part in parts),
+                matches=_matches(parts),
                 steps={part.name: part.counts["matches"] for part in parts},
                 **counts,
             )
@@ -177,9 +184,8 @@ class BatchRunner:
         part = _Part(step, batch)
         files = [one for one in sinks if isinstance(one, FileSink) and step.by_workers]
         if files:
-            left_out = ("error", BROKEN)
-            fields = [one for one in asked.schema(ready, step.settings) if one.name not in left_out]
-            targets = [sink.target(StructType(fields), batch) for sink in files]
+            columns = _columns(asked.schema(ready, step.settings))
+            targets = [sink.target(columns, batch) for sink in files]
             finish = AnswerWriter(targets)
             reports = asked.answer(
                 ready, step.settings, sieves=sieves, finish=finish, schema=REPORT
@@ -245,10 +251,27 @@ class _Part:
         """Write to the sinks that take a DataFrame; return what commits each sink."""
         if self.found is None:
             return self.commits
-        left_out = ("error", BROKEN)
-        names = [f"`{name}`" for name in self.found.columns if name not in left_out]
+        names = [f"`{name}`" for name in _columns(self.found.schema).names]
         rows = self.found.filter(is_good()).select(names)
         return [*self.commits, *(sink.write(rows, self.batch) for sink in self.rest)]
+
+
+def _matches(parts: Sequence[_Part]) -> int:
+    """Return how many matches there are: steps on the same set find the same ones.
+
+    A step that filters passes events on, and matches none.
+    """
+    of_sets: dict[int, int] = {}
+    for part in parts:
+        if not isinstance(part.step, FilterStep):
+            of = id(part.step.subscriptions)
+            of_sets[of] = max(of_sets.get(of, 0), part.counts["matches"])
+    return sum(of_sets.values())
+
+
+def _columns(answers: StructType) -> StructType:
+    """Return the columns of answers that sinks get."""
+    return StructType([one for one in answers if one.name not in ("error", BROKEN)])
 
 
 def is_good() -> Column:

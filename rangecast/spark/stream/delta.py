@@ -18,16 +18,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.durable import sync_file, sync_folder
+from rangecast.model.flags import flag
+from rangecast.spark.columns import arrow_schema
+from rangecast.spark.stream.delta_rules import TableRules
 from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, with_ids
 from rangecast.spark.stream.written import LocalFolder, Target, WrittenFile
+from rangecast.store.commits import BATCH_JOB
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+
+_LOOKED_AT = 100
+"""Commits of a table that tell which streams write to it."""
 
 
 class StoredTable(NamedTuple):
@@ -49,6 +56,8 @@ class Delta(FileSink):
     path      a folder that the driver and all workers mount, or a URL: s3://..., gs://..., abfss://...
     options   what delta-rs takes to reach the store: AWS_REGION, AWS_ENDPOINT_URL, ...
     replace   a batch job takes the place of all that the table holds
+    shared    several streams write to the table; without, one that meets the batches of another
+              stream is refused: its checkpoint may have been lost
     """
 
     def __init__(
@@ -57,11 +66,13 @@ class Delta(FileSink):
         options: Mapping[str, Any] | None = None,
         *,
         replace: bool = False,
+        shared: bool = False,
     ):
         self.name = str(path)
         self._is_local = "://" not in self.name
         self._options = {key: str(value) for key, value in (options or {}).items()}
-        self._replace = replace
+        self._replace = flag("replace", replace)
+        self._shared = flag("shared", shared)
         self._stream = ""
 
     def check(self, session: SparkSession) -> None:
@@ -70,13 +81,35 @@ class Delta(FileSink):
         except ModuleNotFoundError:
             raise UsageError(
                 "a Delta table needs delta-rs, which isn't installed\n"
-                "  to do: pip install 'rangecast[delta]'"
+                "  hint: pip install 'rangecast[delta]'"
             ) from None
         with self._errors():
-            self._table()
+            self._rules(self._table())
+
+    def check_columns(self, columns: StructType) -> None:
+        with self._errors():
+            table = self._table()
+            rules = self._rules(table)
+        if rules is not None:
+            rules.check(_with_table_ids(columns, table), self.name)
 
     def open(self, stream: str, closing: ExitStack) -> None:
         self._stream = stream
+        if self._shared or self._replace or BATCH_JOB in stream:
+            return
+        with self._errors():
+            table = self._table()
+            if table is None or table.transaction_version(stream) is not None:
+                return
+            noted = [commit.get("stream", BATCH_JOB) for commit in table.history(_LOOKED_AT)]
+        others = [one for one in noted if BATCH_JOB not in one]
+        if others:
+            raise UsageError(
+                f"{self.name}: holds the batches of another stream, {others[0]}; this one is "
+                f"{stream}, and would write all its events again\n"
+                "  hint: go on with the old checkpoint, write to a new table, or say that several "
+                "streams share this one (shared = true)"
+            )
 
     def has(self, number: int) -> bool:
         with self._errors():
@@ -89,22 +122,24 @@ class Delta(FileSink):
 
         with self._errors():
             table = self._table()
+            rules = self._rules(table)
             wanted = with_ids(columns, batch, self.name, lambda kind: _ids(table) or kind)
-            held = wanted.names if table is None else [one.name for one in table.schema().fields]
-            if held != wanted.names:
-                raise UsageError(
-                    f"{self.name}: the table has the columns {', '.join(held)}; given: "
-                    f"{', '.join(wanted.names)}\n  to do: write to another table"
-                )
-            if table is None:
+            if rules is not None:
+                rules.check(wanted, self.name)
+            else:
                 DeltaTable.create(
                     self.name,
-                    pa.schema(to_arrow_schema(wanted)),
+                    arrow_schema(wanted),
                     mode="ignore",
                     storage_options=self._options,
                 )
         place = LocalFolder(self.name) if self._is_local else StoredTable(self.name, self._options)
-        return Target(place, wanted)
+        if rules is None:
+            return Target(place, wanted)
+        return Target(place, wanted, rules.partition_by, rules.not_null, self.name)
+
+    def _rules(self, table: DeltaTable | None) -> TableRules | None:
+        return None if table is None else TableRules.of(table, self.name, replace=self._replace)
 
     def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
         def commit(counts: Counts) -> None:
@@ -116,7 +151,12 @@ class Delta(FileSink):
             now = int(time.time() * 1000)
             added: list[Any] = [
                 AddAction(
-                    file.name or "", file.size, {}, now, True, json.dumps({"numRecords": file.rows})
+                    file.name,
+                    file.size,
+                    dict(zip(target.partition_by, file.partition, strict=True)),
+                    now,
+                    True,
+                    json.dumps({"numRecords": file.rows}),
                 )
                 for file in files
             ]
@@ -131,7 +171,8 @@ class Delta(FileSink):
                 table.create_write_transaction(
                     added,
                     "overwrite" if self._replace else "append",
-                    pa.schema(to_arrow_schema(target.columns)),
+                    arrow_schema(target.columns),
+                    list(target.partition_by) or None,
                     commit_properties=about,
                 )
 
@@ -140,11 +181,11 @@ class Delta(FileSink):
     def _flush(self, files: Sequence[WrittenFile]) -> None:
         """Bring what the workers wrote to the disk; a file on another host isn't there."""
         for file in files:
-            path = Path(self.name) / str(file.name)
+            path = Path(self.name) / file.name
             if not path.exists():
                 raise FileError(
                     f"{self.name}: a worker wrote {file.name}, and it isn't there\n"
-                    "  to do: give a folder that the driver and all workers mount, or a URL"
+                    "  hint: give a folder that the driver and all workers mount, or a URL"
                 )
             sync_file(path)
         sync_folder(Path(self.name))
@@ -167,6 +208,12 @@ class Delta(FileSink):
             yield
         except (DeltaError, OSError) as error:
             raise FileError(f"{self.name}: Delta table: {error}") from None
+
+
+def _with_table_ids(columns: StructType, table: DeltaTable | None) -> StructType:
+    """Return columns whose ids of subscriptions have the type that a table has for them."""
+    any_batch = Batch("", 0, 0, 0)  # an empty set fits any type
+    return with_ids(columns, any_batch, "", lambda kind: _ids(table) or kind)
 
 
 def _ids(table: DeltaTable | None) -> str | None:

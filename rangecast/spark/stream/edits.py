@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import BadRow, BadRowError
-from rangecast.model.durable import sync_file, sync_folder
+from rangecast.model.atomic import atomic_file
 from rangecast.model.records import REMEDY
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
@@ -101,8 +101,5 @@ class EditsRunner:
 
 
 def _put(rows: pa.Table, path: Path) -> None:
-    fresh = path.with_name(f"_{path.name}")
-    pq.write_table(rows, fresh)
-    sync_file(fresh)
-    fresh.rename(path)
-    sync_folder(path.parent)
+    with atomic_file(path) as file:
+        pq.write_table(rows, file)

@@ -84,7 +84,7 @@ def graph_of(settings: Settings) -> Graph:
     for at, name in names:
         if name in seen:
             raise FileError(
-                f"{at}.name: {seen[name]} has the name {name!r} already\n  to do: give it another"
+                f"{at}.name: {seen[name]} has the name {name!r} already\n  hint: give it another"
             )
         seen[name] = at
     for place, given in enumerate(settings.subscriptions):
@@ -153,12 +153,12 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
         if node.sinks and of_set and settings.mode == "stream":
             yield (
                 f"step[{place}]: the rows of a step {node.step.called!r} are written by batch jobs "
-                "alone\n  to do: let other steps take it, or set mode = 'batch'"
+                "alone\n  hint: let other steps take it, or set mode = 'batch'"
             )
         if not node.sinks and name not in used and not isinstance(node.step, NotifyStep):
             yield (
                 f"step[{place}]: nothing takes what it gives\n"
-                f"  to do: add a table [[sink]] with from = {name!r}"
+                f"  hint: add a table [[sink]] with from = {name!r}"
             )
     yield from _sink_problems(graph, settings)
     feeding = {given.edits_from for given in graph.sets.values()}
@@ -181,7 +181,7 @@ def _sink_problems(graph: Graph, settings: Settings) -> Iterator[str]:
         paths.append(str(settings.quarantine.path))
     for place, sink in enumerate(settings.sink):
         if hasattr(sink, "path") and paths.count(paths[place]) > 1:
-            yield f"sink[{place}].path: {paths[place]} is given twice\n  to do: give each its own"
+            yield f"sink[{place}].path: {paths[place]} is given twice\n  hint: give each its own"
         if isinstance(sink, KafkaSink):
             step = graph.nodes[_sink_of(graph, f"sink[{place}]", sink)].step
             if not isinstance(step, MatchStep | RankStep | FilterStep):

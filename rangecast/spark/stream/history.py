@@ -80,7 +80,7 @@ def backfill(
     if unreadable is not None and all(one.day is None for one in rows):
         raise UsageError(
             f"column {time!r} has no timestamp in it\n  given: {shown(unreadable)}\n"
-            "  to do: name a column of timestamps, as texts such as '2026-01-31T09:30:00Z'"
+            "  hint: name a column of timestamps, as texts such as '2026-01-31T09:30:00Z'"
         )
     return [_day(day, list(of_day), samples) for day, of_day in groupby(rows, lambda row: row.day)]
 

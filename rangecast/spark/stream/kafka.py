@@ -38,7 +38,7 @@ _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 class KafkaSource(ReadRows, tag="kafka"):
     """A topic of Kafka, each message a JSON object with the attributes, or the schema, as keys."""
 
-    may_grow = True
+    is_replayable = False
     servers: Annotated[str, takes("host:port, several with commas")]
     topic: Annotated[str, takes("the name of a topic")]
     starting: Literal["earliest", "latest"] = "earliest"
@@ -59,7 +59,7 @@ class KafkaSource(ReadRows, tag="kafka"):
         if not stream and self.starting == "latest":
             raise UsageError(
                 "starting = 'latest' leaves nothing to a batch job, which reads what there is\n"
-                "  to do: leave it out, or use mode = 'stream'"
+                "  hint: leave it out, or use mode = 'stream'"
             )
         reader = session.readStream if stream else session.read
         messages = (
@@ -110,7 +110,7 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
     if key not in rows.columns:
         raise UsageError(
             f"Kafka: the rows have no column {key!r} to be the key; they have: "
-            f"{', '.join(rows.columns)}\n  to do: write pairs, with output = 'pairs', or take "
+            f"{', '.join(rows.columns)}\n  hint: write pairs, with output = 'pairs', or take "
             "another key"
         )
     values = (batch.stream, batch.number, batch.version)
@@ -170,7 +170,7 @@ def need_kafka(session: SparkSession) -> None:
         scala = jvm.scala.util.Properties.versionNumberString().rsplit(".", 1)[0]
         raise UsageError(
             "Spark's Kafka connector is not on the class path\n"
-            "  to do: give Spark the connector of its version: spark.jars.packages = "
+            "  hint: give Spark the connector of its version: spark.jars.packages = "
             f"'org.apache.spark:spark-sql-kafka-0-10_{scala}:{session.version}', or the newest "
             "before it that your repository has; or the files of "
             f"{_JARS}: spark.jars = 'a.jar,b.jar,...'"

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rangecast.errors import BadRow, BadRowError, UsageError
+from rangecast.model.atomic import write_whole
 from rangecast.model.badrows import KeptRows
-from rangecast.model.durable import write_whole
 from rangecast.model.records import REMEDY
 from rangecast.model.space import Space
 from rangecast.spark.columns import need
@@ -119,7 +119,7 @@ class NotifyRunner:
         if known != stream:
             raise UsageError(
                 f"{self._step.lists}: holds the lists of another stream, {known}; this one is "
-                f"{stream}\n  to do: give a new folder, or go on with the old checkpoint; batch "
+                f"{stream}\n  hint: give a new folder, or go on with the old checkpoint; batch "
                 "jobs and streams don't share lists"
             )
         write_whole(owner, json.dumps({"stream": stream}).encode())

@@ -36,7 +36,7 @@ from rangecast.spark.stream.edits import EDITS, EditsRunner
 from rangecast.spark.stream.graph import Graph, graph_of
 from rangecast.spark.stream.kafka import KafkaSource
 from rangecast.spark.stream.lists import NotifyRunner
-from rangecast.spark.stream.run import Flow, Runner, run_all
+from rangecast.spark.stream.run import Drain, Flow, Runner, run_all
 from rangecast.spark.stream.set_rows import write_covered, write_merged
 from rangecast.spark.stream.sets import (
     CoveredSet,
@@ -110,15 +110,21 @@ class Pipeline:
         stream = self.settings.stream
         runners = {name: self._runner(build, name, report) for name in self.graph.sources}
         if stream is not None:
-            flows = [
-                Flow(
+            flows = {
+                name: Flow(
                     build.events(name, stream=True),
                     runner,
                     f"{stream.checkpoint}/sources/{name}",
                 )
                 for name, runner in runners.items()
-            ]
-            run_all(flows, stream.trigger)
+            }
+            feeding = {one.edits_from for one in self.graph.sets.values()}
+            drains = [Drain(flow) for name, flow in flows.items() if name in feeding]
+            for runner in runners.values():
+                if isinstance(runner, BatchRunner):
+                    runner.drains = drains
+            answered = [flow for name, flow in flows.items() if name not in feeding]
+            run_all(answered, stream.trigger, drains)
             return
         for name, runner in runners.items():
             self._answer_once(build, name, runner)
@@ -147,7 +153,7 @@ class Pipeline:
         """Answer a source as a batch job."""
         events = build.events(source, stream=False)
         with runner.closing as closing:
-            if self.graph.sources[source].may_grow:
+            if not self.graph.sources[source].is_replayable:
                 # bad rows are found in a second pass, over the same events
                 events = events.persist(StorageLevel.DISK_ONLY)
                 closing.callback(events.unpersist)

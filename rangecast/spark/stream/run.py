@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Protocol
@@ -32,6 +33,8 @@ from rangecast.spark.stream.steps import AnswerStep
 
 AVAILABLE_NOW = "available-now"
 _STREAM_ID = "sql.streaming.queryId"
+_IDLE = 30.0
+"""Seconds without a batch of events after which edits are read all the same."""
 
 
 def run_stream(
@@ -79,11 +82,54 @@ class Flow(NamedTuple):
     checkpoint: str
 
 
-def run_all(flows: Sequence[Flow], trigger: str) -> None:
-    """Answer several streams until all have ended, one fails, or until Ctrl-C or SIGTERM."""
+class Drain:
+    """A stream of edits that is read up to its end whenever that is asked for.
+
+    Between two calls nothing of it runs: so a batch of events that calls it first is answered with
+    all edits that were available when the batch began.
+    """
+
+    def __init__(self, flow: Flow):
+        self.flow = flow
+        self._one = threading.Lock()
+        self._query: StreamingQuery | None = None
+        self._last = 0.0
+
+    def __call__(self) -> None:
+        """Read what is available by now; return when all of it is written."""
+        with self._one:
+            failed: list[BaseException] = []
+            try:
+                self._query = _started(self.flow, AVAILABLE_NOW, failed)
+                self._query.awaitTermination()
+            except Exception:
+                if failed:  # what Spark raises only wraps it
+                    raise failed[0] from None
+                raise
+            self._last = time.monotonic()
+
+    def stop(self) -> None:
+        """End what is under way."""
+        if self._query is not None:
+            self._query.stop()
+
+    def if_idle(self) -> None:
+        """Read what is available, if no batch has asked for it for a while.
+
+        A source may forget: without events, edits would wait for as long.
+        """
+        if time.monotonic() - self._last >= _IDLE:
+            self()
+
+
+def run_all(flows: Sequence[Flow], trigger: str, drains: Sequence[Drain] = ()) -> None:
+    """Answer several streams until all have ended, one fails, or until Ctrl-C or SIGTERM.
+
+    drains   read once before the first batch, and from time to time; runners call them, too
+    """
     failed: list[BaseException] = []
     with ExitStack() as closing:
-        for flow in flows:
+        for flow in (*(one.flow for one in drains), *flows):
             if not flow.events.isStreaming:
                 raise UsageError(
                     "a stream takes a streaming DataFrame: session.readStream gives it"
@@ -91,6 +137,8 @@ def run_all(flows: Sequence[Flow], trigger: str) -> None:
             need_classic(flow.events.sparkSession, "a stream with steps and sinks")
             closing.enter_context(flow.runner.closing)
             flow.runner.check(flow.events.sparkSession, flow.events)
+        for drain in drains:
+            drain()
         queries: list[StreamingQuery] = []
         try:
             for flow in flows:
@@ -99,6 +147,8 @@ def run_all(flows: Sequence[Flow], trigger: str) -> None:
             with _stop_requested() as stop:
                 while not stop.is_set() and running:
                     running = [query for query in running if not query.awaitTermination(1)]
+                    for drain in drains if running else ():
+                        drain.if_idle()
         except Exception:
             if failed:  # what Spark raises only wraps it
                 raise failed[0] from None
@@ -106,6 +156,8 @@ def run_all(flows: Sequence[Flow], trigger: str) -> None:
         finally:
             for query in queries:
                 query.stop()
+            for drain in drains:
+                drain.stop()
 
 
 def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> StreamingQuery:

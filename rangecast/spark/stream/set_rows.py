@@ -46,7 +46,7 @@ def write_merged(
     if summary.cells.width > 63:
         raise UsageError(
             f"step {name!r}: Spark has no whole numbers of 64 bits without a sign\n"
-            "  to do: take at most 63 bits in all: fewer attributes, or fewer bits"
+            "  hint: take at most 63 bits in all: fewer attributes, or fewer bits"
         )
     columns = {"start": ranges.starts, "end": ranges.ends}
     table = pa.table({key: pa.array(some.astype(np.int64)) for key, some in columns.items()})

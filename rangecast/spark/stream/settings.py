@@ -152,10 +152,12 @@ class DeltaSink(SinkTable, tag="delta"):
         default_factory=dict
     )
     replace: Replace = False
+    shared: Annotated[bool, takes("true or false")] = False
+    """Whether several streams write to the table."""
 
     @property
     def sink(self) -> FileSink:
-        return Delta(self.path, self.options, replace=self.replace)
+        return Delta(self.path, self.options, replace=self.replace, shared=self.shared)
 
 
 class ConsoleSink(SinkTable, tag="console"):

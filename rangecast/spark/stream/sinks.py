@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from msgspec import field as msgspec_field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from rangecast.errors import FileError, UsageError
+from rangecast.model.flags import flag
+from rangecast.spark.columns import arrow_schema
 from rangecast.spark.stream.toml_file import Table, takes
 from rangecast.spark.stream.written import LocalFolder, Target, WrittenFile, write_rows
 from rangecast.store.commits import CommittedFolder
@@ -29,6 +30,8 @@ from rangecast.store.commits import CommittedFolder
 _IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
 """The columns with ids of subscriptions, and their types by that of an id."""
 _NO_ROWS = "part-00000.parquet"
+_BATCH = "batch"
+"""The column that readers make of the names of folders."""
 _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
     "string": StringType(),
@@ -60,6 +63,9 @@ class Sink(ABC):
 
     def check(self, session: SparkSession) -> None:  # noqa: B027
         """Raise an error if this sink can't work; called before anything runs."""
+
+    def check_columns(self, columns: StructType) -> None:  # noqa: B027
+        """Raise an error if rows of these columns can't be written; called before anything runs."""
 
     def open(self, stream: str, closing: ExitStack) -> None:  # noqa: B027
         """Prepare for the batches of a stream; `closing` takes what must be closed at its end."""
@@ -99,18 +105,38 @@ class _Batches(Sink):
     def __init__(self, path: str | Path, *, replace: bool = False):
         self.name = str(path)
         self.path = Path(path)
-        self._replace = replace
+        self._replace = flag("replace", replace)
         self._batches: CommittedFolder
 
     def open(self, stream: str, closing: ExitStack) -> None:
         batches = CommittedFolder(self.path, stream, replace=self._replace)
         self._batches = closing.enter_context(batches)
 
+    def check_columns(self, columns: StructType) -> None:
+        for name in columns.names:
+            if name.lower() == _BATCH:
+                raise UsageError(
+                    f"{self.name}: the column {name!r} can't be written: readers take the number "
+                    "of the batch for it, which the folder is named by\n"
+                    "  hint: give it another name by `columns` of the source"
+                )
+
     def has(self, number: int) -> bool:
         return self._batches.is_committed(number)
 
-    def _with_ids(self, columns: StructType, batch: Batch) -> StructType:
-        return with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
+    def _settled(self, columns: StructType, batch: Batch) -> StructType:
+        """Return the columns with ids of the sink's type; refuse others than those of before."""
+        self.check_columns(columns)
+        wanted = with_ids(columns, batch, self.name, partial(self._batches.settled, "ids"))
+        given = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in wanted)
+        held = self._batches.settled("columns", given)
+        if held != given:
+            raise UsageError(
+                f"{self.name}: its batches have the columns {held}; given: {given}\n"
+                "  hint: write to a new folder with a new checkpoint, or undo the change of the "
+                "step (its type, output or kept columns)"
+            )
+        return wanted
 
 
 class Folder(_Batches, FileSink):
@@ -121,7 +147,7 @@ class Folder(_Batches, FileSink):
 
     def target(self, columns: StructType, batch: Batch) -> Target:
         staged = self._batches.stage(batch.number)
-        return Target(LocalFolder(str(staged.absolute())), self._with_ids(columns, batch))
+        return Target(LocalFolder(str(staged.absolute())), self._settled(columns, batch))
 
     def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
         assert isinstance(target.place, LocalFolder)
@@ -129,7 +155,7 @@ class Folder(_Batches, FileSink):
         staged.mkdir(exist_ok=True)
         names = {file.name for file in files}
         if not files:  # readers learn the columns from a file without rows
-            none = to_arrow_schema(target.columns).empty_table()
+            none = arrow_schema(target.columns).empty_table()
             pq.write_table(none, staged / _NO_ROWS)
             names = {_NO_ROWS}
 
@@ -150,7 +176,7 @@ class JsonFolder(_Batches):
     """
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
-        columns = self._with_ids(rows.schema, batch)
+        columns = self._settled(rows.schema, batch)
         rows = rows.select([F.col(f"`{one.name}`").cast(one.dataType) for one in columns])
         staged = self._batches.stage(batch.number)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
@@ -180,7 +206,7 @@ def with_ids(
             if found == "bigint" and not whole and batch.subscriptions:
                 raise UsageError(
                     f"{sink}: holds subscriptions with integers as ids, and version "
-                    f"{batch.version} has texts\n  to do: write to a new place"
+                    f"{batch.version} has texts\n  hint: write to a new place"
                 )
             kind = _TYPES[form.format(found)]
         fields.append(StructField(field.name, kind))
@@ -193,7 +219,7 @@ def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> N
     if there != rows:
         raise FileError(
             f"{staged}: {rows:,} rows were written, and {there:,} of them are there\n"
-            "  to do: give a folder on a file system that the driver and all workers mount"
+            "  hint: give a folder on a file system that the driver and all workers mount"
         )
 
 

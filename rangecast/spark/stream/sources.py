@@ -40,8 +40,8 @@ Columns = Annotated[Options, takes("a table of SQL expressions, one per name")]
 class SourceTable(Table, kw_only=True, tag_field="type"):
     """What all sources have."""
 
-    may_grow: ClassVar[bool] = False
-    """Whether a batch that is read a second time may have more events."""
+    is_replayable: ClassVar[bool] = True
+    """Whether a batch that is read a second time has the same events."""
     name: Annotated[str, takes("a name")] = "events"
     nan: NanMeaning = NanMeaning.REFUSE
     """What NaN in an event means."""
@@ -108,7 +108,6 @@ class Files(ReadRows, tag="files"):
 class Rate(SourceTable, tag="rate"):
     """Numbered rows at a steady rate, for trying things out: `value` is the event's id."""
 
-    may_grow: ClassVar[bool] = True
     rows_per_second: Annotated[int, takes("a whole number", ge=1)] = 10
 
     def read(
@@ -123,6 +122,8 @@ class Rate(SourceTable, tag="rate"):
 
 class TableSource(SourceTable, tag="table"):
     """A table that Spark has a reader for: Delta, Iceberg, JDBC and so on."""
+
+    is_replayable: ClassVar[bool] = False
 
     format: Annotated[str, takes("a format that Spark reads, such as 'delta' or 'iceberg'")]
     path: Annotated[Location | None, takes("where the table is")] = None
@@ -155,7 +156,7 @@ def read_table(
             raise UsageError(f"{path or form}: can't be read by Spark: {error}") from None
         raise UsageError(
             f"Spark has no reader for {form!r} on its class path\n"
-            "  to do: add the format's runtime for your Spark by spark.jars.packages or spark.jars"
+            "  hint: add the format's runtime for your Spark by spark.jars.packages or spark.jars"
         ) from None
 
 
@@ -175,7 +176,7 @@ def first_file(path: str | Path) -> Path:
     if not found:
         raise FileError(
             f"{path}: no such file, or a folder without files from which to learn the columns\n"
-            "  to do: put one there, or give the columns as schema = 'id string, ...'"
+            "  hint: put one there, or give the columns as schema = 'id string, ...'"
         )
     return found[0]
 

@@ -20,15 +20,28 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from rangecast.spark.columns import arrow_ids
+from rangecast.errors import UsageError
+from rangecast.spark.columns import arrow_ids, arrow_schema
 
 COUNTS = ("events", "matches", "rows", "bad_rows")
-REPORT = "files array<struct<name: string, rows: long, size: long>>, " + ", ".join(
-    f"{name} long" for name in COUNTS
+_FILE = {
+    "target": pa.int64(),
+    "name": pa.string(),
+    "rows": pa.int64(),
+    "size": pa.int64(),
+    "partition": pa.list_(pa.string()),
+}
+_REPORTED = pa.list_(pa.struct(_FILE))
+REPORT = (
+    "files array<struct<target: long, name: string, rows: long, size: long, "
+    "partition: array<string>>>, " + ", ".join(f"{name} long" for name in COUNTS)
 )
-_REPORTED = pa.list_(pa.struct({"name": pa.string(), "rows": pa.int64(), "size": pa.int64()}))
 _GROUP = 1 << 19
 """Rows of a row group, at least."""
+_HELD = 4 * _GROUP
+"""Values that wait in all files of one target."""
+_MAX_PARTITIONS = 1_000
+"""Files of one task and sink that are open at a time."""
 
 
 class Place(Protocol):
@@ -54,21 +67,29 @@ class Target(NamedTuple):
     place: Place
     columns: StructType
     """Of the rows that are written; all others are left out."""
+    partition_by: tuple[str, ...] = ()
+    """Columns that every file has one value of, which isn't in the file itself."""
+    not_null: tuple[str, ...] = ()
+    """Columns without nulls: the first one ends the task."""
+    name: str = ""
+    """Of the sink, for errors."""
 
 
 class WrittenFile(NamedTuple):
-    """A file that a task has written; without a name if it had no rows."""
+    """A file that a task has written."""
 
-    name: str | None
+    name: str
     rows: int
     size: int
+    partition: tuple[str | None, ...] = ()
+    """Its values of the columns of `partition_by`."""
 
 
 class Written(NamedTuple):
     """What all tasks have written and counted."""
 
     files: list[list[WrittenFile]]
-    """Of each target, those that have rows."""
+    """Of each target."""
     counts: dict[str, int]
 
 
@@ -101,16 +122,15 @@ def collected(reports: DataFrame, targets: Sequence[Target], name: str) -> Writt
     seen = Observation(name)
     sums = [F.coalesce(F.sum(count), F.lit(0)).alias(count) for count in COUNTS]
     rows = reports.observe(seen, *sums).collect()
-    of_tasks = [[WrittenFile(*file) for file in row["files"]] for row in rows]
-    files = [
-        [of_task[place] for of_task in of_tasks if of_task[place].name is not None]
-        for place in range(len(targets))
-    ]
+    files: list[list[WrittenFile]] = [[] for _ in targets]
+    for row in rows:
+        for target, name, count, size, partition in row["files"]:
+            files[target].append(WrittenFile(name, count, size, tuple(partition)))
     return Written(files, dict(seen.get))
 
 
 def write_rows(rows: DataFrame, target: Target) -> list[WrittenFile]:
-    """Let the workers write the rows of a DataFrame; return the files that have any."""
+    """Let the workers write the rows of a DataFrame; return the files."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _Files([target]) as files:
@@ -122,57 +142,119 @@ def write_rows(rows: DataFrame, target: Target) -> list[WrittenFile]:
 
 
 def _report(files: _Files, counts: dict[str, int]) -> pa.RecordBatch:
-    written = [file.written._asdict() for file in files.files]
+    written = [{"target": at, **file._asdict()} for at, file in files.written()]
     columns = {"files": pa.array([written], _REPORTED)}
     return pa.record_batch({**columns, **{name: [count] for name, count in counts.items()}})
 
 
 class _Files:
-    """A file of this task for each target."""
+    """The files of this task, by target and by the values that partition it."""
 
     def __init__(self, targets: Sequence[Target]):
-        self.files = [_File(target) for target in targets]
+        self._targets = targets
+        self._files: dict[tuple[int, tuple[str | None, ...]], _File] = {}
 
     def __enter__(self) -> _Files:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for file in self.files:
+        for file in self._files.values():
             file.close(whole=error[0] is None)
 
+    def written(self) -> Iterator[tuple[int, WrittenFile]]:
+        """Yield each file with the place of its target."""
+        for (at, _), file in self._files.items():
+            yield at, file.written
+
     def write(self, rows: pa.RecordBatch) -> None:
-        for file in self.files:
-            file.write(rows)
+        if not rows.num_rows:
+            return
+        for at, target in enumerate(self._targets):
+            columns = {field.name: _as_written(rows, field) for field in target.columns}
+            _check_nulls(columns, target)
+            whole = pa.record_batch(columns)
+            for values, part in _partitions(whole, target):
+                if (at, values) not in self._files:
+                    self._check_count(at, target)
+                    self._files[at, values] = _File(target, values)
+                self._files[at, values].write(part)
+        if sum(file.held for file in self._files.values()) >= _HELD * len(self._targets):
+            max(self._files.values(), key=lambda file: file.held).flush()
+
+    def _check_count(self, at: int, target: Target) -> None:
+        if sum(other == at for other, _ in self._files) >= _MAX_PARTITIONS:
+            raise UsageError(
+                f"{target.name}: a task has more than {_MAX_PARTITIONS:,} values of the partition "
+                f"columns {', '.join(target.partition_by)}\n"
+                "  hint: partition the table by a column with fewer values"
+            )
+
+
+def _partitions(
+    rows: pa.RecordBatch, target: Target
+) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
+    """Yield the rows of each combination of values that partition a table, without those."""
+    if not target.partition_by:
+        yield (), rows
+        return
+    keys = pa.table({name: rows.column(name) for name in target.partition_by})
+    rest = [name for name in rows.schema.names if name not in target.partition_by]
+    groups = keys.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
+    found = groups.group_by(list(target.partition_by), use_threads=False)
+    for group in found.aggregate([("_row", "list")]).to_pylist():
+        values = tuple(_partition_text(group[name], name, target) for name in target.partition_by)
+        yield values, rows.select(rest).take(pa.array(group["_row_list"], pa.int64()))
+
+
+def _partition_text(value: Any, column: str, target: Target) -> str | None:
+    """Return a value as Delta writes it in its log."""
+    if value == "":
+        raise UsageError(
+            f"{target.name}: the partition column {column!r} has an empty text, which a Delta "
+            "table can't tell from null\n  hint: partition the table by another column"
+        )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
+
+
+def _check_nulls(columns: dict[str, pa.Array], target: Target) -> None:
+    for name in target.not_null:
+        if columns[name].null_count:
+            raise UsageError(
+                f"{target.name}: the column {name!r} is NOT NULL, and a row has null there\n"
+                "  hint: leave such events out, or give the column a value by an expression"
+            )
 
 
 class _File:
     """A file that is begun with the first rows, and has large row groups."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, partition: tuple[str | None, ...]):
         self._target = target
         self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
-        self.written = WrittenFile(None, 0, 0)
+        self.held = 0
+        """Values that wait to be written."""
+        self.written = WrittenFile("", 0, 0, partition)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        if not rows.num_rows:
-            return
-        columns = {field.name: _as_written(rows, field) for field in self._target.columns}
-        self._held.append(pa.record_batch(columns))
-        if sum(map(_size, self._held)) >= _GROUP:
-            self._flush()
+        self._held.append(rows)
+        self.held += _size(rows)
+        if self.held >= _GROUP:
+            self.flush()
 
     def close(self, *, whole: bool) -> None:
         if self._held and whole:
-            self._flush()
+            self.flush()
         if self._writer is None or self._sink is None:
             return
         self._writer.close()
         self.written = self.written._replace(size=self._sink.tell())
         self._sink.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._writer is None:
             task: Any = TaskContext.get()
             name = f"part-{task.partitionId():05}-{uuid4().hex}.parquet"
@@ -182,16 +264,18 @@ class _File:
         table = pa.Table.from_batches(self._held)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self.written = self.written._replace(rows=self.written.rows + table.num_rows)
-        self._held = []
+        self._held, self.held = [], 0
 
 
 def _as_written(rows: pa.RecordBatch, field: StructField) -> pa.Array:
-    """Return a column of the answers; ids of subscriptions are of the type that the sink has."""
+    """Return a column of the answers, of the type that the sink has."""
     column = rows.column(field.name)
     if field.name == "subscription":
         return column.cast(arrow_ids(field.dataType))
     if isinstance(field.dataType, ArrayType) and field.name == "subscriptions":
         return column.cast(pa.list_(arrow_ids(field.dataType.elementType)))
+    if "timestamp" in field.dataType.simpleString():  # Spark gives it the zone of the session
+        return column.cast(arrow_schema(StructType([field])).field(0).type)
     return column
 
 

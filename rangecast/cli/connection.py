@@ -1,0 +1,81 @@
+"""Options of commands that talk to a server, and the connection that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from rangecast.client import Client
+
+Server = Annotated[
+    str, typer.Option("--server", envvar="RANGECAST_SERVER", help="The address of the server.")
+]
+Secret = Annotated[
+    str | None,
+    typer.Option("--token", envvar="RANGECAST_TOKEN", help="A token, if the server asks for one."),
+]
+SpaceName = Annotated[
+    str | None,
+    typer.Option("--space", help="The name of the space; not needed if there is only one."),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file", help="TLS: trust the authorities of this PEM file (default: SSL_CERT_FILE)."
+    ),
+]
+ClientCert = Annotated[
+    Path | None,
+    typer.Option("--client-cert", help="TLS: a PEM file with a certificate to show."),
+]
+ClientKey = Annotated[
+    Path | None,
+    typer.Option("--client-key", help="TLS: its private key, if that is in another file."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+URL = "http://127.0.0.1:8080"
+
+
+class Connection(NamedTuple):
+    """A server, as options name it."""
+
+    server: str
+    token: str | None
+    ca_file: Path | None
+    client_cert: Path | None
+    client_key: Path | None
+
+    def client(self, space: str | None = None) -> Client:
+        """Return a client, without a space or of this one."""
+        from rangecast.errors import UsageError
+        from rangecast.server import need_server
+
+        need_server()
+        from rangecast.client import Client
+
+        if self.client_key is not None and self.client_cert is None:
+            raise UsageError("--client-key goes with --client-cert\n  hint: give both")
+        cert: Any = self.client_cert
+        if self.client_cert is not None and self.client_key is not None:
+            cert = self.client_cert, self.client_key
+        return Client(
+            self.server, space=space, token=self.token, verify=self.ca_file or True, cert=cert
+        )
+
+    def client_in(self, space: str | None) -> Client:
+        """Return a client of a space; of the only one if none is named."""
+        from rangecast.errors import UsageError
+
+        if space is not None:
+            return self.client(space)
+        with self.client() as client:
+            names = client.spaces()
+        if len(names) != 1:
+            found = f"there are {', '.join(names)}" if names else "there is none"
+            raise UsageError(
+                f"which space is meant? At {self.server} {found}\n  hint: give --space NAME"
+            )
+        return self.client(names[0])

@@ -1,0 +1,21 @@
+"""Options that are true or false. (Apart from `arguments`: a space is read without NumPy.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rangecast.errors import UsageError, shown
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return an option that is True or False; refuse anything else, as a text "no" is true."""
+    if value is True or value is False:
+        return bool(value)
+    kind = type(value)
+    if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise UsageError(
+        f"{name} is True or False\n"
+        f"  given: {kind.__name__} {shown(value)}\n"
+        f"  hint: give {name}=True or {name}=False"
+    )

@@ -1,0 +1,94 @@
+"""Boxes of a set in the simplest form, as filters have theirs.
+
+A filter has no box that lies inside another one, and no two that could be one. Cover and relaxed
+ranking look at single boxes, so what they answer depends on it. Arrays that a caller made are
+brought to the same form: then a set of boxes means what a filter of these boxes means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rangecast.kernels.arrays import F64, I32, I64, Bool
+from rangecast.model.boxes import Boxes
+from rangecast.model.filters.filter import Filter
+from rangecast.model.filters.regions import absorbed, sparse
+from rangecast.model.filters.regions import boxes as merged
+from rangecast.model.space import Space
+
+
+def simplest(boxes: Boxes, space: Space) -> Boxes:
+    """Return a set without boxes that lie inside others of their subscription, or make one box.
+
+    Bounds stay as they are, also those that no value of the space has.
+    """
+    if len(boxes.lo) == boxes.rows:
+        return boxes
+    first, parts, sizes = boxes.box_offsets, [], np.diff(boxes.box_offsets)
+    done = 0
+    for row in _doubtful(boxes, space).tolist():
+        begin, end = int(first[row]), int(first[row + 1])
+        lo, hi = _simplest(boxes.lo[begin:end], boxes.hi[begin:end], space)
+        parts += [(boxes.lo[done:begin], boxes.hi[done:begin]), (lo, hi)]
+        sizes[row], done = len(lo), end
+    if not parts:
+        return boxes
+    parts.append((boxes.lo[done:], boxes.hi[done:]))
+    lo, hi = (np.concatenate(side) for side in zip(*parts, strict=True))
+    owner = np.repeat(np.arange(boxes.rows, dtype=np.int32), sizes)
+    for array in (lo, hi, owner):
+        array.flags.writeable = False
+    return replace(boxes, lo=lo, hi=hi, owner=owner)
+
+
+def _simplest(lo: F64, hi: F64, space: Space) -> tuple[F64, F64]:
+    """Return the boxes of one subscription in the simplest form."""
+    region = absorbed(
+        tuple(
+            (axis, (ends,))
+            for axis, ends in enumerate(zip(low, high, strict=True))
+            if ends != (-np.inf, np.inf)
+        )
+        for low, high in zip(lo.tolist(), hi.tolist(), strict=True)
+    )
+    low, high, _ = _on_grid(lo, hi, space)
+    if np.array_equal(lo, low) and np.array_equal(hi, high):  # else no value has these bounds
+        region = merged(space.attributes, region)
+    found = Filter(space, sparse(region))
+    return found.arrays()
+
+
+def _doubtful(boxes: Boxes, space: Space) -> I64:
+    """Return the rows of which two boxes lie inside one another, or may make one box."""
+    sizes = np.diff(boxes.box_offsets)
+    some = np.flatnonzero((sizes > 1)[boxes.owner])
+    owner: I32 = boxes.owner[some]
+    lo, hi, step = _on_grid(boxes.lo[some], boxes.hi[some], space)
+    found = [np.zeros(0, np.int64)]
+    for apart in range(1, int(sizes.max())):
+        near = np.flatnonzero(owner[apart:] == owner[:-apart])
+        if not len(near):
+            break
+        a, b, c, d = lo[near], hi[near], lo[near + apart], hi[near + apart]
+        inside = ((a <= c) & (d <= b)).all(axis=1) | ((c <= a) & (b <= d)).all(axis=1)
+        differ: Bool = (a != c) | (b != d)
+        with np.errstate(over="ignore"):
+            end = np.minimum(b, d)
+            after = np.where(step, end + 1, np.nextafter(end, np.inf))
+        touch = (np.maximum(a, c) <= after) | ~differ
+        found.append(owner[near[inside | ((differ.sum(axis=1) == 1) & touch.all(axis=1))]])
+    return np.unique(np.concatenate(found)).astype(np.int64)
+
+
+def _on_grid(lo: F64, hi: F64, space: Space) -> tuple[F64, F64, Bool]:
+    """Return bounds on the grids and within the domains, and which attributes have whole steps."""
+    mentioned = ~((lo == -np.inf) & (hi == np.inf))
+    step = np.array([one.type != "number" for one in space])
+    least, most = np.array([one.domain for one in space]).T
+    low = np.where(step, np.ceil(lo), lo)
+    high = np.where(step, np.floor(hi), hi)
+    low = np.where(mentioned, np.maximum(low, least), lo)
+    high = np.where(mentioned & (lo < np.inf) & (hi < np.inf), np.minimum(high, most), high)
+    return low, high, step

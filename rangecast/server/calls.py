@@ -1,0 +1,104 @@
+"""Calls that may never return, made in a thread that can be left behind.
+
+Kafka's client has such calls: a transaction whose broker was restarted may wait for an answer that
+never comes, whatever time limit it was given (confluentinc/librdkafka#5456).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from rangecast.errors import RangecastError
+
+logger = logging.getLogger("rangecast.server")
+CLOSE_SECONDS = 5.0
+"""Seconds that a connection has to close; then it is left behind."""
+
+
+_Calls = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+class StuckError(RangecastError):
+    """A call didn't return in time; it is left behind."""
+
+
+class Caller:
+    """Makes calls one after the other, in a thread that the end of the process doesn't wait for.
+
+    A call that is stuck keeps its thread; those after it get another one.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._calls: _Calls = queue.SimpleQueue()
+        self._has_thread = False
+
+    async def call(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a call brings, within some seconds."""
+        answer = self._put(function, arguments)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            raise self._stuck(seconds) from None
+
+    def wait(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a call brings, within some seconds; no event loop is needed."""
+        answer = self._put(function, arguments)
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            if answer.done():
+                raise  # the call's own
+            raise self._stuck(seconds) from None
+
+    def end(self) -> None:
+        """End the thread after what is under way."""
+        self._calls.put(None)
+        self._calls, self._has_thread = queue.SimpleQueue(), False
+
+    def _stuck(self, seconds: float) -> StuckError:
+        self.end()
+        return StuckError(f"no answer within {seconds:g} seconds; it is begun anew")
+
+    def _put(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self._calls.put((answer, lambda: function(*arguments)))
+        if not self._has_thread:
+            self._has_thread = True
+            thread = threading.Thread(
+                target=_run, args=(self._calls,), name=self._name, daemon=True
+            )
+            thread.start()
+        return answer
+
+
+def _run(calls: _Calls) -> None:
+    while (asked := calls.get()) is not None:
+        answer, call = asked
+        if not answer.set_running_or_notify_cancel():
+            continue
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+
+def close_within(client: Any, seconds: float = CLOSE_SECONDS) -> None:
+    """Close a client of Kafka; one that fails to, or hangs, is left behind.
+
+    Nothing depends on it: the brokers notice by themselves that it is silent.
+    """
+    caller = Caller("rangecast-kafka-close")
+    try:
+        caller.wait(seconds, client.close)
+    except Exception as error:  # librdkafka's, a RuntimeError of one that is closed, StuckError
+        logger.info("a connection to Kafka is left behind: %s", error)
+    finally:
+        caller.end()

@@ -1,0 +1,41 @@
+"""The clock of a log: it never goes back, and never stands still.
+
+It is the system's clock as long as that is ahead of all that was written. Where the system's clock
+is behind, because it was wrong for a while and set right, or the log was written on a host whose
+clock was ahead, this one goes on a little slower than time does, until the other has caught up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+SLOWER = 0.9
+"""Seconds of this clock per second while it waits for the system's."""
+
+
+class Clock:
+    """Any thread may read it."""
+
+    def __init__(self, after: int = 0):
+        """`after`: the time of what was written last, in microseconds since 1970."""
+        self._change = threading.Lock()
+        self._now = after
+        self._seen = time.monotonic_ns()
+
+    def now(self) -> int:
+        """Return the time in microseconds since 1970."""
+        with self._change:
+            seen, wall = time.monotonic_ns(), time.time_ns() // 1000
+            slow = self._now + int((seen - self._seen) // 1000 * SLOWER)
+            if wall >= slow:
+                self._now, self._seen = wall, seen
+            elif slow > self._now:  # what is less than a microsecond isn't lost
+                self._now, self._seen = slow, seen
+            return self._now
+
+    def advance(self, after: int) -> None:
+        """Go on after a time: another server has written it."""
+        with self._change:
+            if after > self._now:
+                self._now, self._seen = after, time.monotonic_ns()

@@ -1,0 +1,85 @@
+"""Names that a server is called by, as long as it asks for no token.
+
+A page of another site may get a browser on this machine to send requests here: by a name of its own
+that resolves to this address (DNS rebinding), or across sites. Both are told by headers that a page
+can't set: `Host`, `Origin` and `Sec-Fetch-Site`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+from typing import NamedTuple
+
+_FORM = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@]+)(?::[0-9]{1,5})?", re.IGNORECASE)
+_MAX_KNOWN = 1000
+
+
+class Peer(NamedTuple):
+    """Where a request comes from."""
+
+    address: str | None
+    """The address of the other side."""
+    hosts: Sequence[str]
+    """Its headers `Host`."""
+    origin: str | None = None
+    site: str | None = None
+    """Its header `Sec-Fetch-Site`."""
+
+
+class Hosts:
+    """Tells requests for this server from those that a page of another site makes."""
+
+    def __init__(self, allowed: Iterable[str] = (), *, is_open: bool = False):
+        """Accept loopback, the names in `allowed`, and (`is_open`) every address: only a name can
+        be made to resolve to another address.
+        """
+        self._allowed = {one.lower().strip("[]") for one in allowed}
+        self._is_open = is_open
+        self._known: set[str] = set()
+        """Headers that were accepted: there are few, and parsing takes a while."""
+
+    def wrong(self, peer: Peer) -> str:
+        """Return why a request isn't accepted without a token; nothing if it is."""
+        for host in peer.hosts:
+            if not self.accepts(host):
+                return (
+                    f"without tokens this server isn't served as {host[:200]!r}\n"
+                    "  hint: call it by a loopback address, start it with --allowed-host NAME, or "
+                    "make a token"
+                )
+        if peer.origin is not None:
+            name = _name(peer.origin.partition("://")[2])
+            own = {_name(one) for one in peer.hosts} | self._allowed
+            if name is None or name not in own:
+                return f"without tokens a page of {peer.origin[:200]!r} can't use this server"
+        elif peer.site == "cross-site":
+            return "without tokens a page of another site can't use this server"
+        return ""
+
+    def accepts(self, host: str) -> bool:
+        """Whether a header `Host` names this server."""
+        if host in self._known:
+            return True
+        name = _name(host)
+        if name is None or not (name in self._allowed or self._is_ours(name)):
+            return False
+        if len(self._known) < _MAX_KNOWN:
+            self._known.add(host)
+        return True
+
+    def _is_ours(self, name: str) -> bool:
+        if name == "localhost":
+            return True
+        try:
+            address = ip_address(name)
+        except ValueError:
+            return False
+        return self._is_open or address.is_loopback
+
+
+def _name(host: str) -> str | None:
+    """Return the name or the address of HOST or HOST:PORT; `None` if it isn't of this form."""
+    found = _FORM.fullmatch(host.strip())
+    return None if found is None else found[1].lower().strip("[]").removesuffix(".")

@@ -1,0 +1,229 @@
+"""Connections with limits: of a request's head, of the time that it takes to come, of their number.
+
+A client that sends nothing, half a request, or a byte now and then holds a descriptor, and what it
+sends is held before anything is known of it, a token included. So these limits are for every
+connection. They are looked at from time to time, for all connections together: a timer for each
+request would cost more than what it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from rangecast.server.http.corked import CorkedProtocol
+from rangecast.server.http.problems import problem
+
+logger = logging.getLogger("rangecast.server")
+MAX_HEAD = 64 << 10
+"""Bytes of the request line and all headers."""
+MIN_RATE = 1 << 10
+"""Bytes per second that a body needs to make, once `body_seconds` are over."""
+_LINGER = 2.0
+"""Seconds that a refused client has to read why."""
+_SLACK = 64
+"""Connections above the limit that are refused with an answer; more are dropped."""
+_RESERVE = 256
+"""Descriptors that are left for files and for connections to elsewhere."""
+# What a connection waits for:
+_IDLE, _HEAD, _BODY, _ANSWER, _END, _REFUSED = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of every connection."""
+
+    header_seconds: float = 10.0
+    """For a request's head to come, and for the first byte of a connection."""
+    body_seconds: float = 30.0
+    """That a body may pause."""
+    max_connections: int = 10_000
+    """Connections that are open, WebSockets included."""
+
+    def with_room(self) -> ConnectionLimits:
+        """Return limits for which there are descriptors; raise the process's limit if need be."""
+        most, (soft, hard) = self.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < most + _RESERVE:
+            soft = most + _RESERVE if hard == resource.RLIM_INFINITY else min(most + _RESERVE, hard)
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            if soft < most + _RESERVE:
+                most = max(soft - _RESERVE, soft // 2)
+                logger.warning(
+                    "%s descriptors: room for %s connections, not %s\n"
+                    "  hint: raise the limit (ulimit -n), or lower --max-connections",
+                    soft,
+                    most,
+                    self.max_connections,
+                )
+        return replace(self, max_connections=most)
+
+
+class BoundedProtocol(CorkedProtocol):
+    """HTTP over connections that have limits."""
+
+    def __init__(self, *args: Any, limits: ConnectionLimits | None = None, **more: Any):
+        super().__init__(*args, **more)
+        self._limits = limits or ConnectionLimits()
+        self._phase = _IDLE
+        self._since = self._began = 0.0
+        """When it began to wait for what it waits for; when the body began."""
+        self._head = self._chunk = self._received = 0
+        """Bytes of the head before what is being read, of that, and of the body."""
+        self._is_fresh = False
+        """Whether what is being read began with a head: then all of it counts."""
+        self._refusal: tuple[int, str] | None = None
+
+    # ---- the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve a connection, unless there are too many."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        over = len(self.connections) - self._limits.max_connections
+        if over > _SLACK:
+            self.transport.abort()
+        elif over > 0:
+            most = self._limits.max_connections
+            self.refuse(503, f"this server has {most:,} connections open\n  hint: try again later")
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; refuse a head that is too long before it is whole."""
+        if self._phase == _REFUSED:
+            return
+        self._chunk = len(data)
+        self._is_fresh = self._phase == _IDLE
+        super().data_received(data)
+        if self._phase <= _HEAD:
+            self._head += len(data)
+            if self._head > MAX_HEAD:
+                self._refuse_head()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Let a client that sends no more have the answer to what it has sent."""
+        cycle = self.cycle
+        cast(Any, self.transport).flush()  # the last answer may wait for the end of this turn
+        if self._phase != _ANSWER or self.scheme == "https" or cycle is None:
+            return None
+        if getattr(cycle, "response_started", False):
+            return None  # of a stream nobody knows whether the client still reads
+        cycle.keep_alive = False
+        self._wait_for(_END)
+        return True
+
+    # ---- the parser; those that override these call them
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._wait_for(_HEAD)
+        if self._is_fresh:
+            self._head, self._is_fresh = 0, False
+
+    def end_head(self) -> None:
+        """Note that a head is whole; refuse one that is too long."""
+        if self._chunk + max(self._head, 0) > MAX_HEAD:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > MAX_HEAD:
+                self._refusal = 431, _LONG_HEAD
+                raise ValueError(_LONG_HEAD)  # the parser stops, and `send_400_response` is called
+        self._received = 0
+        self._wait_for(_BODY)
+        self._began = self._since
+
+    def end_body(self, *, is_answered: bool) -> None:
+        """Note that a request is whole; it may have been answered before."""
+        self._wait_for(_IDLE if is_answered else _ANSWER)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self.note_body(body)
+        super().on_body(body)
+
+    def note_body(self, body: bytes) -> None:
+        """Note that a part of a body came."""
+        self._received += len(body)
+        self._since = self.loop.time()
+
+    def on_response_complete(self) -> None:
+        """Go on after an answer."""
+        if self._phase == _ANSWER:
+            self._wait_for(_IDLE)
+        super().on_response_complete()
+
+    def _wait_for(self, phase: int) -> None:
+        self._phase = phase
+        self._head = -self._chunk  # what is being read began with something else
+        self._since = self.loop.time()
+
+    # ---- refusals
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what isn't HTTP, or was refused on the way."""
+        status, detail = self._refusal or (400, msg)
+        self.refuse(status, detail)
+
+    def _refuse_head(self) -> None:
+        self.refuse(431, _LONG_HEAD)
+
+    def refuse(self, status: int, detail: str) -> None:
+        """Answer instead of the application, and end the connection."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if getattr(cycle, "response_started", False):
+                self.transport.abort()
+                return
+        made = problem(status, detail)
+        named = [*self.server_state.default_headers, *made.raw_headers, (b"connection", b"close")]
+        head = b"".join(b"%s: %s\r\n" % one for one in named)
+        self.transport.write(b"".join([STATUS_LINE[status], head, b"\r\n", bytes(made.body)]))
+        self._unset_keepalive_if_required()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        # What comes is read and dropped for a while: a reset would take the answer away.
+        self.flow.resume_reading()
+        self._wait_for(_REFUSED)
+
+    def check_time(self, now: float) -> None:
+        """End the connection if it has waited too long for what it waits for."""
+        waited, limits, cycle = now - self._since, self._limits, self.cycle
+        if self._phase <= _HEAD:
+            if waited > limits.header_seconds and (cycle is None or cycle.response_complete):
+                if self._phase == _HEAD:
+                    self.refuse(408, f"the request's head took over {limits.header_seconds:g} s")
+                else:
+                    self.transport.close()
+        elif self._phase == _BODY:
+            if self.flow.read_paused:  # this server doesn't read
+                self._since = self._began = now
+                self._received = 0
+            elif (
+                waited > limits.body_seconds
+                or now - self._began > limits.body_seconds + self._received / MIN_RATE
+            ):
+                self.refuse(408, f"the body stopped for {limits.body_seconds:g} s, or is too slow")
+        elif self._phase == _END:
+            if waited > limits.header_seconds and not getattr(cycle, "response_started", False):
+                self.transport.abort()
+        elif self._phase == _REFUSED and waited > _LINGER:
+            self.transport.close()
+
+
+_LONG_HEAD = f"a request's line and headers have at most {MAX_HEAD:,} bytes"
+
+
+def check_times(connections: Iterable[Any], now: float) -> None:
+    """End the connections that have waited too long."""
+    for one in list(connections):
+        if isinstance(one, BoundedProtocol):
+            one.check_time(now)

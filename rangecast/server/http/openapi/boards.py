@@ -1,0 +1,142 @@
+"""Boards."""
+
+from __future__ import annotations
+
+from rangecast.server.http.openapi.operation import (
+    CONDITION,
+    LINES,
+    PAGE,
+    POSITION,
+    STRICT,
+    Body,
+    Operation,
+)
+from rangecast.server.http.openapi.schemas import flag, listed, number, ref, text, whole
+
+_OBJECT = {"object": "f2", "y": 650.0, "x": 4.0}
+_INTEREST = {
+    "id": "near",
+    "x_lo": 1.0,
+    "x_hi": 5.0,
+    "k": None,
+    "consumer": "listed",
+    "position": POSITION,
+}
+_BOARD = {
+    "name": "flats",
+    "k": 2,
+    "attribute": None,
+    "upper": None,
+    "descending": False,
+    "objects": 2,
+    "interests": 1,
+}
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("put", "/v1/boards/{board}"): Operation(
+        "putBoard",
+        "boards",
+        "Make a board",
+        Body(ref("MadeSpace"), {"name": "flats", "position": POSITION}),
+        (Body(ref("NewBoard"), {"k": 2}),),
+    ),
+    ("get", "/v1/boards"): Operation(
+        "listBoards", "boards", "List the boards", Body(ref("Boards"), {"items": [_BOARD]})
+    ),
+    ("get", "/v1/boards/{board}"): Operation(
+        "getBoard", "boards", "Return a board", Body(ref("Board"), _BOARD)
+    ),
+    ("put", "/v1/boards/{board}/interests/{name}"): Operation(
+        "putInterest",
+        "boards",
+        "Make or replace an interest",
+        Body(ref("Edited"), {"id": "near", "position": POSITION}),
+        (Body(ref("NewInterest"), {"x_lo": 1, "x_hi": 5}),),
+        headers=CONDITION,
+        path={"name": "near"},
+    ),
+    ("post", "/v1/boards/{board}/interests:bulk"): Operation(
+        "putInterests",
+        "boards",
+        "Make or replace many interests",
+        Body(ref("BulkResult"), {"accepted": 1, "refused": [], "position": POSITION}),
+        (
+            Body(listed(ref("BulkInterest")), [{"id": "far", "x_lo": 5, "x_hi": 50}]),
+            Body({"type": "string"}, '{"id": "far", "x_lo": 5, "x_hi": 50}\n', LINES),
+        ),
+        query=STRICT,
+    ),
+    ("post", "/v1/boards/{board}/updates"): Operation(
+        "updateObjects",
+        "boards",
+        "Put, change, move and remove objects",
+        Body(
+            ref("PublishResult"),
+            {
+                "accepted": 2,
+                "first": POSITION,
+                "last": "1f0c5a2e:43",
+                "refused": [],
+                "durability": "fsync",
+            },
+        ),
+        (
+            Body(
+                listed(ref("BoardObject"), maxItems=10_000),
+                [{"id": "f1", "x": 3, "y": 700}, {"id": "f2", "x": 4, "y": 650}],
+            ),
+            Body({"type": "string"}, '{"id": "f1", "y": 690}\n', LINES),
+        ),
+        query={"batch": flag("All at once: messages say what it comes to."), **STRICT},
+    ),
+    ("get", "/v1/boards/{board}/interests"): Operation(
+        "listInterests",
+        "boards",
+        "List interests by id, a page at a time",
+        Body(ref("Interests"), {"items": [_INTEREST], "next": None, "count": 1}),
+        query=PAGE,
+    ),
+    ("get", "/v1/boards/{board}/interests/{name}"): Operation(
+        "getInterest",
+        "boards",
+        "Return an interest with its list",
+        Body(ref("Interest"), {**_INTEREST, "best": [_OBJECT]}),
+        path={"name": "near"},
+    ),
+    ("get", "/v1/boards/{board}/best"): Operation(
+        "rankObjects",
+        "boards",
+        "Return the k best objects of a range or a filter",
+        Body(ref("RankedObjects"), {"items": [_OBJECT]}),
+        query={
+            "filter": text("Of a board over a space."),
+            "x_lo": number("Of a board of x.", example=1),
+            "x_hi": number("Of a board of x.", example=5),
+            "k": whole("How many.", minimum=1),
+        },
+    ),
+    ("get", "/v1/boards/{board}/objects"): Operation(
+        "listObjects",
+        "boards",
+        "List objects by id, a page at a time",
+        Body(
+            ref("BoardObjects"),
+            {"items": [{"id": "f1", "x": 3.0, "y": 700.0}], "next": None, "count": 1},
+        ),
+        query=PAGE,
+    ),
+    ("delete", "/v1/boards/{board}/interests/{name}"): Operation(
+        "deleteInterest",
+        "boards",
+        "End an interest",
+        Body(ref("Edited"), {"id": "near", "position": POSITION}),
+        headers={"If-Match": CONDITION["If-Match"]},
+        path={"name": "near"},
+    ),
+    ("delete", "/v1/boards/{board}"): Operation(
+        "deleteBoard",
+        "boards",
+        "End a board, with its objects and interests",
+        Body(ref("MadeSpace"), {"name": "flats", "position": POSITION}),
+    ),
+}

@@ -1,0 +1,154 @@
+"""The OpenAPI document: what FastAPI knows of paths and queries, under public names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from rangecast.server.http.openapi.operation import PATH_EXAMPLES, TAGS, Body, Operation
+from rangecast.server.http.openapi.operations import OPERATIONS
+from rangecast.server.http.openapi.schemas import SCHEMAS, ref
+
+_ERRORS = {
+    400: "The request can't be read.",
+    401: "A token is needed, or this one isn't known.",
+    403: "The token doesn't allow this, or a limit of the tenant does not.",
+    404: "There is no such space, subscription, consumer or board.",
+    409: "It is in conflict with what there is.",
+    412: "The condition of a header doesn't hold.",
+    413: "The body is too large.",
+    415: "The content type isn't read.",
+    422: "Something in the request can't be used.",
+    429: "Too many requests; see Retry-After.",
+    503: "The server can't take it now; see Retry-After.",
+    507: "The disk is full.",
+}
+_OPEN = {"/healthz", "/readyz", "/v1"}
+"""Paths that need no token."""
+_READING = (401, 403, 404, 422)
+_WRITING = (400, 401, 403, 404, 409, 412, 413, 415, 422, 429, 503, 507)
+_PROBLEM = "application/problem+json"
+_RESULTS = (ref("PublishResult"), ref("BulkResult"))
+"""Answers of which one with a status of 422 has no accepted row."""
+_EXAMPLE = {
+    "type": "about:blank",
+    "title": "Unprocessable Entity",
+    "status": 422,
+    "detail": "no attribute 'prise' (line 1, column 1)\n  prise < 3\n  ^^^^^\n"
+    "hint: did you mean 'price'?",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Let an application describe itself by this document, which is made when it is asked for."""
+    generate = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = document(generate())
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def document(generated: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of an application, from the one that FastAPI generates."""
+    paths: dict[str, Any] = {}
+    for path, methods in generated["paths"].items():
+        paths[path] = {
+            method: _operation(path, method, found, OPERATIONS[method, path])
+            for method, found in methods.items()
+        }
+    schemas = {name: {"title": name, **schema} for name, schema in SCHEMAS.items()}
+    secured = {"token": {"type": "http", "scheme": "bearer"}}
+    return {
+        "openapi": generated["openapi"],
+        "info": generated["info"],
+        "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
+        "security": [{"token": []}, {}],
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": secured},
+    }
+
+
+def _operation(path: str, method: str, found: dict[str, Any], one: Operation) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": one.id,
+        "summary": one.summary,
+        "description": found.get("description", one.summary),
+        "tags": [one.tag],
+        "parameters": _parameters(found, one),
+    }
+    if path in _OPEN:
+        made["security"] = []
+    if one.bodies:
+        made["requestBody"] = {
+            "required": True,
+            "content": {body.media: _content(body) for body in one.bodies},
+        }
+    made["responses"] = {
+        str(one.status): {
+            "description": _about(one),
+            "content": {one.answer.media: _content(one.answer)},
+        },
+        **({} if path in _OPEN else _problems(_READING if method == "get" else _WRITING)),
+    }
+    if one.answer.schema in _RESULTS:
+        either = {"anyOf": [ref("Problem"), one.answer.schema]}
+        contents = {_PROBLEM: {"schema": either, "example": _EXAMPLE}}
+        if one.answer.schema == ref("BulkResult"):
+            contents["application/json"] = {"schema": one.answer.schema}
+        made["responses"]["422"]["content"] = contents
+    if path == "/readyz":
+        made["responses"]["503"] = {
+            "description": "Events can't be published.",
+            "content": {"application/json": _content(Body(ref("Health"), {"status": "disk full"}))},
+        }
+    return made
+
+
+def _about(one: Operation) -> str:
+    """Return what an answer is, by its schema."""
+    name = one.answer.schema.get("$ref", "").rpartition("/")[2]
+    found: str = SCHEMAS[name]["description"] if name else one.summary
+    return found
+
+
+def _parameters(found: dict[str, Any], one: Operation) -> list[dict[str, Any]]:
+    made = []
+    queries = dict(one.query)
+    for given in found.get("parameters", []):
+        name, schema = given["name"], dict(given["schema"])
+        schema.pop("title", None)
+        if given["in"] == "path":
+            example = one.path.get(name, PATH_EXAMPLES[name])
+            made.append({**given, "schema": schema, "example": example})
+        elif given["in"] == "query":
+            described = dict(queries.pop(name))
+            about, example = described.pop("description"), described.pop("example", None)
+            default = {"default": schema["default"]} if "default" in schema else {}
+            parameter = {**given, "schema": {**described, **default}, "description": about}
+            made.append(parameter if example is None else {**parameter, "example": example})
+    for place, more in (("query", queries), ("header", one.headers)):
+        for name, schema in more.items():
+            about = {"description": schema["description"]} if "description" in schema else {}
+            made.append({"name": name, "in": place, "required": False, "schema": schema, **about})
+    return made
+
+
+def _content(body: Body) -> dict[str, Any]:
+    example = {} if body.example is None else {"example": body.example}
+    return {"schema": body.schema, **example}
+
+
+def _problems(statuses: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        str(status): {
+            "description": _ERRORS[status],
+            "content": {
+                "application/problem+json": {"schema": ref("Problem"), "example": _EXAMPLE}
+            },
+        }
+        for status in statuses
+    }

@@ -1,0 +1,308 @@
+"""Spaces, subscriptions, events and explanations."""
+
+from __future__ import annotations
+
+from rangecast.server.http.openapi.operation import (
+    ARROW,
+    BINARY,
+    CONDITION,
+    CSV,
+    EVENT,
+    LINES,
+    PAGE,
+    PARQUET,
+    POSITION,
+    STRICT,
+    Body,
+    Operation,
+)
+from rangecast.server.http.openapi.schemas import flag, listed, ref, text, whole
+
+_SPACE = {"attribute": [{"name": "price", "type": "number"}, {"name": "sector", "type": "string"}]}
+_SUBSCRIPTION = {
+    "id": "cheap",
+    "filter": "price < 20",
+    "score": 0.0,
+    "weights": {},
+    "consumer": "alerts",
+    "expires": None,
+    "position": POSITION,
+}
+_WHY = {
+    "subscription": "cheap",
+    "matches": True,
+    "verdict": "cheap matches: price < 20 holds at 12.5.",
+    "alternatives": 1,
+    "lines": [
+        {
+            "attribute": "price",
+            "wanted": "price < 20",
+            "value": "12.5",
+            "holds": True,
+            "mentioned": True,
+            "distance": "",
+        }
+    ],
+}
+_COLUMNS = (
+    "The columns of a file of subscriptions: `id`, then `filter` or `<attribute>_lo` and "
+    "`<attribute>_hi`; `score`, `weight_<attribute>`, `consumer` and `ttl`. At most 100,000 rows "
+    "and 64 MiB of values."
+)
+_CLOUD_EVENT = {
+    "specversion": "1.0",
+    "id": "1",
+    "source": "/quotes",
+    "type": "quote",
+    "data": EVENT,
+}
+_EVENT_BODIES = (
+    Body(ref("Events"), EVENT),
+    Body(
+        text("One event per line."),
+        '{"price": 12.5, "sector": "tech"}\n{"price": 7.0}\n',
+        LINES,
+    ),
+    Body(
+        {"type": "object", "description": "A CloudEvent whose `data` is the event."},
+        _CLOUD_EVENT,
+        "application/cloudevents+json",
+    ),
+    Body(
+        listed({"type": "object"}, "CloudEvents."),
+        [_CLOUD_EVENT],
+        "application/cloudevents-batch+json",
+    ),
+    Body(BINARY | {"description": "An Arrow IPC stream: a column per attribute."}, media=ARROW),
+)
+_UNKNOWN = {"ignore_unknown": flag("Values that are no attribute are kept, not rejected.")}
+_WAIT = {
+    "wait": text("`settled`: when all linked servers know of it.", enum=["", "settled"]),
+}
+_CREATE = {"create_consumer": flag("Consumers that don't exist are created with them.")}
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("put", "/v1/spaces/{space}"): Operation(
+        "putSpace",
+        "spaces",
+        "Make a space, or add attributes to it",
+        Body(ref("MadeSpace"), {"name": "market", "position": POSITION}),
+        (
+            Body(ref("SpaceDefinition"), _SPACE),
+            Body(
+                {"type": "string"},
+                '[[attribute]]\nname = "price"\ntype = "number"\n\n'
+                '[[attribute]]\nname = "sector"\ntype = "string"\n',
+                "application/toml",
+            ),
+        ),
+    ),
+    ("get", "/v1/spaces"): Operation(
+        "listSpaces",
+        "spaces",
+        "List the spaces",
+        Body(ref("Spaces"), {"items": [{"name": "market", "subscriptions": 1, **_SPACE}]}),
+    ),
+    ("get", "/v1/spaces/{space}"): Operation(
+        "getSpace",
+        "spaces",
+        "Return a space",
+        Body(ref("Space"), {"name": "market", "subscriptions": 1, **_SPACE}),
+        headers={"Accept": text("`application/toml`: as TOML.")},
+    ),
+    ("put", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
+        "putSubscription",
+        "subscriptions",
+        "Make or replace a subscription",
+        Body(ref("Edited"), {"id": "cheap", "position": POSITION}),
+        (Body(ref("NewSubscription"), {"filter": "price < 20", "consumer": "alerts"}),),
+        query=_WAIT | _CREATE,
+        headers=CONDITION,
+        path={"name": "cheap"},
+    ),
+    ("get", "/v1/spaces/{space}/subscriptions"): Operation(
+        "listSubscriptions",
+        "subscriptions",
+        "List subscriptions by id, a page at a time",
+        Body(ref("Subscriptions"), {"items": [_SUBSCRIPTION], "next": None, "count": 1}),
+        query={
+            **PAGE,
+            "consumer": text("Only those of this consumer."),
+            "contains": text("Only those with this text in their id or filter.", example=""),
+        },
+    ),
+    ("get", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
+        "getSubscription",
+        "subscriptions",
+        "Return a subscription",
+        Body(ref("Subscription"), _SUBSCRIPTION),
+        query=_WAIT,
+        path={"name": "cheap"},
+    ),
+    ("post", "/v1/spaces/{space}/subscriptions:bulk"): Operation(
+        "putSubscriptions",
+        "subscriptions",
+        "Make or replace many subscriptions",
+        Body(ref("BulkResult"), {"accepted": 1, "refused": [], "position": POSITION}),
+        (
+            Body(
+                listed(ref("BulkSubscription")),
+                [{"id": "dear", "filter": "price > 90", "score": 1.5}],
+            ),
+            Body(
+                text("One subscription per line."),
+                '{"id": "dear", "filter": "price > 90"}\n',
+                LINES,
+            ),
+            Body(text(_COLUMNS), "id,price_lo,price_hi\ndear,90,\n", CSV),
+            Body(BINARY | {"description": f"A Parquet file. {_COLUMNS}"}, media=PARQUET),
+            Body(BINARY | {"description": f"An Arrow IPC stream. {_COLUMNS}"}, media=ARROW),
+        ),
+        query=STRICT | {"consumer": text("Gets the matches of those that name none.")} | _CREATE,
+        headers={
+            "If-Match": text("`*`: all of them must exist.", enum=["*"]),
+            "If-None-Match": text("`*`: none of them may exist.", enum=["*"]),
+        },
+    ),
+    ("delete", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
+        "deleteSubscription",
+        "subscriptions",
+        "End a subscription",
+        Body(ref("Edited"), {"id": "cheap", "position": POSITION}),
+        headers={"If-Match": CONDITION["If-Match"]},
+        path={"name": "cheap"},
+    ),
+    ("post", "/v1/spaces/{space}/subscriptions:check"): Operation(
+        "previewFilter",
+        "explain",
+        "Show what a filter means and would have matched",
+        Body(
+            ref("FilterPreview"),
+            {
+                "filter": "price < 20",
+                "boxes": ["price < 20"],
+                "looked_at": 1,
+                "matched": 1,
+                "by_minute": [[1794918600, 1]],
+                "examples": [{"position": POSITION, "event": EVENT}],
+            },
+        ),
+        (Body(ref("Filter"), {"filter": "price < 20"}),),
+    ),
+    ("post", "/v1/spaces/{space}/subscriptions:covered"): Operation(
+        "findCovering",
+        "explain",
+        "Find a subscription that covers a filter or another one",
+        Body(ref("Cover"), {"covered_by": "cheap", "looked_at": 1, "subscriptions": 1}),
+        (Body(ref("CoverQuestion"), {"filter": "price < 5"}),),
+    ),
+    ("post", "/v1/spaces/{space}/events"): Operation(
+        "publish",
+        "events",
+        "Publish events",
+        Body(
+            ref("PublishResult"),
+            {
+                "accepted": 1,
+                "first": POSITION,
+                "last": POSITION,
+                "refused": [],
+                "durability": "fsync",
+            },
+        ),
+        _EVENT_BODIES,
+        query={
+            "wait": text("`matches`: the answer has them.", enum=["", "durable", "matches"]),
+            **STRICT,
+            "dedup": text("`id`: an event whose id came before is skipped.", enum=["", "id"]),
+            **_UNKNOWN,
+        },
+        headers={
+            "Idempotency-Key": text("The same key is carried out once.", maxLength=200),
+            "Content-Encoding": text(enum=["gzip", "identity"]),
+        },
+    ),
+    ("get", "/v1/spaces/{space}/events"): Operation(
+        "readEvents",
+        "events",
+        "Return the events of the log after a position",
+        Body(
+            {"type": "string"},
+            f'{{"position":"{POSITION}","event":{{"price":12.5,"sector":"tech"}}}}\n',
+            LINES,
+        ),
+        query={
+            "after": text("A position; empty: from the first one.", example=""),
+            "limit": whole("Events at most.", minimum=1),
+        },
+    ),
+    ("post", "/v1/spaces/{space}/events:match"): Operation(
+        "matchEvents",
+        "events",
+        "Return the subscriptions that match events",
+        Body(ref("Matches"), {"matches": [["cheap"]], "refused": []}),
+        _EVENT_BODIES,
+        query=_UNKNOWN,
+    ),
+    ("post", "/v1/spaces/{space}/events:rank"): Operation(
+        "rankEvents",
+        "events",
+        "Return the k best subscriptions of events",
+        Body(
+            ref("Ranking"),
+            {"best": [[{"subscription": "cheap", "score": 0.0}]], "refused": []},
+        ),
+        _EVENT_BODIES,
+        query={
+            "k": whole("How many.", minimum=1, maximum=10_000),
+            "relaxed": flag("Also those that match in part, by their weights."),
+            **_UNKNOWN,
+        },
+    ),
+    ("post", "/v1/spaces/{space}/why"): Operation(
+        "explain",
+        "explain",
+        "Explain why a subscription matches an event, or doesn't",
+        Body(ref("Explanation"), _WHY),
+        (Body(ref("EventAndSubscription"), {"event": EVENT, "subscription": "cheap"}),),
+    ),
+    ("post", "/v1/spaces/{space}/why-not"): Operation(
+        "explainEvent",
+        "explain",
+        "Return the subscriptions that match an event or nearly do",
+        Body(
+            ref("Candidates"),
+            {
+                "count": 1,
+                "matches": ["cheap"],
+                "nearest": [],
+                "looked_at": 1,
+                "subscriptions": 1,
+            },
+        ),
+        (Body(ref("OneEvent"), {"event": EVENT}),),
+    ),
+    ("get", "/v1/spaces/{space}/plane"): Operation(
+        "drawPlane",
+        "explain",
+        "Return the boxes of subscriptions on two attributes",
+        Body(
+            ref("Plane"),
+            {
+                "axes": [
+                    {"name": "price", "type": "number", "labels": None},
+                    {"name": "sector", "type": "string", "labels": None},
+                ],
+                "boxes": [{"subscription": "cheap", "x": [None, 19.99], "y": [None, None]}],
+                "bounded": 1,
+                "looked_at": 1,
+                "subscriptions": 1,
+            },
+        ),
+        query={
+            "x": text("An attribute.", example="price"),
+            "y": text("Another one.", example="sector"),
+            "limit": whole("Boxes at most.", minimum=1, maximum=2000),
+        },
+    ),
+}

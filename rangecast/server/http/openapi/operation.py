@@ -1,0 +1,65 @@
+"""An operation of the server as it is described, and what several of them share."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rangecast.server.http.openapi.schemas import Schema, flag, text, whole
+
+JSON, LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+
+
+class Body(NamedTuple):
+    """A body of one content type."""
+
+    schema: Schema
+    example: Any = None
+    media: str = JSON
+
+
+class Operation(NamedTuple):
+    """A method of a path."""
+
+    id: str
+    tag: str
+    summary: str
+    answer: Body
+    bodies: tuple[Body, ...] = ()
+    query: dict[str, Schema] = {}  # noqa: RUF012
+    headers: dict[str, Schema] = {}  # noqa: RUF012
+    path: dict[str, str] = {}  # noqa: RUF012
+    """An example of each parameter of the path, where it isn't the usual one."""
+    status: int = 200
+
+
+TAGS = {
+    "events": "Publish events, and ask what they would match.",
+    "subscriptions": "Filters that are saved.",
+    "consumers": "Messages, and where consumers are.",
+    "push": "Webhooks and other deliveries: dead letters, secrets, a test.",
+    "spaces": "The attributes that events have.",
+    "boards": "Top-k lists that are kept up to date.",
+    "explain": "Questions about the live set; nothing is stored.",
+    "server": "Health, status, metrics.",
+    "access": "Tokens, tenants and tickets.",
+}
+PATH_EXAMPLES = {
+    "space": "market",
+    "board": "flats",
+    "name": "alerts",
+    "token": "94144d0e99789095",
+    "tenant": "acme",
+}
+BINARY: Schema = {"type": "string", "format": "binary"}
+POSITION = "1f0c5a2e:42"
+EVENT = {"price": 12.5, "sector": "tech"}
+STRICT = {"strict": flag("If one can't be used, none is.")}
+PAGE = {
+    "after": text("The last id of the page before.", example=""),
+    "limit": whole("Of a page.", minimum=1, maximum=1000),
+}
+CONDITION = {
+    "If-Match": text("The ETag that it must have, or `*`: it must exist."),
+    "If-None-Match": text("`*`: it must not exist.", enum=["*"]),
+}

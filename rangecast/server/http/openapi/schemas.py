@@ -1,0 +1,428 @@
+"""Schemas of requests and answers, by their public names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rangecast.server.http.access import SCOPES
+from rangecast.server.quotas import LIMITS
+
+Schema = dict[str, Any]
+
+
+def ref(name: str) -> Schema:
+    """Return a reference to a schema."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def text(about: str = "", **more: Any) -> Schema:
+    """Return the schema of a text."""
+    return _about({"type": "string", **more}, about)
+
+
+def number(about: str = "", **more: Any) -> Schema:
+    """Return the schema of a number."""
+    return _about({"type": "number", **more}, about)
+
+
+def whole(about: str = "", **more: Any) -> Schema:
+    """Return the schema of a whole number."""
+    return _about({"type": "integer", **more}, about)
+
+
+def flag(about: str = "") -> Schema:
+    """Return the schema of true or false."""
+    return _about({"type": "boolean"}, about)
+
+
+def listed(items: Schema, about: str = "", **more: Any) -> Schema:
+    """Return the schema of a list."""
+    return _about({"type": "array", "items": items, **more}, about)
+
+
+def mapped(values: Schema, about: str = "") -> Schema:
+    """Return the schema of an object with any keys."""
+    return _about({"type": "object", "additionalProperties": values}, about)
+
+
+def maybe(given: Schema) -> Schema:
+    """Return the schema of something that may be null."""
+    if "$ref" in given:
+        return {"anyOf": [given, {"type": "null"}]}
+    return {**given, "type": [given["type"], "null"]}
+
+
+def record(about: str, optional: dict[str, Schema] | None = None, **needed: Schema) -> Schema:
+    """Return the schema of an object with these keys."""
+    properties = {name.rstrip("_"): one for name, one in needed.items()} | (optional or {})
+    required = [name.rstrip("_") for name in needed]
+    return {
+        "type": "object",
+        "description": about,
+        "properties": properties,
+        **({"required": required} if required else {}),
+    }
+
+
+def closed(given: Schema) -> Schema:
+    """Return the schema of an object that has no other keys."""
+    return {**given, "additionalProperties": False}
+
+
+def page(items: Schema, about: str) -> Schema:
+    """Return the schema of a page of a list."""
+    return record(
+        about,
+        items=listed(items),
+        next=maybe(text("What to give as `after` for the next page; null: this is the last.")),
+        count=whole("Of all pages.", minimum=0),
+    )
+
+
+def _about(schema: Schema, about: str) -> Schema:
+    return {**schema, "description": about} if about else schema
+
+
+POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
+EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
+FILTER = text("A filter: docs/FILTERS.md.", examples=["price < 20 and sector = 'tech'"])
+_REJECTED = listed(ref("RejectedRow"), "Rows that can't be used; the others are.")
+_BOUNDS = {"x_lo": maybe(number()), "x_hi": maybe(number()), "filter": FILTER}
+
+SCHEMAS: dict[str, Schema] = {
+    "Problem": record(
+        "An error, as of RFC 9457.",
+        {
+            "reason": text("Of a filter: what is wrong, in one line."),
+            "to_do": text("Of a filter: what to do about it."),
+            "span": listed(whole(), "Of a filter: where it is wrong, from and to."),
+        },
+        type=text(),
+        title=text("The name of the status."),
+        status=whole(),
+        detail=text("What was given, what was expected, and a hint."),
+    ),
+    "RejectedRow": record(
+        "A row that can't be used.",
+        row=whole("Its number, counted from 0.", minimum=0),
+        reason=text(),
+    ),
+    "Health": record("Whether it is well.", status=text("`ok`, or what is wrong.")),
+    "Links": record("Where to look.", docs=text(), openapi=text(), status=text()),
+    "Status": record(
+        "How the server does.",
+        epoch=text("The history that positions belong to."),
+        durability=text(),
+        spaces=whole(),
+        boards=whole(),
+        subscriptions=whole(),
+        consumers=whole(),
+        limits=mapped(whole()),
+    ),
+    "NewToken": closed(
+        record(
+            "A token as it is asked for.",
+            {
+                "scopes": listed(text(enum=list(SCOPES))),
+                "tenant": text(),
+                "ttl": maybe(number("Seconds until it expires.", exclusiveMinimum=0)),
+            },
+            label=text("What it is for.", maxLength=200),
+        )
+    ),
+    "MadeToken": record("A token; it isn't shown again.", token=text(), id=text()),
+    "Token": record(
+        "A token, without its secret.",
+        id=text(),
+        label=text(),
+        tenant=text(),
+        scopes=listed(text()),
+        expires=maybe(number("Seconds since 1970.")),
+    ),
+    "Tokens": record("The tokens.", items=listed(ref("Token"))),
+    "Deleted": record("What was deleted.", id=text()),
+    "Limits": closed(
+        {
+            "type": "object",
+            "description": "Limits of a tenant; those that are left out don't hold.",
+            "properties": {name: whole(about, minimum=0) for name, about in LIMITS.items()},
+        }
+    ),
+    "Tenant": record(
+        "A tenant, with its limits.",
+        {"subscriptions": whole(), "consumers": whole(), "retained_bytes": whole()},
+        name=text(),
+        limits=ref("Limits"),
+    ),
+    "Tenants": record("The tenants.", items=listed(ref("Tenant"))),
+    "Ticket": record("A ticket for one WebSocket or stream.", ticket=text(), seconds=number()),
+    "Attribute": record(
+        "An attribute: docs/SPACE.md.",
+        name=text(),
+        type=text(examples=["number", "integer", "string", "category", "timestamp", "boolean"]),
+    ),
+    "SpaceDefinition": record(
+        "The attributes that events have.", attribute=listed(ref("Attribute"), minItems=1)
+    ),
+    "Space": record(
+        "A space.", name=text(), subscriptions=whole(), attribute=listed(ref("Attribute"))
+    ),
+    "Spaces": record("The spaces.", items=listed(ref("Space"))),
+    "MadeSpace": record("A space or a board that was made.", name=text(), position=POSITION),
+    "NewSubscription": closed(
+        record(
+            "A subscription as it is put.",
+            {
+                "score": number("For ranking.", default=0),
+                "weights": mapped(number(minimum=0), "Weights of attributes, for ranking."),
+                "consumer": text("The consumer that gets its matches."),
+                "ttl": maybe(number("Seconds after which it ends.", exclusiveMinimum=0)),
+            },
+            filter=FILTER,
+        )
+    ),
+    "BulkSubscription": closed(
+        record(
+            "A subscription of many. Instead of a filter it may have `<attribute>_lo` and "
+            "`<attribute>_hi`.",
+            {
+                "score": number(default=0),
+                "weights": mapped(number(minimum=0)),
+                "consumer": text(),
+                "ttl": maybe(number(exclusiveMinimum=0)),
+            },
+            id=text(minLength=1),
+            filter=FILTER,
+        )
+    ),
+    "Edited": record(
+        "A subscription or an interest that was made, replaced or ended.",
+        {"settled": flag("Whether all linked servers know of it, if that was asked for.")},
+        id=text(),
+        position=POSITION,
+    ),
+    "Subscription": record(
+        "A subscription.",
+        {"settled": flag("Whether all linked servers know of it, if that was asked for.")},
+        id=text(),
+        filter=FILTER,
+        score=number(),
+        weights=mapped(number()),
+        consumer=maybe(text()),
+        expires=maybe(number("Seconds since 1970.")),
+        position=POSITION,
+    ),
+    "Subscriptions": page(ref("Subscription"), "A page of subscriptions, by id."),
+    "BulkResult": record(
+        "What became of many subscriptions or interests.",
+        accepted=whole(),
+        refused=_REJECTED,
+        position=maybe(POSITION),
+    ),
+    "Filter": record("A filter that isn't saved.", filter=FILTER),
+    "FilterPreview": record(
+        "What a filter means, and what it would have matched.",
+        filter=text(),
+        boxes=listed(text(), "The boxes that it is made of."),
+        looked_at=whole("Events of the past that were looked at."),
+        matched=whole(),
+        by_minute=listed(listed(whole()), "Matches by minute: seconds since 1970, and how many."),
+        examples=listed(ref("LoggedEvent")),
+    ),
+    "LoggedEvent": record("An event of the log.", position=POSITION, event=EVENT),
+    "CoverQuestion": record(
+        "A filter, or the id of a subscription.", {"filter": FILTER, "subscription": text()}
+    ),
+    "Cover": record(
+        "A subscription that asks for all that is asked for, if there is one.",
+        covered_by=maybe(text()),
+        looked_at=whole(),
+        subscriptions=whole(),
+    ),
+    "Events": {
+        "anyOf": [EVENT, listed(EVENT, maxItems=10_000)],
+        "description": "One event, or a list of at most 10,000.",
+    },
+    "PublishResult": record(
+        "What became of events.",
+        {
+            "matches": listed(listed(text()), "With `wait=matches`: the subscriptions of each."),
+            "repeated": flag("The same Idempotency-Key had come before; this is its answer."),
+            "skipped": whole("Events whose id had come before."),
+        },
+        accepted=whole(),
+        first=maybe(POSITION),
+        last=maybe(POSITION),
+        refused=_REJECTED,
+        durability=text("When the answer comes: `fsync` is on disk."),
+    ),
+    "Matches": record(
+        "The subscriptions that match each event.",
+        matches=listed(listed(text())),
+        refused=_REJECTED,
+    ),
+    "Ranking": record(
+        "The best subscriptions of each event.",
+        best=listed(listed(record("", subscription=text(), score=number()))),
+        refused=_REJECTED,
+    ),
+    "EventAndSubscription": record(
+        "An event and a subscription.", event=EVENT, subscription=text()
+    ),
+    "OneEvent": record("An event.", event=EVENT),
+    "Explanation": record(
+        "Why a subscription matches an event, or doesn't.",
+        subscription=text(),
+        matches=flag(),
+        verdict=text(),
+        alternatives=whole(),
+        lines=listed(mapped({}), "The attributes, one by one."),
+    ),
+    "Candidates": record(
+        "The subscriptions that match an event, and those that nearly do.",
+        count=whole(),
+        matches=listed(text()),
+        nearest=listed(ref("Explanation")),
+        looked_at=whole(),
+        subscriptions=whole(),
+    ),
+    "Plane": record(
+        "Boxes on two attributes.",
+        axes=listed(mapped({})),
+        boxes=listed(mapped({})),
+        bounded=whole(),
+        looked_at=whole(),
+        subscriptions=whole(),
+    ),
+    "NewConsumer": closed(
+        record(
+            "A consumer as it is put: of a space, or of a board.",
+            {
+                "space": text("The space whose matches it gets."),
+                "board": text("The board whose lists it gets."),
+                "from": text("`start`, `now` or a position.", default="now"),
+                "on_gap": text(enum=["tell", "stop"], default="tell"),
+                "best": whole("At most so many subscriptions per event.", minimum=0),
+                "budget": whole("At most so many messages per second.", minimum=0),
+                "out": mapped({}, "Where the server pushes messages: docs/SERVER_OUT.md."),
+            },
+        )
+    ),
+    "Consumer": record(
+        "A consumer.",
+        {
+            "space": text(),
+            "board": text(),
+            "state": text("Of a push: running, failing or stopped."),
+            "error": maybe(text()),
+            "dead": whole("Messages that couldn't be delivered."),
+        },
+        name=text(),
+        position=POSITION,
+        behind=whole("Events and edits of the log after what it has acknowledged."),
+        listeners=whole(),
+        on_gap=text(),
+        best=whole(),
+        budget=whole(),
+        out=mapped({}),
+    ),
+    "Consumers": record("The consumers.", items=listed(ref("Consumer"))),
+    "Message": record(
+        "An event and the subscriptions that match it; of a board, its lists that changed.",
+        {
+            "event": EVENT,
+            "subscriptions": listed(text()),
+            "shed": whole("Messages of its second that the budget has shed."),
+            "board": text(),
+            "lists": listed(record("", interest=text(), best=listed(ref("RankedObject")))),
+        },
+        position=POSITION,
+    ),
+    "Messages": record(
+        "Messages, and the position to acknowledge once they have arrived.",
+        {"gap": mapped(text(), "What is gone from the log before it was read.")},
+        items=listed(ref("Message")),
+        position=POSITION,
+    ),
+    "Position": closed(record("A position.", position=POSITION)),
+    "Seek": closed(
+        record(
+            "Where a consumer goes.",
+            {"set": text("Subscriptions of that time, or of today.", enum=["then", "now"])},
+            position=POSITION,
+        )
+    ),
+    "DeadLetters": page(
+        record("", position=POSITION, reason=text(), at=number(), is_kept=flag()),
+        "A page of messages that couldn't be delivered.",
+    ),
+    "Redriven": record(
+        "What became of dead letters.",
+        delivered=listed(POSITION),
+        gone=listed(POSITION),
+        left=whole(),
+        error=maybe(text()),
+    ),
+    "Secret": record("The secret of a webhook; it isn't shown again.", secret=text()),
+    "TestResult": record(
+        "What came of a test.", delivered=flag(), status=maybe(whole()), error=maybe(text())
+    ),
+    "NewBoard": closed(
+        record(
+            "A board as it is put.",
+            {
+                "space": text("The space whose attributes objects have; none: x."),
+                "upper": text("The one of two attributes without lower bounds."),
+                "descending": flag("The highest y ranks first."),
+            },
+            k=whole("Objects in a list.", minimum=1),
+        )
+    ),
+    "Board": record(
+        "A board.",
+        name=text(),
+        k=whole(),
+        attribute=maybe(listed(ref("Attribute"))),
+        upper=maybe(text()),
+        descending=flag(),
+        objects=whole(),
+        interests=whole(),
+    ),
+    "Boards": record("The boards.", items=listed(ref("Board"))),
+    "NewInterest": closed(
+        record(
+            "An interest as it is put: bounds of x, or a filter.",
+            {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
+        )
+    ),
+    "BulkInterest": closed(
+        record(
+            "An interest of many.",
+            {**_BOUNDS, "k": whole(minimum=0), "consumer": text()},
+            id=text(minLength=1),
+        )
+    ),
+    "RankedObject": record(
+        "An object of a list.",
+        {"x": number(), "values": mapped({}, "Over a space.")},
+        object=text(),
+        y=number(),
+    ),
+    "Interest": record(
+        "An interest.",
+        {**_BOUNDS, "best": listed(ref("RankedObject"), "Its list as it is now.")},
+        id=text(),
+        k=maybe(whole()),
+        consumer=maybe(text()),
+        position=POSITION,
+    ),
+    "Interests": page(ref("Interest"), "A page of interests, by id."),
+    "BoardObject": record(
+        "An object of a board: x or the attributes of its space, and y.",
+        {"x": number()},
+        id=text(),
+        y=maybe(number("null: remove it.")),
+    ),
+    "BoardObjects": page(ref("BoardObject"), "A page of objects, by id."),
+    "RankedObjects": record("The best objects.", items=listed(ref("RankedObject"))),
+}

@@ -1,0 +1,49 @@
+"""Connections whose peers don't read: what waits for them is given up after a while.
+
+Whoever writes to a connection waits while its peer doesn't read, and so does the end of the
+connection, which comes after what was written. Neither has a limit of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+logger = logging.getLogger("rangecast.server")
+MAX_STALL = 30.0
+"""Seconds that a peer may read nothing of what waits for it."""
+
+
+class Stalled:
+    """Aborts connections that don't get on. Call `sweep` from time to time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, tuple[int, float]] = {}
+        """Of connections where something waits: the bytes that were sent, and since when."""
+
+    def sweep(self, connections: Iterable[Any], now: float, linger: float | None = None) -> None:
+        """Abort connections that have sent nothing of what waits for `MAX_STALL` seconds.
+
+        `linger`: seconds after which a closed connection that has sent everything is aborted: over
+        TLS it stays until its peer has confirmed the end.
+        """
+        seen: dict[Any, tuple[int, float]] = {}
+        for one in list(connections):
+            transport = one.transport
+            waiting, is_closing = transport.get_write_buffer_size(), transport.is_closing()
+            if not waiting and not is_closing:
+                continue
+            sent = transport.written - waiting
+            before, since = self._seen.get(one, (-1, now))
+            if before != sent:
+                since = now
+            limit = MAX_STALL if waiting or linger is None else linger
+            if now - since >= limit:
+                if waiting:
+                    text = "a connection is cut: its peer has read nothing for %g seconds"
+                    logger.warning(text, limit)
+                transport.abort()
+            else:
+                seen[one] = sent, since
+        self._seen = seen

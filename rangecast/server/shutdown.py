@@ -1,0 +1,58 @@
+"""The end of the process, bounded: what doesn't end by itself is left behind.
+
+All that was acknowledged is in the log by then, and the next start finds what a `kill -9` would
+leave: so to leave something behind costs time at the next start, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger("rangecast.server")
+LAST = 5.0
+"""Seconds for the log, the snapshot and the threads after the connections are closed."""
+
+
+def exit_after(seconds: float, what: str = "the server") -> None:
+    """End this process after some seconds, whatever still runs."""
+
+    def end() -> None:
+        time.sleep(seconds)
+        names = sorted(one.name for one in threading.enumerate() if one is not here)
+        text = "%s ends after %g seconds without waiting for: %s"
+        logger.warning(text, what, seconds, ", ".join(names))
+        os._exit(0)
+
+    here = threading.Thread(target=end, name="rangecast-exit", daemon=True)
+    here.start()
+
+
+async def in_thread(work: Callable[[], Any], name: str) -> None:
+    """Call a function in a thread that the end of the process doesn't wait for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    def run() -> None:
+        failure: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:
+            failure = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, failure)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    await done

@@ -1,0 +1,72 @@
+"""The state of a server, for its operator or for one tenant.
+
+A tenant sees what is its own, and what every answer tells anyway: epoch and seqs, which all tenants
+share, and whether events can be published.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rangecast.server.links.driver import TENANT
+
+if TYPE_CHECKING:
+    from rangecast.server.service import Service
+
+
+def listeners(service: Service, tenant: str | None) -> int:
+    """Return how many listeners are open, of a tenant or of all."""
+    feeds = (one for some in list(service.hub.feeds.values()) for one in some)
+    return sum(tenant in (None, one.consumer.tenant) for one in feeds)
+
+
+def subscriptions(service: Service, tenant: str | None) -> int:
+    """Return how many subscriptions are live, of a tenant or of all."""
+    counts = service.registry.counts
+    return sum(counts.copy().values()) if tenant is None else counts.get(tenant, 0)
+
+
+def log_bytes(service: Service, tenant: str | None) -> int:
+    """Return the bytes of the log on the disk, or those that the events of a tenant take."""
+    return service.log_bytes if tenant is None else service.registry.retained.of(tenant)
+
+
+def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
+    """Return the state of a server; `tenant`: of this one alone."""
+    pump, log, registry = service.pump, service.log, service.registry
+    done = pump.matching.done(tenant)
+
+    def count(names: dict[tuple[str, str], Any]) -> int:
+        return sum(tenant in (None, owner) for owner, _ in list(names))
+
+    found: dict[str, Any] = {
+        "epoch": service.epoch,
+        "log": log.epoch,
+        "first": log.first,
+        "durable": pump.durable,
+        "matched": pump.matched,
+        "durability": service.durability,
+        "disk_full": pump.is_full,
+        "log_bytes": log_bytes(service, tenant),
+        "seconds": round(time.monotonic() - service.started_at, 1),
+        "events": done.events,
+        "edits": done.edits,
+        "matches": done.pairs,
+        "updates": done.updates,
+        "spaces": count(registry.spaces),
+        "boards": count(registry.boards),
+        "subscriptions": subscriptions(service, tenant),
+        "consumers": count(registry.consumers),
+        "listeners": listeners(service, tenant),
+    }
+    if tenant is None:
+        found["snapshot"] = service.snapshot_seq
+        found["damage"] = [text.partition("\n")[0] for _, text in sorted(log.damage.items())]
+    if service.sources and tenant in (None, TENANT):
+        found["sources"] = [one.status() for one in service.sources.values()]
+    if service.follower is not None:
+        found["follower"] = service.follower.status()
+    if service.links is not None and tenant in (None, TENANT):
+        found |= service.links.status()
+    return found

@@ -1,0 +1,106 @@
+"""What an existing Delta table asks of its writers: this sink obeys it, or refuses the table.
+
+Files are added by the sink's own actions, so that nothing but the sink checks what delta-rs checks
+for rows that pass through its writer. Obeyed: the names and types of columns, partitions, NOT NULL,
+tables that can only be appended to. Everything else that a table may ask for is refused by name,
+before the first batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.types import StructType
+
+from rangecast.errors import UsageError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_KNOWN_FEATURES = {
+    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"),
+    *("columnMapping", "identityColumns", "deletionVectors", "timestampNtz"),
+}
+"""Writer features that adding files obeys, or whose use in a table is looked for below."""
+_BY_COLUMN = {
+    "delta.generationExpression": "generated column",
+    "delta.identity.start": "identity column",
+    "delta.invariants": "column with an invariant",
+}
+_PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
+
+
+class TableRules(NamedTuple):
+    """What rows of a table must be like."""
+
+    columns: StructType
+    partition_by: tuple[str, ...]
+    not_null: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: DeltaTable, name: str, *, replace: bool) -> TableRules:
+        """Return what a table asks for; refuse what the sink doesn't carry out."""
+        for feature in _unsupported(table, replace=replace):
+            raise UsageError(
+                f"{name}: the table has {feature}, which isn't supported here\n"
+                "  hint: write to another table, and copy from there with a writer that supports it"
+            )
+        definition = json.loads(table.schema().to_json())
+        required = [one["name"] for one in definition["fields"] if not one["nullable"]]
+        columns = StructType.fromJson(definition)
+        return cls(columns, tuple(table.metadata().partition_columns), tuple(required))
+
+    def check(self, columns: StructType, name: str) -> None:
+        """Refuse rows whose columns aren't those of the table, in name, order and type."""
+        held, given = _described(self.columns), _described(columns)
+        if held != given:
+            differing = [one for one in held if one not in given]
+            differing += [one for one in given if one not in held]
+            raise UsageError(
+                f"{name}: the table has the columns {', '.join(held)}; given: {', '.join(given)}\n"
+                f"  they differ in {', '.join(differing) or 'their order'}\n"
+                "  hint: write to another table, or cast the columns in the source"
+            )
+
+
+def _described(columns: StructType) -> list[str]:
+    return [f"{one.name} {one.dataType.simpleString()}" for one in columns]
+
+
+def _unsupported(table: DeltaTable, *, replace: bool) -> Iterator[str]:
+    configuration = table.metadata().configuration
+    for key, value in configuration.items():
+        if key.startswith("delta.constraints."):
+            yield f"the CHECK constraint {key.removeprefix('delta.constraints.')} ({value})"
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        yield "column mapping"
+    definition = json.loads(table.schema().to_json())
+    for column, metadata in _metadata(definition, ()):
+        for key, kind in _BY_COLUMN.items():
+            if key in metadata:
+                yield f"the {kind} {column!r}"
+    kinds = {one.name: one.dataType.simpleString() for one in StructType.fromJson(definition)}
+    for column in table.metadata().partition_columns:
+        if kinds[column] not in _PARTITION_TYPES:
+            yield f"the partition column {column!r} of the type {kinds[column]}"
+    features = set(table.protocol().writer_features or ())
+    for feature in sorted(features - _KNOWN_FEATURES):
+        yield f"the writer feature {feature}"
+    if replace and configuration.get("delta.appendOnly", "false").lower() == "true":
+        yield "delta.appendOnly set, so that nothing in it can be replaced"
+    if replace and "deletionVectors" in features:
+        yield "deletion vectors, so that its rows can't be replaced"
+
+
+def _metadata(definition: Any, path: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the metadata of every column, also of those within columns."""
+    if not isinstance(definition, dict):
+        return
+    for field in definition.get("fields", ()):
+        inner = (*path, field["name"])
+        yield ".".join(inner), field.get("metadata", {})
+        yield from _metadata(field["type"], inner)
+    for key in ("elementType", "keyType", "valueType"):
+        yield from _metadata(definition.get(key), path)
