@@ -2,8 +2,9 @@
 
 A client that sends nothing, half a request, or a byte now and then holds a descriptor, and what it
 sends is held before anything is known of it, a token included. So these limits are for every
-connection. They are looked at from time to time, for all connections together: a timer for each
-request would cost more than what it is for.
+connection. They are checked from time to time, for all connections together, and a wait is counted
+from the first check that finds it: a timer or a look at the clock for each request would cost more
+than what it is for.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class BoundedProtocol(CorkedProtocol):
         self._limits = limits or ConnectionLimits()
         self._phase = _IDLE
         self._since = self._began = 0.0
-        """When it began to wait for what it waits for; when the body began."""
+        """When it began to wait for what it waits for, and when the body began; 0: after the last
+        check."""
         self._head = self._chunk = self._received = 0
         """Bytes of the head before what is being read, of that, and of the body."""
         self._is_fresh = False
@@ -87,7 +89,6 @@ class BoundedProtocol(CorkedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve a connection, unless there are too many."""
         super().connection_made(transport)
-        self._since = self.loop.time()
         over = len(self.connections) - self._limits.max_connections
         if over > _SLACK:
             self.transport.abort()
@@ -124,9 +125,9 @@ class BoundedProtocol(CorkedProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self._wait_for(_HEAD)
-        if self._is_fresh:
-            self._head, self._is_fresh = 0, False
+        self._phase, self._since = _HEAD, 0.0
+        self._head = 0 if self._is_fresh else -self._chunk
+        self._is_fresh = False
 
     def end_head(self) -> None:
         """Note that a head is whole; refuse one that is too long."""
@@ -136,8 +137,8 @@ class BoundedProtocol(CorkedProtocol):
                 self._refusal = 431, _LONG_HEAD
                 raise ValueError(_LONG_HEAD)  # the parser stops, and `send_400_response` is called
         self._received = 0
-        self._wait_for(_BODY)
-        self._began = self._since
+        self._phase, self._head = _BODY, -self._chunk
+        self._since = self._began = 0.0
 
     def end_body(self, *, is_answered: bool) -> None:
         """Note that a request is whole; it may have been answered before."""
@@ -151,7 +152,7 @@ class BoundedProtocol(CorkedProtocol):
     def note_body(self, body: bytes) -> None:
         """Note that a part of a body came."""
         self._received += len(body)
-        self._since = self.loop.time()
+        self._since = 0.0
 
     def on_response_complete(self) -> None:
         """Go on after an answer."""
@@ -160,9 +161,8 @@ class BoundedProtocol(CorkedProtocol):
         super().on_response_complete()
 
     def _wait_for(self, phase: int) -> None:
-        self._phase = phase
+        self._phase, self._since = phase, 0.0
         self._head = -self._chunk  # what is being read began with something else
-        self._since = self.loop.time()
 
     # ---- refusals
 
@@ -196,6 +196,7 @@ class BoundedProtocol(CorkedProtocol):
 
     def check_time(self, now: float) -> None:
         """End the connection if it has waited too long for what it waits for."""
+        self._since, self._began = self._since or now, self._began or now
         waited, limits, cycle = now - self._since, self._limits, self.cycle
         if self._phase <= _HEAD:
             if waited > limits.header_seconds and (cycle is None or cycle.response_complete):
