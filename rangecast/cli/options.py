@@ -143,6 +143,21 @@ EventsFile = Annotated[
         "folder, or a pattern in quotes, 'events/*.jsonl'."
     ),
 ]
+OneEvent = Annotated[
+    str,
+    typer.Argument(
+        metavar="EVENT",
+        help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin. "
+        "With --events, the id of an event there.",
+    ),
+]
+FileOfOneEvent = Annotated[
+    Path | None,
+    typer.Option("--events", help="A file of events that has the event; - is stdin."),
+]
+IsRow = Annotated[
+    bool, typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id.")
+]
 SubscriptionsFile = Annotated[
     Path,
     typer.Argument(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,9 +10,12 @@ from rangecast.cli.options import (
     BadRowsFile,
     Combine,
     CombineOption,
+    FileOfOneEvent,
     IgnoreUnknown,
+    IsRow,
     Json,
     Nan,
+    OneEvent,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
@@ -21,31 +23,18 @@ from rangecast.cli.options import (
 from rangecast.model.attributes import NanMeaning
 
 if TYPE_CHECKING:
-    from rangecast.cli.run import Run
-    from rangecast.kernels.arrays import F64
-    from rangecast.model.space import Space
+    import pyarrow as pa
+
     from rangecast.model.why import Explanation
 
 
 def why(
-    event: Annotated[
-        str,
-        typer.Argument(
-            help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin. "
-            "With --events, the id of an event there."
-        ),
-    ],
+    event: OneEvent,
     subscriptions: SubscriptionsFile,
     subscription: Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")],
     space: SpaceFile,
-    events: Annotated[
-        Path | None,
-        typer.Option("--events", help="A file of events, one of which is asked about; - is stdin."),
-    ] = None,
-    is_row: Annotated[
-        bool,
-        typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id."),
-    ] = False,
+    events: FileOfOneEvent = None,
+    is_row: IsRow = False,
     nan: Nan = NanMeaning.REFUSE,
     ignore_unknown: IgnoreUnknown = False,
     relaxed: Annotated[
@@ -69,26 +58,25 @@ def why(
     """
     from dataclasses import asdict
 
-    from rangecast.cli.output import counted
-    from rangecast.cli.run import Run
-    from rangecast.cli.sets import one_set
+    from rangecast.cli.one_event import question
     from rangecast.model.why import explain_match
     from rangecast.rank.explain import explain_rank
 
-    with Run.started(
-        reads=[event if event == "-" else None, subscriptions, space, events],
+    with question(
+        event,
+        subscriptions,
+        space,
+        events,
+        is_row=is_row,
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,
         quiet=quiet,
-    ) as run:
-        where = run.space(space)
-        boxes, where = one_set(run, subscriptions, where, None)
-        row = _row_of(boxes.ids, subscription)
-        values, point = event_of(run, event, where, events, is_row=is_row)
-        explanation = explain_match(where, boxes, row, point, values)
-        place = explain_rank(boxes, row, point, relaxed=relaxed, combine=combine)
+    ) as asked:
+        row = _row_of(asked.boxes.ids, subscription)
+        explanation = explain_match(asked.space, asked.boxes, row, asked.point, asked.values)
+        place = explain_rank(asked.boxes, row, asked.point, relaxed=relaxed, combine=combine)
         facts = {
             "subscription": explanation.subscription,
             "matches": explanation.matches,
@@ -99,7 +87,7 @@ def why(
         if not as_json:
             _show(explanation)
             print(f"rank: {place.verdict}")
-        run.done(f"{counted(boxes.rows, 'subscription')} read", boxes.rows, facts)
+        asked.done(facts)
 
 
 def _show(explanation: Explanation) -> None:
@@ -135,65 +123,10 @@ _ALTERNATIVES = 5
 """Other alternatives that are shown, one per line."""
 
 
-def event_of(
-    run: Run, given: str, space: Space, events: Path | None, *, is_row: bool
-) -> tuple[dict[str, Any], F64]:
-    """Return the event that a command was given, its values and its point."""
-    from rangecast.errors import UsageError
-
-    if events is not None:
-        return _event_in_file(run, events, space, given, is_row=is_row)
-    if is_row:
-        raise UsageError("--row is for an event of a file\n  hint: pass --events FILE")
-    return _event(run, given, space)
-
-
-def _event(run: Run, given: str, space: Space) -> tuple[dict[str, Any], F64]:
-    """Return an event that was given as JSON, its values and its point."""
-    from rangecast.model.events import encode_events
-
-    values = _values(run.file(Path(given)).read_text() if given == "-" else given)
-    unknown = {*values} - space.fields
-    passed_over = {"id"} | (unknown if run.ignore_unknown else set())
-    values = {name: value for name, value in values.items() if name not in passed_over}
-    return values, encode_events([values], space, nan=run.nan).points[0]
-
-
-def _event_in_file(
-    run: Run, path: Path, space: Space, wanted: str, *, is_row: bool
-) -> tuple[dict[str, Any], F64]:
-    """Return an event of a file, by its id or its row."""
-    from rangecast.errors import UsageError
-
-    source = run.events(path, space)
-    if is_row and not wanted.isdecimal():
-        raise UsageError(f"--row takes a number, counted from 0; given: {wanted!r}")
-    found = source.find(int(wanted) if is_row else wanted)
-    if found is None:
-        what = f"row {wanted}" if is_row else f"event {wanted!r}"
-        raise UsageError(f"{path} has no {what}, or it is a bad row")
-    return found
-
-
-def _values(text: str) -> dict[str, Any]:
-    """Return an event that was given as JSON."""
-    import json
-
-    from rangecast.errors import UsageError
-
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"the event is no JSON: {error}; given: {text}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"an event is a JSON object, from attributes to values; given: {text}")
-    return values
-
-
-def _row_of(ids: object, wanted: str) -> int:
+def _row_of(ids: pa.Array, wanted: str) -> int:
     from rangecast.errors import UsageError, near
 
-    known = [str(one) for one in ids.to_pylist()]  # type: ignore[attr-defined]
+    known = [str(one) for one in ids.to_pylist()]
     if wanted not in known:
         raise UsageError(f"no subscription {wanted!r}: {near(wanted, known)}")
     return known.index(wanted)

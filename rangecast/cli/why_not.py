@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    FileOfOneEvent,
     IgnoreUnknown,
+    IsRow,
     Json,
     Nan,
+    OneEvent,
     Quiet,
     SpaceFile,
     SubscriptionsFile,
@@ -20,24 +22,12 @@ from rangecast.model.attributes import NanMeaning
 
 
 def why_not(
-    event: Annotated[
-        str,
-        typer.Argument(
-            help="The event as JSON, such as '{\"price\": 12.5}'; - reads it from stdin. "
-            "With --events, the id of an event there."
-        ),
-    ],
+    event: OneEvent,
     subscriptions: SubscriptionsFile,
     space: SpaceFile,
     k: Annotated[int, typer.Option("-k", min=1, help="How many subscriptions to show.")] = 5,
-    events: Annotated[
-        Path | None,
-        typer.Option("--events", help="A file of events that has the event; - is stdin."),
-    ] = None,
-    is_row: Annotated[
-        bool,
-        typer.Option("--row", help="EVENT is a row of --events, counted from 0, not an id."),
-    ] = False,
+    events: FileOfOneEvent = None,
+    is_row: IsRow = False,
     nan: Nan = NanMeaning.REFUSE,
     ignore_unknown: IgnoreUnknown = False,
     bad_rows: BadRowsFile = None,
@@ -53,24 +43,25 @@ def why_not(
       rangecast why-not '{"price": 12.5}' subscriptions.csv --space space.toml
       rangecast why-not 1 subscriptions.csv --space space.toml --events events.csv --row -k 3
     """
-    from rangecast.cli.output import counted
-    from rangecast.cli.run import Run
-    from rangecast.cli.sets import one_set
-    from rangecast.cli.why import event_of
+    from rangecast.cli.one_event import question
     from rangecast.model.why import explain_match, nearest_misses
 
-    with Run.started(
-        reads=[event if event == "-" else None, subscriptions, space, events],
+    with question(
+        event,
+        subscriptions,
+        space,
+        events,
+        is_row=is_row,
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
         as_json=as_json,
         quiet=quiet,
-    ) as run:
-        boxes, where = one_set(run, subscriptions, run.space(space), None)
-        values, point = event_of(run, event, where, events, is_row=is_row)
-        rows = nearest_misses(where, boxes, point, k)
-        found = [explain_match(where, boxes, row, point, values) for row in rows]
+    ) as asked:
+        rows = nearest_misses(asked.space, asked.boxes, asked.point, k)
+        found = [
+            explain_match(asked.space, asked.boxes, row, asked.point, asked.values) for row in rows
+        ]
         if not as_json:
             for one in found:
                 print(one.verdict)
@@ -79,4 +70,4 @@ def why_not(
         facts = {
             "near": [{"subscription": one.subscription, "verdict": one.verdict} for one in found]
         }
-        run.done(f"{counted(boxes.rows, 'subscription')} read", boxes.rows, facts)
+        asked.done(facts)
