@@ -19,8 +19,11 @@ LINK_FAULTS ?= 100
 SECONDS ?= 240
 SEED ?=
 
+# What Python compiles is kept, whatever the environment says: tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test bounds check format api kills server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
+.PHONY: help setup run serve test test-quick test-soak bounds check format api kills server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -43,11 +46,18 @@ serve: setup  ## a server with something to see: open http://127.0.0.1:8080
 	@$(BIN)/rangecast serve --demo --port 8080
 
 # Three processes: those that wait for Spark leave a core to the others.
-test: setup  ## all tests
+test: setup  ## all tests but the long repetitions of make test-soak
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --durations=30
 
+test-quick: setup  ## the tests that start neither Spark nor servers: minutes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark and not process and not soak"
+
+test-soak: setup  ## nightly: the long repetitions, and all examples of every property
+	KILLS=$(KILLS) $(BIN)/python -m pytest -n 3 --dist loadgroup --durations=30 \
+		--hypothesis-profile soak -m "soak or hypothesis"
+
 bounds: setup  ## the conformance of all verbs again, with numba's bounds check on: minutes
-	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto -m conformance
+	NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto --hypothesis-profile soak -m conformance
 
 check: setup  ## ruff, mypy and import-linter
 	$(BIN)/ruff check .
@@ -63,7 +73,7 @@ api: setup  ## write docs/API.md from the docstrings
 	$(BIN)/python docs/make_api.py
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
-	KILLS=$(KILLS) $(BIN)/python -m pytest tests/test_spark_crashes.py
+	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak tests/test_spark_crashes.py
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
 	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)

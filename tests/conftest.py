@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import NIGHTLY
+
 # Structures are judged, not the plain scan that answers while their kernels are compiled.
 os.environ.setdefault("RANGECAST_COMPILE", "first")
-# One profile for all: no deadline (machines are noisy, kernels compile on first use).
-# With the bounds check on, the same answers were judged before: it needs fewer examples.
-EXAMPLES = 60 if os.environ.get("NUMBA_BOUNDSCHECK") else 100
-settings.register_profile(
-    "rangecast", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("rangecast")
+# No deadline: machines are noisy, and kernels are compiled on first use.
+_HYPOTHESIS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("soak", max_examples=NIGHTLY, **_HYPOTHESIS)
+settings.register_profile("suite", max_examples=25, **_HYPOTHESIS)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +45,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
         group = item.get_closest_marker("xdist_group")
         if group is not None and hasattr(config, "workerinput") and hasattr(item, "_id"):

@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from rangecast.model.attributes import Number
 from rangecast.model.space import Space
@@ -20,8 +23,24 @@ from rangecast.spark.stream.sources import Files
 from rangecast.spark.stream.steps import MatchStep
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
+from tests.servers import LIGHT
 
 SPACE = Space([Number("price")])
+
+
+def run(session: SparkSession, folder: Path, watch: Callable[[str], None]) -> None:
+    """Answer the events that lie in a folder, a file of them at a time."""
+    versions = Versions(folder / "versions")
+    subscriptions = VersionedSet(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE))
+    sinks = [Folder(folder / "matches"), Delta(folder / "table")]
+    files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
+    run_stream(
+        files.read(session, SPACE, (), stream=True),
+        [MatchStep(subscriptions, sinks, output="arrays")],
+        checkpoint=folder / "checkpoint",
+        quarantine=Folder(folder / "bad"),
+        watch=watch,
+    )
 
 
 def main() -> None:
@@ -34,24 +53,8 @@ def main() -> None:
         if [step, str(seen[step])] == deadly:
             os.killpg(0, signal.SIGKILL)
 
-    session = start(
-        "local[1]",
-        conf={
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
-    versions = Versions(folder / "versions")
-    subscriptions = VersionedSet(versions, SPACE, edits=Edits(folder / "edits", versions, SPACE))
-    sinks = [Folder(folder / "matches"), Delta(folder / "table")]
-    files = Files(str(folder / "events"), "json", options={"maxFilesPerTrigger": 1})
-    run_stream(
-        files.read(session, SPACE, (), stream=True),
-        [MatchStep(subscriptions, sinks, output="arrays")],
-        checkpoint=folder / "checkpoint",
-        quarantine=Folder(folder / "bad"),
-        watch=watch,
-    )
+    conf = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": LIGHT}
+    run(start("local[1]", conf=conf), folder, watch)
     print("ended", flush=True)
 
 

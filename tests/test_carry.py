@@ -5,12 +5,13 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Boolean, Category, Engine, Filter, Hierarchy, Integer, Number, Space, String
 from rangecast.carry import eventbridge, flat, sns
 from rangecast.errors import FileError, UsageError
+from tests.examples import examples
 
 
 def matches(carried, events):
@@ -373,7 +374,7 @@ LEAF_EVENT = st.fixed_dictionaries({}, optional={"n": NUMBERS, "s": TEXTS, "b": 
 EVENT = st.tuples(LEAF_EVENT, LEAF_EVENT).map(lambda both: both[0] | {"in": both[1]})
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(RANDOM, min_size=1, max_size=6), st.lists(EVENT, min_size=1, max_size=8))
 def test_random_patterns_hold_where_they_held(patterns, events):
     rules = {str(number): pattern for number, pattern in enumerate(patterns)}

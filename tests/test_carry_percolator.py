@@ -3,12 +3,13 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Number, Space, String
 from rangecast.carry import percolator
 from rangecast.errors import UsageError
+from tests.examples import examples
 from tests.test_carry import agree, matches, refusal, same_after_the_way_back
 
 
@@ -200,7 +201,7 @@ ROWS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(RANDOM, min_size=1, max_size=4))
 def test_random_queries_hold_where_they_held(queries):
     rules = {str(number): query for number, query in enumerate(queries)}

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rangecast.errors import UsageError
 from rangecast.match.candidates import Sample, stand_alone
@@ -11,6 +11,7 @@ from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 from tests.conformance import as_sets
+from tests.examples import examples
 
 WHOLE = 62
 
@@ -189,7 +190,7 @@ def test_a_stream_through_a_small_buffer_is_the_match(buffer, room):
         assert work == whole.work
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(case=strategies.boxes_and_points())
 def test_one_event_is_a_batch_of_one(case):
     boxes, points = case
@@ -199,7 +200,7 @@ def test_one_event_is_a_batch_of_one(case):
         assert matcher.match_one(point).tolist() == matches.of(event).tolist()
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(case=strategies.boxes_and_points())
 def test_every_plan_is_right(case):
     """Whatever attributes, edges and levels are taken."""

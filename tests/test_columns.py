@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import ValueRefusedError
@@ -26,6 +26,7 @@ from rangecast.model.encode import (
 )
 from rangecast.model.text_attributes import OTHER, Category, Hierarchy, String
 from rangecast.model.timestamps import Timestamp
+from tests.examples import examples
 
 ATTRIBUTES = {
     "number": Number("a"),
@@ -86,7 +87,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("kind", ATTRIBUTES)
 @pytest.mark.parametrize("column", ARRAYS)
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_a_column_is_encoded_as_its_values_are(kind, column, data):
     attribute, array = ATTRIBUTES[kind], data.draw(ARRAYS[column])
@@ -106,7 +107,7 @@ def test_a_column_is_encoded_as_its_values_are(kind, column, data):
 
 @pytest.mark.parametrize("kind", [k for k in ATTRIBUTES if k != "string"])
 @pytest.mark.parametrize("column", ["int64", "float64", "decimal", "string", "us", "ns", "bool"])
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_bounds_of_columns_are_those_of_values(kind, column, data):
     attribute, lo = ATTRIBUTES[kind], data.draw(ARRAYS[column])

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Boxes, Filter, Integer, Number, Space, UsageError
@@ -24,6 +24,7 @@ from rangecast.model.simplest import simplest
 from rangecast.workloads import generate
 from tests.adversarial import cases
 from tests.cover_oracle import Neighbourhood, cover_matrix
+from tests.examples import examples
 from tests.strategies import boxes as some_boxes
 
 GRAPHS = (1, 2, 5, "all", "poset")
@@ -110,7 +111,7 @@ def test_a_long_trace_gives_what_the_definition_gives(index, k):
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("index", INDEXES)
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_any_boxes_in_any_order(index, data):
     boxes = data.draw(some_boxes(max_rows=14))

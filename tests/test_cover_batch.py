@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rangecast import Boxes, Number, Space, UsageError
 from rangecast.cover import CoverSet, covered_by
@@ -15,10 +15,11 @@ from rangecast.cover.choose import INDEXES
 from rangecast.kernels.morton import key_of
 from tests.adversarial import cases
 from tests.cover_oracle import cover_matrix, earliest_kept
+from tests.examples import examples
 from tests.strategies import boxes as some_boxes
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(boxes=some_boxes(max_rows=30))
 def test_any_set(boxes):
     assert covered_by(boxes).tolist() == earliest_kept(boxes)
@@ -49,7 +50,7 @@ def test_a_set_of_many_tiles():
         assert len(above) == 0 or found[row] == np.intersect1d(above, kept).min()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(boxes=some_boxes(max_rows=25))
 def test_the_earliest_of_another_set(boxes):
     """Both sets overlap, and arrival is not the order of rows."""

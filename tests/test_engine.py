@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -22,6 +21,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import Category, String
+from tests.examples import examples
 from tests.strategies import boxes, intervals, points
 
 D = 3
@@ -134,7 +134,7 @@ def test_a_view_lays_its_newest_rows_out_once():
 def test_any_history_equals_a_rebuild(index, small_parts):
     machine = type("History", (History,), {"index": index})
     case = machine.TestCase
-    case.settings = settings(max_examples=12, stateful_step_count=40, deadline=None)
+    case.settings = examples(12, stateful_step_count=40)
     case().runTest()
 
 

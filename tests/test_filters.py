@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError, UsageError
@@ -23,6 +23,7 @@ from rangecast.model.space import Space
 from rangecast.model.text_attributes import OTHER, String
 from rangecast.model.timestamps import Timestamp
 from tests import filter_language as language
+from tests.examples import examples
 from tests.strategies import COORDINATES, intervals
 
 INF = math.inf
@@ -68,7 +69,7 @@ def assert_small(some: Filter) -> None:
 # ---- meaning: against an interpreter that knows nothing of boxes
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.data())
 def test_boxes_mean_what_the_text_says(data: st.DataObject) -> None:
     tree = data.draw(language.trees())
@@ -127,7 +128,7 @@ def crowded_boxes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return boxes[:, :, 0], boxes[:, :, 1]
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(crowded_boxes())
 def test_crowded_boxes_become_few(bounds: tuple[np.ndarray, np.ndarray]) -> None:
     lo, hi = bounds

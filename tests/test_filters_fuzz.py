@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FilterError
@@ -20,6 +20,7 @@ from rangecast.model.filters.regions import sparse
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from tests import filter_language as language
+from tests.examples import examples
 
 WORDS = """
 and or not between in is null true false AND Not < <= > >= = == != <> ( ) , -- # ' " ` . - + e ; \\
@@ -83,7 +84,7 @@ def check_many(texts: list[str]) -> list[bool]:
     return [bool(one) for one in good]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(language.conditions(), min_size=1, max_size=6), st.data())
 def test_conditions_that_all_hold(conditions: list[language.Tree], data: st.DataObject) -> None:
     read(data.draw(language.texts(("and", tuple(conditions)))))
@@ -152,7 +153,7 @@ def test_numbers_of_many_texts_are_the_nearest_doubles(numbers: list[float]) -> 
     assert lo[:, 0].tolist() == [float(one) for one in said]
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(st.text(max_size=80))
 def test_any_text(text: str) -> None:
     read(text)
@@ -164,13 +165,13 @@ def test_any_bytes(data: bytes) -> None:
     read(data.decode("latin-1"))
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(st.sampled_from(TOKENS), max_size=25), st.sampled_from([" ", " ", "", "\n"]))
 def test_any_words(words: list[str], separator: str) -> None:
     read(separator.join(words))
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(st.data())
 def test_mutations_of_filters(data: st.DataObject) -> None:
     text = data.draw(language.texts(data.draw(language.trees(deepest=2))))
@@ -368,7 +369,7 @@ def test_messages(text: str) -> None:
     assert str(raised.value) == MESSAGES[text].removeprefix("\n")
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.integers(1, 900),
     st.integers(0, 2**32),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Boxes, Engine, Integer, Number, Space, String, UsageError
@@ -11,6 +11,7 @@ from rangecast.merge import bounding_boxes
 from rangecast.model.files import read_tables
 from rangecast.model.simplest import simplest
 from tests import adversarial, strategies
+from tests.examples import examples
 
 
 def space_of(boxes):
@@ -32,7 +33,7 @@ def check(boxes, points, most):
 
 
 @pytest.mark.conformance
-@settings(max_examples=60)
+@examples(60)
 @given(case=strategies.boxes_and_points(), most=st.integers(1, 40))
 def test_no_event_is_lost(case, most):
     check(*case, most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import (
@@ -26,6 +26,7 @@ from rangecast.merge.ranges import difference, within_budget
 from rangecast.merge.trade import Setting, outcome, recommended
 from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
+from tests.examples import examples
 
 
 def every_kind():
@@ -59,7 +60,7 @@ def random_boxes(rng, space, n):
     return Boxes.of(np.where(free, -np.inf, lo), np.where(free, np.inf, hi))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
 def test_the_weight_of_ranges_is_the_sum_over_their_cells(axes, bits, seed):
     rng = np.random.default_rng(seed)
@@ -124,7 +125,7 @@ def test_cells_weigh_what_they_hold():
     assert weights_of(words, np.array([1.0, 2.0, 3.0, MAX])).tolist() == [1, 1, 0, 0, 1]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, 7), min_size=1, max_size=3, unique=True),

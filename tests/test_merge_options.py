@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Boolean, Category, Integer, Number, Space, String, Timestamp, UsageError
@@ -27,6 +27,7 @@ from rangecast.merge.trade import settings as to_try
 from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.workloads import generate
+from tests.examples import examples
 from tests.test_merge_summary import matched, pairs
 
 
@@ -150,7 +151,7 @@ def test_the_attributes_that_tell_subscriptions_apart_are_chosen():
         chosen_attributes(boxes, space, 4)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**6), st.sampled_from(["all", "any"]), st.integers(1, 3))
 def test_tables_of_subsets_lose_nothing(seed, combine, most):
     rng = np.random.default_rng(seed)
@@ -344,7 +345,7 @@ def entry_of(index, one):
     return lo[0], hi[0]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**6), st.sampled_from(["integer", "number"]), st.booleans())
 def test_the_index_is_exact_and_its_active_ones_hold_everything(seed, kind, merging):
     """Neighbours get entry by entry what `entry` says, and hold exactly what somebody asks for."""

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Integer, Number, Space, String, UsageError
@@ -24,6 +24,7 @@ from rangecast.merge.ranges import (
 )
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
+from tests.examples import examples
 
 LINE = Space([Integer("x", min=0, max=(1 << 12) - 1)])
 PLACES = 1 << 12
@@ -183,7 +184,7 @@ def cells_for(kind, space, bits, boxes, points, names):
 
 
 @pytest.mark.conformance
-@settings(max_examples=150)
+@examples(150)
 @given(
     histories(),
     st.sampled_from(["uniform", "quantiles", "bounds"]),
@@ -232,7 +233,7 @@ def cell_numbers(cells, values):
     return np.stack(columns, axis=1)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(strategies.boxes_and_points(dimensions=st.integers(1, 3), max_rows=8), st.integers(1, 4))
 def test_without_bounds_a_table_holds_exactly_the_cells_of_its_boxes(case, bits):
     boxes, points = case

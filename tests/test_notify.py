@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import RangecastError, UsageError
@@ -16,6 +16,7 @@ from rangecast.notify.interests import Interests
 from rangecast.notify.messages import Outbox
 from rangecast.notify.painter import groups_of
 from rangecast.notify.subscriber import Entry, Interest
+from tests.examples import examples
 from tests.notify_model import Model, boards, changes, fewest_rectangles, needed
 
 EXACT = [("dense", None), ("sparse", None), ("sparse", 3)]
@@ -192,7 +193,7 @@ def test_a_batch_takes_no_work_that_grows_with_the_objects(algorithm):
     assert found[1][2] < found[0][2] + 10_000
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_dense_sends_the_fewest_and_sparse_at_most_twice_the_fewest(data, k, every):
     objects, interests = data.draw(boards(most_objects=5, most_interests=9))

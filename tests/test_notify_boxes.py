@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Space
@@ -16,6 +16,7 @@ from rangecast.model.text_attributes import Category, Hierarchy, String
 from rangecast.model.timestamps import Timestamp
 from rangecast.notify import Board
 from rangecast.notify.boxes.points import Points
+from tests.examples import examples
 from tests.notify_model import BoxModel, needed
 
 INF = math.inf
@@ -220,7 +221,7 @@ def come_and_go(data, board, model, boxes, changes, asked, k):
     assert list(board) == sorted(there, key=list(board).index)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data(), st.integers(1, 3), st.integers(1, 3))
 def test_interests_come_and_go_between_changes(data, d, k):
     objects, boxes, place = data.draw(worlds(d, most_interests=12))
@@ -229,7 +230,7 @@ def test_interests_come_and_go_between_changes(data, d, k):
     come_and_go(data, board, model, boxes, changes, given_to, k)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data(), st.integers(1, 4), st.booleans())
 def test_the_tree_is_right_after_any_edits(data, d, keyed):
     seed = data.draw(st.integers(0, 10**6))

@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Space
@@ -18,6 +18,7 @@ from rangecast.model.text_attributes import Category
 from rangecast.notify import Board
 from rangecast.notify.boxes.regions import Tiles
 from rangecast.workloads import generate
+from tests.examples import examples
 from tests.notify_model import BoxModel, needed
 from tests.test_notify_boxes import ENDS, come_and_go, histories, model_of, space_of
 
@@ -131,7 +132,7 @@ def test_whoever_hears_would_hear_over_boxes_too(data, upper, k, algorithm):
         assert [sorted(one) for one in heard[0]] == [sorted(one) for one in heard[1]]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.data(), st.integers(1, 3))
 def test_a_batch_sends_what_is_needed_in_order(data, k):
     objects, boxes, place = data.draw(worlds("b"))
@@ -162,7 +163,7 @@ def test_a_batch_sends_what_is_needed_in_order(data, k):
                 assert sorted(told[len(worse) :]) == sorted(others)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.data(),
     st.integers(1, 6),
@@ -190,7 +191,7 @@ def test_an_approximation_keeps_lists_exact(data, k, epsilon, algorithm):
                     assert min(ranks) <= (1 + epsilon) * k + 1
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data(), st.integers(1, 3))
 def test_interests_come_and_go_between_changes(data, k):
     objects, boxes, place = data.draw(worlds("b", most_interests=12))

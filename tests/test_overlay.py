@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast import Engine, Integer, Space, String
@@ -19,6 +19,7 @@ from rangecast.overlay.links import Flight
 from rangecast.overlay.packing import TERM, pack, unpack
 from rangecast.overlay.strategies import STRATEGIES, Merging, Options
 from rangecast.overlay.table import Table
+from tests.examples import examples
 
 SPACE = Space([Integer("x", min=0, max=63), Integer("y", min=0, max=63)])
 QUIET = Settings(beat=None, linger=0)
@@ -332,14 +333,14 @@ def test_subscriptions_that_come_and_go_leave_nothing():
 
 
 @given(FRAMES)
-@settings(max_examples=60)
+@examples(60)
 def test_a_frame_comes_back_from_both_forms(frame):
     assert messages.decode(messages.encode(frame)) == frame
     assert messages.decode_json(messages.encode_json(frame)) == frame
 
 
 @given(st.binary(max_size=60) | st.tuples(FRAMES.map(messages.encode), st.data()))
-@settings(max_examples=150)
+@examples(150)
 def test_whatever_comes_in_is_a_frame_or_a_frame_error(given_bytes):
     if isinstance(given_bytes, tuple):
         data, draw = bytearray(given_bytes[0]), given_bytes[1]
@@ -354,7 +355,7 @@ def test_whatever_comes_in_is_a_frame_or_a_frame_error(given_bytes):
 
 
 @given(st.lists(FRAMES | st.binary(max_size=20), max_size=8))
-@settings(max_examples=100)
+@examples(100)
 def test_no_frame_makes_a_broker_fail(frames):
     broker = Broker("z", SPACE, cells=Cells.uniform(SPACE, 4), cover_index="scan")
     broker.handle(0, ports.LinkUp("y"))

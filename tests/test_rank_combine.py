@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.engine import Engine
@@ -17,6 +17,7 @@ from rangecast.rank.choose import INDEXES, build
 from rangecast.rank.combine import COMBINATIONS, check_combine
 from rangecast.rank.scan import Scan
 from tests import strategies
+from tests.examples import examples
 from tests.test_rank_structures import RANKERS, answers, many
 
 MAX = float(np.finfo(np.float64).max)
@@ -57,7 +58,7 @@ def weighted(draw):
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("combine", COMBINATIONS)
-@settings(max_examples=40)
+@examples(40)
 @given(case=weighted(), k=st.integers(1, 9))
 def test_the_oracle_says_what_was_meant(combine, case, k):
     boxes, points = case
@@ -71,7 +72,7 @@ def test_the_oracle_says_what_was_meant(combine, case, k):
 @pytest.mark.conformance
 @pytest.mark.parametrize("combine", ["min", "max", "product"])
 @pytest.mark.parametrize("name", RANKERS)
-@settings(max_examples=15)
+@examples(15)
 @given(case=weighted(), k=st.integers(1, 9))
 def test_every_structure_combines_as_the_oracle_does(name, combine, case, k):
     boxes, points = case

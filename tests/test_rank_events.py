@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.engine import Engine
@@ -23,6 +23,7 @@ from rangecast.rank.result import Best
 from rangecast.rank.scan import Scan
 from rangecast.rank.shed import TIMELESS, WINDOW, Budget, seconds_of, shed
 from rangecast.rank.slabs.index import Slabs
+from tests.examples import examples
 from tests.strategies import boxes_and_points
 from tests.test_rank_structures import answers, many, oracle
 
@@ -48,7 +49,7 @@ def spans(points, seed=0):
 
 
 @pytest.mark.parametrize("how", ["overlap", "contain"])
-@settings(max_examples=60)
+@examples(60)
 @given(case=boxes_and_points(), k=st.integers(1, 6))
 def test_spans_are_ranked_as_their_meaning_says(how, case, k):
     boxes, points = case
@@ -169,7 +170,7 @@ def test_not_everything_is_ranked_to_adjust_the_scores():
         best_adjusted(search, 1, -1, lambda event, rows: 1.0, (0.0, 1.0))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(case=boxes_and_points(), k=st.integers(1, 5), seed=st.integers(0, 9))
 def test_uncertain_events_are_ranked_by_what_they_surely_hold(case, k, seed):
     boxes, points = case
@@ -377,7 +378,7 @@ def shed_by_hand(best, windows, budget):
     return np.bincount(event[sorted(kept)], minlength=len(best.counts)).tolist()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), budget=st.integers(1, 12))
 def test_a_budget_per_second_keeps_the_best_of_each(data, budget):
     counts = np.array(data.draw(st.lists(st.integers(0, 4), max_size=12)), dtype=np.int64)

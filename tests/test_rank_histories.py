@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -16,6 +15,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
 from rangecast.rank.scan import Scan
+from tests.examples import examples
 from tests.strategies import boxes, intervals, points
 
 INF = np.inf
@@ -141,7 +141,7 @@ def test_a_live_set_ranks_as_a_set_built_anew(monkeypatch, name):
     monkeypatch.setattr(liveset_module, "FAN", 2)
     monkeypatch.setattr(liveset_module, "SMALL", 16)
     machine = type("Ranked", (History,), {"rank_index": name})
-    machine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+    machine.TestCase.settings = examples(25, stateful_step_count=25)
     machine.TestCase().runTest()
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.model.boxes import Boxes
@@ -17,6 +17,7 @@ from rangecast.rank.choose import INDEXES
 from rangecast.rank.papers.sopt import arranged, graph, sopt
 from rangecast.rank.papers.trees import Trees
 from rangecast.rank.scan import Scan
+from tests.examples import examples
 from tests.strategies import intervals
 
 INF = np.inf
@@ -77,7 +78,7 @@ def by_hand(lo, hi):
     return pairs
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(intervals(), max_size=25))
 def test_the_graph_is_what_its_definition_says(some):
     lo, hi = np.array(some).reshape(-1, 2).T
@@ -173,7 +174,7 @@ TIED = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 1e16])
 """Weights whose sums tie often, also because they are rounded."""
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), d=st.integers(1, 5), k=st.integers(1, 6))
 @pytest.mark.parametrize("name", ["sopt", "ir"])
 def test_ties_with_the_bound_are_decided_by_arrival(name, data, d, k):

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
@@ -20,6 +20,7 @@ from rangecast.rank.scan import Scan
 from rangecast.rank.slabs.index import Slabs
 from rangecast.rank.slabs.lists import Fineness
 from tests import adversarial, strategies
+from tests.examples import examples
 
 INF = np.inf
 RANKERS = {
@@ -77,7 +78,7 @@ def many(n, d, free=0.1, several=False, seed=0):
 @pytest.mark.conformance
 @pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 @pytest.mark.parametrize("name", RANKERS)
-@settings(max_examples=20)
+@examples(20)
 @given(case=strategies.boxes_and_points(), k=st.integers(1, 12))
 def test_every_structure_ranks_as_the_oracle_does(name, relaxed, case, k):
     boxes, points = case
@@ -141,7 +142,7 @@ def as_many(points, times=700):
 
 
 @pytest.mark.conformance
-@settings(max_examples=60)
+@examples(60)
 @given(case=strategies.boxes_and_points(), k=st.integers(1, 12))
 def test_slabs_rank_many_events_together_as_each_by_itself(case, k):
     boxes, points = case
@@ -214,7 +215,7 @@ def test_slabs_search_for_many_events_together_where_it_pays():
 
 
 @pytest.mark.parametrize("name", TREES)
-@settings(max_examples=15)
+@examples(15)
 @given(case=strategies.boxes_and_points(dimensions=st.integers(1, 2)))
 def test_iterators_yield_by_score_then_arrival_and_count_what_they_look_at(name, case):
     boxes, points = case
@@ -317,7 +318,7 @@ def test_one_attribute_is_looked_up_in_lists():
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", LISTED)
-@settings(max_examples=80)
+@examples(80)
 @given(
     case=strategies.boxes_and_points(dimensions=st.just(1)),
     k=st.integers(1, 5),

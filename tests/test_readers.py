@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rangecast import Engine
@@ -31,6 +31,7 @@ from rangecast.model.table_writer import write_table
 from rangecast.model.text_attributes import Category, Hierarchy, String
 from rangecast.model.timestamps import Timestamp
 from rangecast.notify.tables import file_rows, read_objects
+from tests.examples import examples
 
 ATTRIBUTES = {
     "number": Number("a"),
@@ -137,7 +138,7 @@ def folder(tmp_path_factory):
 
 
 @kinds
-@settings(max_examples=60)
+@examples(60)
 @given(given_cells=st.lists(cells, min_size=2, max_size=6))
 def test_a_cell_of_csv_is_read_as_if_it_were_alone(kind, given_cells, folder):
     attribute = ATTRIBUTES[kind]
@@ -148,7 +149,7 @@ def test_a_cell_of_csv_is_read_as_if_it_were_alone(kind, given_cells, folder):
 
 
 @kinds
-@settings(max_examples=60)
+@examples(60)
 @given(given_tokens=st.lists(tokens, min_size=2, max_size=6), border=st.integers(1, 60))
 def test_a_value_of_json_is_read_as_if_it_were_alone(kind, given_tokens, border, folder):
     attribute = ATTRIBUTES[kind]
@@ -163,7 +164,7 @@ def test_a_value_of_json_is_read_as_if_it_were_alone(kind, given_tokens, border,
 
 
 @kinds
-@settings(max_examples=60)
+@examples(60)
 @given(given_numbers=st.lists(numbers, min_size=1, max_size=5))
 @example(given_numbers=["70470901"])  # a day, if it were a text
 def test_a_number_is_the_same_in_every_format(kind, given_numbers, folder):
@@ -211,7 +212,7 @@ def alone(value, attribute, nan):
 
 @kinds
 @pytest.mark.parametrize("nan", ["refuse", "missing"])
-@settings(max_examples=60)
+@examples(60)
 @given(given_values=st.lists(values, min_size=1, max_size=6))
 def test_a_value_in_python_is_read_as_if_it_were_alone(kind, nan, given_values):
     attribute = ATTRIBUTES[kind]
@@ -228,7 +229,7 @@ def test_a_value_in_python_is_read_as_if_it_were_alone(kind, nan, given_values):
 
 
 @kinds
-@settings(max_examples=30)
+@examples(30)
 @given(
     lows=st.lists(tokens, min_size=2, max_size=5), highs=st.lists(tokens, min_size=5, max_size=5)
 )

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rangecast import Engine, Filter, Integer, Number, Space
 from rangecast.client import Client
@@ -16,6 +16,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.numbers import MAX
 from rangecast.model.simplest import simplest
 from tests import strategies
+from tests.examples import examples
 from tests.test_server_http import Served
 
 INF = np.inf
@@ -92,7 +93,7 @@ def test_boxes_that_make_one_cover_what_lies_in_it() -> None:
     assert cover.covered_by(1) == [0]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(strategies.boxes(max_rows=8))
 def test_each_row_is_as_its_filter_has_it(boxes: Boxes) -> None:
     space = Space([Number(f"a{axis}") for axis in range(boxes.dimensions)])

@@ -3,7 +3,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from rangecast.errors import SnapshotError, UsageError
 from rangecast.match.scan import Scan
@@ -14,6 +14,7 @@ from rangecast.model.space import Space
 from rangecast.model.text_attributes import String
 from tests import strategies
 from tests.conformance import as_sets
+from tests.examples import examples
 
 
 def some_boxes():
@@ -30,7 +31,7 @@ def some_space():
 
 
 @given(strategies.boxes_and_points())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_boxes_come_back_as_they_were(tmp_path_factory, case):
     boxes, points = case
     space = Space([Number(f"a{j}") for j in range(boxes.dimensions)])

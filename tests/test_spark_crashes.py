@@ -1,7 +1,8 @@
-"""kill -9 at each step of the protocol and at random moments: nothing lost, nothing twice.
+"""Streams that end at each step of the protocol: nothing lost, nothing twice.
 
-Between a kill and the restart the subscriptions change: what was pinned keeps its version. The
-answers go to a folder and to a Delta table. `make kills KILLS=50` kills more often.
+Between an end and the restart the subscriptions change: what was pinned keeps its version. The
+answers go to a folder and to a Delta table. `make kills KILLS=50` ends each run by kill -9, at
+each step and at random moments.
 """
 
 import json
@@ -11,26 +12,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from rangecast.store.commits import commits, read_committed
 from rangecast.store.versions import Versions
+from tests.stream_driver import run
 
 ROOT = Path(__file__).parents[1]
-RANDOM_KILLS = int(os.environ.get("KILLS", "1"))
 STEPS = ["begun", "pinned", "staged", "bad rows committed", "committed"]
-FILES, ROWS = 7 + RANDOM_KILLS, 6
+ROWS = 6
 
 
 def price(file, row):
     return file * 3 + row * 5
 
 
-def write_events(folder):
+def write_events(folder, files):
     folder.mkdir()
-    for file in range(FILES):
+    for file in range(files):
         rows = [{"id": f"e{file}-{row}", "price": price(file, row)} for row in range(ROWS)]
         rows.append({"id": f"bad{file}", "price": "dear"})
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -90,38 +94,79 @@ def drive(folder, *deadly, kill_at=None):
     return steps
 
 
+class CrashError(Exception):
+    """Ends a stream in this process, as a kill would."""
+
+
+def test_after_an_end_at_every_step_the_answers_are_those_of_a_batch(spark, tmp_path):
+    def end_at(deadly):
+        seen = Counter()
+
+        def watch(step):
+            seen[step] += 1
+            if step == deadly and seen[step] == 2:  # the second batch of each run
+                raise CrashError
+
+        if deadly is None:
+            run(spark, tmp_path, watch)
+        else:
+            with pytest.raises(CrashError):
+                run(spark, tmp_path, watch)
+
+    check(tmp_path, [*STEPS, None], end_at)
+
+
+@pytest.mark.spark
+def test_after_a_kill_the_answers_are_those_of_a_batch(tmp_path):
+    check(tmp_path, ["begun", "staged", None], partial(kill_at, tmp_path))
+
+
+@pytest.mark.soak
+@pytest.mark.spark
 def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp_path):
-    write_events(tmp_path / "events")
+    dice = random.Random()
+    kills = int(os.environ.get("KILLS", "5"))
+    moments = [(dice.randint(1, 8), dice.uniform(0, 0.5)) for _ in range(kills)]
+    print("random moments:", moments)
+    check(tmp_path, [*STEPS, *moments, None], partial(kill_at, tmp_path))
+
+
+def kill_at(folder, deadly):
+    if isinstance(deadly, str):
+        assert drive(folder, deadly, 2)[-1] == deadly  # the second batch of each run
+    elif deadly is not None:
+        drive(folder, kill_at=deadly)
+    else:
+        assert drive(folder)[-1] == "ended"
+
+
+def check(tmp_path, ends, end_at):
+    """Run a stream that ends so, each time with other subscriptions; the last run ends well."""
+    files = len(ends) + 1
+    write_events(tmp_path / "events", files)
     versions = Versions(tmp_path / "versions")
     pins: dict[int, int] = {}
-    dice = random.Random()
-    moments = [(dice.randint(1, 8), dice.uniform(0, 0.5)) for _ in range(RANDOM_KILLS)]
-    print("random moments:", moments)
-    for edits, kill in enumerate([*STEPS, *moments, None], start=1):
+    for edits, deadly in enumerate(ends, start=1):
         add_edits(tmp_path / "edits", edits)
-        if isinstance(kill, str):
-            assert drive(tmp_path, kill, 2)[-1] == kill  # the second batch of each run
-        elif kill is not None:
-            drive(tmp_path, kill_at=kill)
-        else:
-            assert drive(tmp_path)[-1] == "ended"
+        end_at(deadly)
         for (_, batch), version in versions.pinned().items():
             assert pins.setdefault(batch, version) == version, "a pin has changed"
 
-    assert pins[1] == 2, "killed before its pin: the newest version answers it"
+    assert pins[1] == 2, "it ended before its pin: the newest version answers it"
 
     # A batch is a file, or two of them if Spark was killed between two of its own logs.
     marks = commits(tmp_path / "matches")
     assert [mark["batch"] for mark in marks] == list(range(len(marks)))
-    assert len(marks) > len(STEPS)
+    steps = sum(isinstance(deadly, str) for deadly in ends)
+    assert len(marks) > steps
     answered = {mark["batch"]: mark["version"] for mark in marks}
     # Old pins are forgotten; one that came and went within a run was never seen here.
     assert {batch: answered[batch] for batch in pins} == pins
-    assert len(set(pins.values())) > len(STEPS), "the subscriptions changed on the way"
+    assert len(set(pins.values())) > steps, "the subscriptions changed on the way"
     answers = read_committed(tmp_path / "matches").to_table().to_pylist()
-    assert len(answers) == FILES * ROWS
+    assert len(answers) == files * ROWS
     found = {row["event"]: (row["batch"], row["subscriptions"]) for row in answers}
-    for file in range(FILES):
+    for file in range(files):
         batch, _ = found[f"e{file}-0"]
         wanted = expected(file, answered[batch])
         assert {event: found[event] for event in wanted} == {
@@ -134,6 +179,6 @@ def test_killed_at_every_step_and_at_random_the_answers_are_those_of_a_batch(tmp
     }
     bad = read_committed(tmp_path / "bad").to_table().to_pylist()
     assert {row["event"]: row["batch"] for row in bad} == {
-        f"bad{file}": found[f"e{file}-0"][0] for file in range(FILES)
+        f"bad{file}": found[f"e{file}-0"][0] for file in range(files)
     }
-    assert len(bad) == FILES
+    assert len(bad) == files

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rangecast.model.boxes import Boxes
 from rangecast.spark.steps.cut import MOST, cut_space
 from tests import adversarial, strategies
+from tests.examples import examples
 
 
 def placed(cut, boxes):
@@ -34,7 +35,7 @@ def check(boxes, events, **options):
     return cut, groups
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(strategies.boxes_and_points())
 def test_the_group_of_an_event_has_every_box_that_holds_it(case):
     check(*case)

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rangecast.model.boxes import Boxes
 from rangecast.spark.steps.placing import hulls, place
 from tests import adversarial, strategies
+from tests.examples import examples
 
 RANDOM = np.random.default_rng(4)
 
@@ -31,7 +32,7 @@ def met_per_event(boxes, shards, count):
     return met / len(events)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(strategies.boxes_and_points())
 def test_every_subscription_has_one_shard_and_always_the_same(case):
     boxes, _ = case

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rangecast import Engine, Number, Space
 from rangecast.cover import covered_by, plain
@@ -25,6 +25,7 @@ from tests import strategies
 from tests.adversarial import cases
 from tests.conformance import as_sets, check_matcher
 from tests.cover_oracle import earliest_kept
+from tests.examples import examples
 
 
 def some(n=300, d=3, seed=0):
@@ -112,7 +113,7 @@ def one_by_one(scan, points, k):
     return [(one.rows.tolist(), one.scores.tolist()) for one in found]
 
 
-@settings(max_examples=40)
+@examples(40)
 @pytest.mark.parametrize("combine", [None, "sum", "min", "max", "product"])
 @given(case=strategies.boxes_and_points())
 def test_the_scan_ranks_many_events_as_it_does_one(case, combine):
@@ -187,7 +188,7 @@ def test_a_live_set_says_what_ranks_it(compiler):
 # ---- covering
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(strategies.boxes(max_rows=30))
 def test_any_set_is_compared_plainly(boxes):
     for size in (2, 1000):

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
@@ -19,6 +19,7 @@ from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from tests import adversarial, strategies
 from tests.conformance import as_sets
+from tests.examples import examples
 
 SIMPLE, OVERLAPPED = False, True
 
@@ -271,7 +272,7 @@ def test_a_stream_through_a_small_buffer_is_the_match(options, buffer):
         assert work == whole.work
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(case=strategies.boxes_and_points(), options=st.sampled_from(VARIANTS))
 def test_one_event_is_a_batch_of_one(case, options):
     boxes, points = case

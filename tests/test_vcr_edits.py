@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import UsageError
@@ -16,6 +16,7 @@ from rangecast.match.scan import Scan
 from rangecast.model.boxes import Boxes
 from tests import strategies
 from tests.conformance import as_sets
+from tests.examples import examples
 
 VARIANTS = [
     {"overlapped": overlapped, "hashed": hashed}
@@ -62,7 +63,7 @@ def check(matcher, parts, gone, points):
         assert set(matcher.match_one(point).tolist()) == rows
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), options=st.sampled_from(VARIANTS))
 def test_any_history_of_edits_is_answered_as_the_oracle_does(data, options):
     first, points = data.draw(strategies.boxes_and_points())

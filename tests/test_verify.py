@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rangecast.errors import FileError
@@ -21,6 +21,7 @@ from rangecast.store.commits import CommittedFolder
 from rangecast.store.edits import Edits
 from rangecast.store.versions import Versions
 from rangecast.workloads import generate
+from tests.examples import examples
 
 SPACE = """
 [[attribute]]
@@ -189,7 +190,7 @@ def test_nothing_at_all():
     assert kinds(judged(nothing)) == {"pairs missing": 8}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_any_damage_is_found_across_blocks(data):
     """A block of three events: claims come in any order and go to many files."""
