@@ -241,3 +241,33 @@ def test_shapes_become_boxes_and_say_which_are_candidates():
     assert geojson.write(asked, carried.space).rules == {}
     with pytest.raises(UsageError, match="FeatureCollection"):
         geojson.read({"type": "Point"})
+
+
+def test_names_of_features_become_ids():
+    def named(id_=None, **properties):
+        point = {"type": "Point", "coordinates": [1, 2]}
+        return {"type": "Feature", "id": id_, "properties": properties, "geometry": point}
+
+    features = [
+        named("own", id="other", name="port"),
+        named(id=70, name="yard"),
+        named(name="<b>quay</b>"),
+        named(name="park"),
+        named(name="park"),
+        named(name="own"),  # the id of another feature
+        named(name=""),
+        named(name=True),
+        named(name={"en": "x"}),
+        named(name=12),
+        named(id=70, name="alone"),
+        named() | {"properties": ["name"]},
+    ]
+    carried = geojson.read({"features": features})
+    assert [one["id"] for one in carried.subscriptions] == [
+        *("own", "70", "<b>quay</b>", "park (3)", "park (4)", "own (5)"),
+        *("6", "7", "8", "12", "11"),
+    ]
+    assert [(one.id, one.reason) for one in carried.refused] == [("70", "duplicate id")]
+    (note,) = carried.notes
+    assert note.startswith("2 names of several features")
+    assert note.endswith("(park, own)")

@@ -297,20 +297,15 @@ def rules_listed(
     rule_of: Callable[[Any], tuple[Any, Any] | None],
     expected: str,
     noun: str,
-    *,
-    numbered: bool = False,
 ) -> list[tuple[str, Any]]:
     """Return the rules of a list: `rule_of` gives id and rule, or None for what is neither.
 
-    Those are refused one by one, under their place; if there is nothing else, the list is. With
-    `numbered`, the place is the id of a rule without one.
+    Those are refused one by one, under their place; if there is nothing else, the list is.
     """
     found: list[tuple[str, Any]] = []
     wrong: list[Any] = []
     for place, one in enumerate(listed):
         pair = rule_of(one)
-        if numbered and pair is not None and pair[0] is None:
-            pair = place, pair[1]
         if pair is None or pair[0] is None:
             wrong.append(one)
             pair = f"{noun}[{place}]", Unreadable(f"is no rule with an id; given: {shown(one)}")

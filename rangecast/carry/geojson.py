@@ -6,7 +6,8 @@ shape, the box around it finds candidates, which a geometry library then decides
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,19 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
     given    a GeoJSON file or its data: a FeatureCollection
     space    a space with these two attributes, in degrees; there is one for it without
 
+    A subscription's id is the `id` of its feature, else the `id` or the `name` of its properties,
+    else the position in the list. Features that share a name get the name and the position,
+    `park (3)`; of features with the same id only the first is imported.
+
     The notes name the features whose box is larger than their shape: those are candidates.
     """
     data = load_json(given, "a FeatureCollection")
     features = data.get("features") if isinstance(data, Mapping) else None
     if not isinstance(features, list):
         raise unknown_shape(data, _EXPECTED)
-    rules = rules_listed(features, _identified, _EXPECTED, "features", numbered=True)
+    ids, shared = _ids(features)
+    named = iter(ids)
+    rules = rules_listed(features, lambda one: _identified(one, next(named)), _EXPECTED, "features")
     degrees = [Number(LONGITUDE, min=-180, max=180), Number(LATITUDE, min=-90, max=90)]
     carried = carry(rules, _rule, space or Space(degrees))
     shapes: dict[str, Any] = {}
@@ -57,12 +64,51 @@ def read(given: str | Path | Mapping[str, Any], space: Space | None = None) -> C
             f"{len(larger):,} of {len(rules):,} are candidates: their boxes are larger than the "
             f"shapes, which must be checked on what matches ({shown_ids})"
         )
+    if shared:
+        listed = ", ".join(shared[:10]) + (", ..." if len(shared) > 10 else "")
+        carried.notes.append(
+            f"{len(shared):,} name{'s'[: len(shared) != 1]} of several features: their ids are the "
+            f"name and the position in the list ({listed})"
+        )
     return carried
 
 
-def _identified(feature: Any) -> tuple[Any, Any] | None:
+def _ids(features: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Return the id of each feature, and the names that aren't unique.
+
+    An id is the feature's own, that of its properties, or their name; a name that isn't unique is
+    followed by the position of the feature, which is the id of a feature without any of these.
+    """
+    labels = [_label(feature) for feature in features]
+    counts = Counter(str(label) for label, _ in labels if label is not None)
+    ids: list[Any] = []
+    shared: dict[str, None] = {}
+    for place, (label, is_name) in enumerate(labels):
+        if is_name and counts[str(label)] > 1:
+            shared[str(label)] = None
+            label = f"{label} ({place})"
+        ids.append(place if label is None else label)
+    return ids, list(shared)
+
+
+def _label(feature: Any) -> tuple[Any, bool]:
+    """Return a feature's id or name, `None` if it has neither, and whether it is a name."""
+    if not isinstance(feature, Mapping):
+        return None, False
+    if feature.get("id") is not None:
+        return feature["id"], False
+    properties = feature.get("properties")
+    if isinstance(properties, Mapping):
+        for key in ("id", "name"):
+            value = properties.get(key)
+            if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+                return value, key == "name"
+    return None, False
+
+
+def _identified(feature: Any, id_: Any) -> tuple[Any, Any] | None:
     """Return the id and the geometry of a feature."""
-    return (feature.get("id"), feature.get("geometry")) if isinstance(feature, Mapping) else None
+    return (id_, feature.get("geometry")) if isinstance(feature, Mapping) else None
 
 
 def _shapes(geometry: Any) -> Iterator[tuple[str, Any]]:
