@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -46,6 +47,25 @@ class HostileText(str):
 
     __slots__ = ()
     strip = __str__ = __hash__ = _raise
+
+
+class HostileMapping(Mapping[str, Any]):
+    """An event with a key that it doesn't give the value of."""
+
+    __getitem__ = _raise
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["n"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Ending(HostileMapping):
+    """An event that ends the iteration around it."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise StopIteration
 
 
 VALUES: dict[str, Any] = {
@@ -100,10 +120,13 @@ def test_an_event_that_can_not_be_read_fails_alone(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [Hostile(), 5, None, "x", [1], {1: 2}, {Hostile: 1}], ids=range(7)
+    "event",
+    [Hostile(), 5, None, "x", [1], {1: 2}, {Hostile: 1}, HostileMapping(), Ending()],
+    ids=range(9),
 )
-def test_what_is_no_event_fails_alone(event: Any) -> None:
-    engine = Engine(SPACE)
+@pytest.mark.parametrize("space", [SPACE, Space([Number("n", source="$.a.n")])], ids=["", "source"])
+def test_what_is_no_event_fails_alone(event: Any, space: Space) -> None:
+    engine = Engine(space)
     engine.subscribe("all", "true")
     first, found, last = engine.match_each([{}, event, {}])
     assert first == last == ["all"]
