@@ -150,7 +150,7 @@ def contestants(made: Workload, *, relaxed: bool) -> Iterator[Contestant[Any]]:
     yield Contestant(
         EDITED,
         "engine",
-        partial(engine.best_points, k=K, relaxed=relaxed),
+        partial(engine.rank_points, k=K, relaxed=relaxed),
         lambda found, places: [np.array([one for one, _ in found[place]]) for place in places],
         build=seconds,
         memory=engine.memory,
@@ -230,7 +230,7 @@ def _edits(n: int, edits: int) -> Table:
     rng = np.random.default_rng(3)
     changes = list(zip(rng.integers(0, n, edits).tolist(), rng.random(edits).tolist(), strict=True))
     engine = live_set(made.boxes, made.space)
-    best = partial(engine.best_points, made.points, K)
+    best = partial(engine.rank_points, made.points, K)
     best()
 
     def rescore() -> None:

@@ -4,13 +4,15 @@ from .client import ServerError as ServerError
 from .engine import Engine as Engine
 from .errors import BadRow as BadRow
 from .errors import BadRowError as BadRowError
+from .errors import DuplicateIdError as DuplicateIdError
 from .errors import FileError as FileError
 from .errors import FilterError as FilterError
+from .errors import InvalidValueError as InvalidValueError
 from .errors import RangecastError as RangecastError
 from .errors import SnapshotError as SnapshotError
 from .errors import SpaceError as SpaceError
+from .errors import UnknownIdError as UnknownIdError
 from .errors import UsageError as UsageError
-from .errors import ValueRefusedError as ValueRefusedError
 from .gathering import Gathering as Gathering
 from .model.attributes import Boolean as Boolean
 from .model.attributes import Integer as Integer
@@ -23,7 +25,7 @@ from .model.filters.filter import Filter as Filter
 from .model.forward import Forward as Forward
 from .model.forward import Forwards as Forwards
 from .model.sets import Subscription as Subscription
-from .model.sets import Upserted as Upserted
+from .model.sets import UpsertResult as UpsertResult
 from .model.space import Space as Space
 from .model.subscriptions import encode_subscriptions as encode_subscriptions
 from .model.subscriptions import read_subscriptions as read_subscriptions

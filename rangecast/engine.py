@@ -140,7 +140,7 @@ class Engine(LiveSet):
 
     # ---- ranking
 
-    def best(
+    def rank(
         self,
         event: Mapping[str, Any],
         k: int = 10,
@@ -158,7 +158,7 @@ class Engine(LiveSet):
     ) -> list[tuple[Id, float]]:
         """Return the k best subscriptions of one event and their scores, best first.
 
-        The options are those of `best_many`; the position of the event is 0.
+        The options are those of `rank_many`; the position of the event is 0.
         """
         view = self._view
         asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
@@ -173,7 +173,7 @@ class Engine(LiveSet):
         found: list[tuple[Id, float]] = Rankings(self._rank(view, parts, asked), None, view.rows)[0]
         return found
 
-    def best_many(
+    def rank_many(
         self,
         events: Any,
         k: int = 10,
@@ -218,7 +218,7 @@ class Engine(LiveSet):
         parts = asked.columns.parts(points, len(self.space))
         return Rankings(self._rank(view, parts, asked), ids, view.rows)
 
-    def best_points(
+    def rank_points(
         self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
     ) -> Rankings:
         """Return the k best of each point, (events, d): events already encoded."""
@@ -303,7 +303,7 @@ class Engine(LiveSet):
         Printed, it is one line; `boxes` has a line per attribute, for each alternative of the
         filter. The options are those of `match`.
         """
-        boxes, _ = self.taken([subscription])
+        boxes, _ = self.select([subscription])
         point = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)
         return explain_match(self.space, boxes, 0, point, dict(event))
 
@@ -369,7 +369,7 @@ class Engine(LiveSet):
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What `best` and `best_many` are asked for."""
+    """What `rank` and `rank_many` are asked for."""
 
     k: int
     relaxed: bool

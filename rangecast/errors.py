@@ -22,13 +22,21 @@ _COMPARED = 10_000
 class RangecastError(Exception):
     """The base of every error that input or use can cause."""
 
+    code = ""
+    """Name of the class in the problem documents of a server, from which a client raises it again;
+    empty: it isn't raised again."""
+
 
 class SpaceError(RangecastError):
     """A space is not well defined: a bad attribute, a bad TOML file."""
 
+    code = "space"
 
-class ValueRefusedError(RangecastError):
+
+class InvalidValueError(RangecastError, ValueError):
     """A value can't be a coordinate of its attribute."""
+
+    code = "invalid_value"
 
     def __init__(self, reason: str, given: str | None = None):
         super().__init__(reason if given is None else f"{reason}, given: {given}")
@@ -38,6 +46,8 @@ class ValueRefusedError(RangecastError):
 
 class FilterError(RangecastError):
     """A filter text can't be read, or can never hold. Shows the text with a caret."""
+
+    code = "filter"
 
     def __init__(self, reason: str, to_do: str = ""):
         super().__init__(f"{reason}\nhint: {to_do}" if to_do else reason)
@@ -61,6 +71,23 @@ class FrameError(RangecastError):
 
 class UsageError(RangecastError):
     """A call or a command was given arguments that don't fit together."""
+
+    code = "usage"
+
+
+class UnknownIdError(UsageError, KeyError):
+    """A set has no member with this id."""
+
+    code = "unknown_id"
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError shows the repr
+
+
+class DuplicateIdError(UsageError):
+    """An id that must be new is taken, or is given twice."""
+
+    code = "duplicate_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +118,10 @@ class BadRow:
         return f"{text}\n  hint: {self.remedy}"
 
 
-class BadRowError(RangecastError):
+class BadRowError(RangecastError, ValueError):
     """A row of a file or table can't be used."""
+
+    code = "rejected_row"
 
     def __init__(self, bad: BadRow):
         super().__init__(str(bad))
@@ -151,6 +180,13 @@ def for_interface(text: str, interface: str) -> str:
     """Return a message with the options of Python that it names as an interface spells them."""
     for option, spelled in _OPTIONS.items():
         text = text.replace(option, spelled[interface])
+    return text
+
+
+def from_interface(text: str, interface: str) -> str:
+    """Return a message of another interface with the options that it names as Python has them."""
+    for option, spelled in _OPTIONS.items():
+        text = text.replace(spelled[interface], option)
     return text
 
 

@@ -49,7 +49,7 @@ from rangecast.model.rowstore import (
     no_rows,
     terms_of,
 )
-from rangecast.model.sets import Subscription, SubscriptionSet, Upserted
+from rangecast.model.sets import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.space import Space
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.live import RankedPart, ranked_part
@@ -127,7 +127,7 @@ class LiveSet(SubscriptionSet):
             return None
         return pa.int64() if self._members.kind is int else pa.large_string()
 
-    def taken(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
+    def select(self, subscriptions: Iterable[Id]) -> tuple[Boxes, I64]:
         """Return these subscriptions, and the place of each in the order of arrival."""
         given = self._members.listed(subscriptions)
         with self._edits:
@@ -202,7 +202,7 @@ class LiveSet(SubscriptionSet):
             self._publish([one], rows, [] if old is None else [old], arrivals=int(is_new))
         return is_new
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Upserted:
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> UpsertResult:
         """Add those of these that are new and replace those that exist, as one edit; count both.
 
         They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
@@ -210,7 +210,7 @@ class LiveSet(SubscriptionSet):
         boxes = as_boxes(subscriptions, self.space, bad_rows)
         with self._edits:
             ids, before = self._members.either_many(boxes.ids)
-            done = Upserted.of(before)
+            done = UpsertResult.of(before)
             if ids:
                 view = self._view
                 is_new = np.array([row is None for row in before])
@@ -218,7 +218,7 @@ class LiveSet(SubscriptionSet):
                 arrival = view.arrivals - 1 + np.cumsum(is_new)
                 arrival[~is_new] = view.rows.arrival[old]
                 rows = append(view.rows, view.count, boxes, arrival)
-                self._publish(ids, rows, old, arrivals=done.new)
+                self._publish(ids, rows, old, arrivals=done.inserted)
         return done
 
     def unsubscribe(self, subscription: Id) -> None:

@@ -110,7 +110,7 @@ def check_rank(session):
     found = {event[0]: [] for event in EVENTS}
     for row in rank(events, subscriptions, space(), k=3).orderBy("event", "rank").collect():
         found[row["event"]].append((row["subscription"], row["score"]))
-    best = _engine().best_many(_points(), k=3)
+    best = _engine().rank_many(_points(), k=3)
     expected = [list(some) for some in best]
     assert found == dict(zip((event[0] for event in EVENTS), expected, strict=True))
 

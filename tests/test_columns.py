@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rangecast.errors import ValueRefusedError
+from rangecast.errors import InvalidValueError
 from rangecast.model.attributes import MISSING, Boolean, Integer, Number
 from rangecast.model.batch import value_at
 from rangecast.model.encode import (
@@ -96,7 +96,7 @@ def test_a_column_is_encoded_as_its_values_are(kind, column, data):
         value = value_at(array, row)
         try:
             expected = coordinate(attribute, value)
-        except ValueRefusedError:
+        except InvalidValueError:
             assert bad[row], value
             assert explain(attribute, array, row)
         else:
@@ -117,7 +117,7 @@ def test_bounds_of_columns_are_those_of_values(kind, column, data):
         ends = value_at(lo, row), value_at(hi, row)
         try:
             expected = bounds(attribute, *ends)
-        except ValueRefusedError:
+        except InvalidValueError:
             assert bad[row], ends
             where, why = explain_bounds(attribute, lo, hi, row)
             assert where in ("a_lo", "a_hi")

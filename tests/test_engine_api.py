@@ -88,8 +88,8 @@ def test_a_replacement_keeps_score_and_weights_except_for_what_is_given(engine):
 
 def test_a_replacement_keeps_what_ranking_sees(engine):
     engine.replace("a", "price < 11")
-    assert engine.best(EVENT, 1) == [("a", 2.0)]
-    assert engine.best(EVENT, 1, relaxed=True) == [("a", 3.0)]
+    assert engine.rank(EVENT, 1) == [("a", 2.0)]
+    assert engine.rank(EVENT, 1, relaxed=True) == [("a", 3.0)]
 
 
 # ---- looking into a set
@@ -199,11 +199,11 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
     asked = {
         "match": lambda **more: engine.match(extra, **more),
         "match_many": lambda **more: engine.match_many([extra], **more)[0],
-        "best": lambda **more: engine.best(extra, **more),
-        "best_many": lambda **more: engine.best_many([extra], **more)[0],
-        "spans": lambda **more: engine.best(extra, span="overlap", **more),
-        "best_uncertain": lambda **more: engine.best(extra, chances={}, **more),
-        "best_adjusted": lambda **more: engine.best(
+        "best": lambda **more: engine.rank(extra, **more),
+        "rank_many": lambda **more: engine.rank_many([extra], **more)[0],
+        "spans": lambda **more: engine.rank(extra, span="overlap", **more),
+        "best_uncertain": lambda **more: engine.rank(extra, chances={}, **more),
+        "best_adjusted": lambda **more: engine.rank(
             extra, factor=lambda _, ids: np.ones(len(ids)), **more
         ),
     }
@@ -221,25 +221,25 @@ def test_unknown_attributes_are_refused_unless_they_are_to_be_ignored(engine):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda e: e.best(EVENT, k="5"), "k is a whole number, at least 1\n  given: '5'\n.*k=5"),
-        (lambda e: e.best(EVENT, k=2.0), "given: 2.0\n.*k=2"),
-        (lambda e: e.best(EVENT, k=True), "given: True"),
-        (lambda e: e.best(EVENT, k=0), "given: 0\n.*k=1"),
-        (lambda e: e.best(EVENT, k=None), "given: None"),
-        (lambda e: e.best_many([EVENT], k="5"), "k is a whole number"),
-        (lambda e: e.best_many([EVENT], k="5", limit=2), "k is a whole number"),
-        (lambda e: e.best_many([EVENT], limit="5/s"), "limit is a whole number.*\n.*'5/s'"),
-        (lambda e: e.best_many([EVENT], limit=0), "limit is a whole number, at least 1"),
-        (lambda e: e.best_many([EVENT], clock="at"), "limit=None\n  hint: give both"),
-        (lambda e: e.best_many([EVENT], limit=1, clock="price"), "'price', a number"),
+        (lambda e: e.rank(EVENT, k="5"), "k is a whole number, at least 1\n  given: '5'\n.*k=5"),
+        (lambda e: e.rank(EVENT, k=2.0), "given: 2.0\n.*k=2"),
+        (lambda e: e.rank(EVENT, k=True), "given: True"),
+        (lambda e: e.rank(EVENT, k=0), "given: 0\n.*k=1"),
+        (lambda e: e.rank(EVENT, k=None), "given: None"),
+        (lambda e: e.rank_many([EVENT], k="5"), "k is a whole number"),
+        (lambda e: e.rank_many([EVENT], k="5", limit=2), "k is a whole number"),
+        (lambda e: e.rank_many([EVENT], limit="5/s"), "limit is a whole number.*\n.*'5/s'"),
+        (lambda e: e.rank_many([EVENT], limit=0), "limit is a whole number, at least 1"),
+        (lambda e: e.rank_many([EVENT], clock="at"), "limit=None\n  hint: give both"),
+        (lambda e: e.rank_many([EVENT], limit=1, clock="price"), "'price', a number"),
         (lambda e: e.match_many([EVENT], threads="2"), "at least 1, or .auto.\n  given: .2.\n"),
         (lambda e: e.match([EVENT]), "an event is a dict.*\n  given: list .*\n  hint.*match_many"),
         (lambda e: e.match("price"), "an event is a dict.*\n  given: str 'price'"),
-        (lambda e: e.best([EVENT]), "an event is a dict"),
-        (lambda e: e.best([EVENT], span="overlap"), "an event is a dict"),
+        (lambda e: e.rank([EVENT]), "an event is a dict"),
+        (lambda e: e.rank([EVENT], span="overlap"), "an event is a dict"),
         (lambda e: e.match_many(EVENT), "given: int 5 for 'price'\n.*put the dict into a list"),
         (lambda e: e.match_many([[1]]), "a list with list"),
-        (lambda e: e.best_many(5), "events are an Arrow table.*\n  given: int 5"),
+        (lambda e: e.rank_many(5), "events are an Arrow table.*\n  given: int 5"),
         (lambda e: e.subscribe("d", "true", score="high"), "a score is a finite.*\n.*'high'"),
         (lambda e: e.subscribe("d", "true", score=10**400), "a score is a finite"),
         (lambda e: e.rescore("a", "high"), "a score is a finite number"),
@@ -264,7 +264,7 @@ def test_a_wrong_argument_is_told_in_the_callers_words(engine, call, message):
 def test_numbers_of_other_libraries_are_numbers(engine):
     engine.subscribe("d", "price < 9", score=np.float32(4), weights={"price": Decimal("2.5")})
     assert engine["d"] == ("d", "price < 9", 4.0, {"price": 2.5})
-    assert engine.best(EVENT, np.int64(1)) == [("d", 4.0)]
+    assert engine.rank(EVENT, np.int64(1)) == [("d", 4.0)]
 
 
 def test_an_empty_text_is_told_from_a_missing_value():

@@ -48,7 +48,7 @@ def test_a_span_is_two_columns_or_a_list_and_both_mean_the_same(cli, folder):
         for events in ("events.csv", "events.jsonl"):
             done = cli("rank", events, *FILES[1:], "--span", how, cwd=folder)
             assert ranked(done.stdout) == expected
-        found = engine().best_many(
+        found = engine().rank_many(
             [{"id": "a", "age": (30, 50), "credit": 441}, {"id": "b", "age": 25, "credit": 441}],
             span=how,
         )
@@ -113,8 +113,8 @@ def test_uncertain_events_are_ranked_by_score_times_chance(cli, folder):
         ("b", "car", 0.7),
     ]
     events = [{"age_lo": 30, "age_hi": 50, "age_chance": 0.5, "credit": 441}]
-    assert engine().best_many(events, chances={})[0] == [("travel", 0.8), ("car", 0.35)]
-    assert engine().best(events[0], chances={"age": 0.25}) == [("travel", 0.8), ("car", 0.175)]
+    assert engine().rank_many(events, chances={})[0] == [("travel", 0.8), ("car", 0.35)]
+    assert engine().rank(events[0], chances={"age": 0.25}) == [("travel", 0.8), ("car", 0.175)]
 
 
 def test_columns_of_spans_without_the_option_are_named_with_what_to_do(cli, folder):

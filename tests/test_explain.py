@@ -77,7 +77,7 @@ def test_explain_says_what_a_set_is_made_of():
 
 def test_results_are_short_to_print_and_tables_elsewhere(engine):
     events = [{"id": "<a>", "price": 1.0}, {"id": "b", "place": "kiel"}, {"id": "c"}]
-    matches, ranks = engine.match_many(events), engine.best_many(events, 1)
+    matches, ranks = engine.match_many(events), engine.rank_many(events, 1)
     assert repr(matches) == "<Matches: 2 matches of 3 events>"
     assert repr(ranks) == "<Rankings: 2 ranked for 3 events>"
     assert repr(engine.match_many(events[:1])) == "<Matches: 1 match of 1 event>"

@@ -54,13 +54,13 @@ def awaited(url: str, call: Callable[[AsyncClient], Any]) -> Any:
 
 
 LOCAL: dict[str, Callable[[Any, Path], Any]] = {
-    "Engine.best ignore_unknown": lambda f, _: engine().best({"a": 1}, ignore_unknown=f),
-    "Engine.best relaxed": lambda f, _: engine().best({"a": 1}, relaxed=f),
-    "Engine.best_many ignore_unknown": lambda f, _: engine().best_many(
+    "Engine.rank ignore_unknown": lambda f, _: engine().rank({"a": 1}, ignore_unknown=f),
+    "Engine.rank relaxed": lambda f, _: engine().rank({"a": 1}, relaxed=f),
+    "Engine.rank_many ignore_unknown": lambda f, _: engine().rank_many(
         [{"a": 1}], ignore_unknown=f
     ),
-    "Engine.best_many relaxed": lambda f, _: engine().best_many([{"a": 1}], relaxed=f),
-    "Engine.best_points relaxed": lambda f, _: engine().best_points(np.ones((1, 2)), relaxed=f),
+    "Engine.rank_many relaxed": lambda f, _: engine().rank_many([{"a": 1}], relaxed=f),
+    "Engine.rank_points relaxed": lambda f, _: engine().rank_points(np.ones((1, 2)), relaxed=f),
     "Engine.match ignore_unknown": lambda f, _: engine().match({"a": 1}, ignore_unknown=f),
     "Engine.match_each ignore_unknown": lambda f, _: engine().match_each([], ignore_unknown=f),
     "Engine.match_many ignore_unknown": lambda f, _: engine().match_many([], ignore_unknown=f),
@@ -96,8 +96,8 @@ LOCAL: dict[str, Callable[[Any, Path], Any]] = {
     "ZoneSimulation.__init__ by_load": lambda f, _: ZoneSimulation(Board(1), FRAME, by_load=f),
 }
 REMOTE: dict[str, Callable[[Any, Any], Any]] = {
-    "best relaxed": lambda f, c: c.best({"a": 1}, relaxed=f),
-    "best ignore_unknown": lambda f, c: c.best({"a": 1}, ignore_unknown=f),
+    "rank relaxed": lambda f, c: c.rank({"a": 1}, relaxed=f),
+    "rank ignore_unknown": lambda f, c: c.rank({"a": 1}, ignore_unknown=f),
     "match ignore_unknown": lambda f, c: c.match({"a": 1}, ignore_unknown=f),
     "match_many ignore_unknown": lambda f, c: c.match_many([{"a": 1}], ignore_unknown=f),
     "publish matches": lambda f, c: c.publish([{"a": 1}], matches=f),

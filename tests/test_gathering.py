@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from rangecast import Engine, Gathering, Number, Space, String, UsageError
-from rangecast.errors import ValueRefusedError
+from rangecast.errors import InvalidValueError
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def test_each_event_has_its_matches_or_its_error(engine):
     events = [{"price": 5, "symbol": "ACME"}, {"price": "x"}, {"prize": 5}, {"price": 50}, 7]
     found = engine.match_each(events)
     assert [found[0], found[3]] == [["cheap", "acme"], []]
-    assert [type(found[i]) for i in (1, 2, 4)] == [ValueRefusedError, UsageError, UsageError]
+    assert [type(found[i]) for i in (1, 2, 4)] == [InvalidValueError, UsageError, UsageError]
     assert engine.match_each([]) == []
     assert engine.match_each([{"prize": 5}], ignore_unknown=True) == [[]]
     assert engine.match_each({"price": p} for p in (5, 50)) == [["cheap"], []]
@@ -48,7 +48,7 @@ def test_what_waits_is_matched_together(engine, count, most, batches):
 def test_a_bad_event_fails_alone(engine, count):
     found, _ = run(engine, [{"price": 1}] * count + [{"price": "x"}])
     assert found[:-1] == [["cheap"]] * count
-    assert isinstance(found[-1], ValueRefusedError)
+    assert isinstance(found[-1], InvalidValueError)
 
 
 @pytest.mark.parametrize("count", [1, 50])

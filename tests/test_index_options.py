@@ -67,7 +67,7 @@ def test_a_live_set_takes_options_of_ranking():
     engine, oracle = (Engine(SPACE, rank_index=index) for index in ("ir:branching=3", "scan"))
     for live in (engine, oracle):
         live.subscribe_many(BOXES)
-    assert engine.best_many(EVENTS, 5).table() == oracle.best_many(EVENTS, 5).table()
+    assert engine.rank_many(EVENTS, 5).table() == oracle.rank_many(EVENTS, 5).table()
 
 
 @pytest.mark.parametrize(

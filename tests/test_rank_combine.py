@@ -112,7 +112,7 @@ def test_a_live_set_combines_as_a_set_built_once(rank_index, combine):
     boxes = with_weights(boxes, np.round(2 * rng.random((boxes.rows, 2)), 1))
     engine = Engine(Space([Number("a"), Number("b")]), rank_index=rank_index)
     engine.subscribe_many(boxes)
-    engine.best_points(points, 5, relaxed=True, combine=combine)
+    engine.rank_points(points, 5, relaxed=True, combine=combine)
     for one in range(0, 60, 3):
         engine.rescore(one, weights={"a": 1.5})
         engine.unsubscribe(one + 1)
@@ -120,21 +120,21 @@ def test_a_live_set_combines_as_a_set_built_once(rank_index, combine):
     now = engine.boxes()
     ids = now.ids.to_pylist()
     expected = Scan(now, relaxed=True, combine=combine).best(points, 12)
-    found = engine.best_points(points, 12, relaxed=True, combine=combine)
+    found = engine.rank_points(points, 12, relaxed=True, combine=combine)
     for event, (rows, scores) in enumerate(answers(expected)):
         assert found[event] == list(zip([ids[row] for row in rows], scores, strict=True))
     events = [dict(zip("ab", point, strict=True)) for point in points if np.isfinite(point).all()]
-    many_events = engine.best_many(events, 3, relaxed=True, combine=combine)
+    many_events = engine.rank_many(events, 3, relaxed=True, combine=combine)
     for event, given_event in enumerate(events):
-        assert engine.best(given_event, 3, relaxed=True, combine=combine) == many_events[event]
+        assert engine.rank(given_event, 3, relaxed=True, combine=combine) == many_events[event]
 
 
 def test_a_combination_is_checked():
     engine = Engine(Space([Number("a")]))
     with pytest.raises(UsageError, match="did you mean 'product'"):
-        engine.best({"a": 1}, relaxed=True, combine="prodct")
+        engine.rank({"a": 1}, relaxed=True, combine="prodct")
     with pytest.raises(UsageError, match="relaxed=True"):
-        engine.best_many([{"a": 1}], combine="max")
+        engine.rank_many([{"a": 1}], combine="max")
     with pytest.raises(UsageError, match="relaxed ranking only"):
         build(Boxes.of([[0]], [[1]]), combine="min")
     check_combine("sum", relaxed=False)

@@ -96,19 +96,19 @@ def test_a_live_set_takes_spans():
     engine.subscribe("narrow", "x between 4 and 6 and y > 0", score=2)
     for _ in range(2):
         span = {"x": (5, 8), "y": 1}
-        assert engine.best(span, 5, span="overlap") == [("narrow", 2.0), ("wide", 1.0)]
-        assert engine.best(span, 5, span="contain") == [("wide", 1.0)]
-        assert engine.best({"x": 5, "y": 1}, 5, span="contain")[0] == ("narrow", 2.0)
+        assert engine.rank(span, 5, span="overlap") == [("narrow", 2.0), ("wide", 1.0)]
+        assert engine.rank(span, 5, span="contain") == [("wide", 1.0)]
+        assert engine.rank({"x": 5, "y": 1}, 5, span="contain")[0] == ("narrow", 2.0)
         some = np.full((600, 2), 100.0)
         engine.subscribe_many(
             Boxes.of(some, some + 1, ids=[f"{_}-{i}" for i in range(600)])
         )  # now there are parts
     with pytest.raises(BadRowError, match="a span is a pair"):
-        engine.best({"x": (1, 2, 3)}, 1, span="overlap")
+        engine.rank({"x": (1, 2, 3)}, 1, span="overlap")
     with pytest.raises(UsageError, match="ranked exactly"):
-        engine.best({"x": (1, 2)}, 1, span="overlap", relaxed=True)
+        engine.rank({"x": (1, 2)}, 1, span="overlap", relaxed=True)
     with pytest.raises(UsageError, match="span is"):
-        engine.best({"x": (1, 2)}, 1, span="touch")
+        engine.rank({"x": (1, 2)}, 1, span="touch")
 
 
 @pytest.mark.parametrize("rank_index", sorted({*INDEXES} - {"slabs"}))
@@ -117,14 +117,14 @@ def test_an_index_that_takes_no_spans_says_so_at_once_and_what_to_do(rank_index)
     engine.subscribe("a", "x > 0", score=1)  # so few that there is no index yet
     told = f"index 'slabs' alone; this set's is '{rank_index}': make it with .*rank_index='auto'"
     for ask in (
-        lambda: engine.best({"x": (1, 2)}, 1, span="overlap"),
-        lambda: engine.best({"x": (1, 2)}, 1, chances={"x": 0.5}),
-        lambda: engine.best({"x": (1, 2)}, 1, factor=lambda _, ids: 1.0, span="contain"),
+        lambda: engine.rank({"x": (1, 2)}, 1, span="overlap"),
+        lambda: engine.rank({"x": (1, 2)}, 1, chances={"x": 0.5}),
+        lambda: engine.rank({"x": (1, 2)}, 1, factor=lambda _, ids: 1.0, span="contain"),
     ):
         with pytest.raises(UsageError, match=told):
             ask()
-    assert engine.best({"x": 1}, 1) == [("a", 1.0)]
-    assert engine.best({"x": 1}, 1, factor=lambda _, ids: 0.5) == [("a", 0.5)]
+    assert engine.rank({"x": 1}, 1) == [("a", 1.0)]
+    assert engine.rank({"x": 1}, 1, factor=lambda _, ids: 0.5) == [("a", 0.5)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -199,7 +199,7 @@ def test_a_negative_score_ranks_higher_the_less_probable_the_match_is():
     engine.subscribe("loss", "x < 9", score=-2)
     engine.subscribe("sure loss", "y < 9", score=-1)
     for chance, right in [(1.0, -2.0), (0.75, -1.5), (0.25, -0.5), (0.0, 0.0)]:
-        found = engine.best({"x": (1, 2), "y": 3}, 2, chances={"x": chance})
+        found = engine.rank({"x": (1, 2), "y": 3}, 2, chances={"x": chance})
         assert sorted(found, key=lambda one: one[0] != "loss") == [
             ("loss", right),
             ("sure loss", -1),
@@ -282,7 +282,7 @@ def test_a_live_set_ranks_uncertain_events(seed):
                     product *= chances.get(at, 1.0) if lo[axis] > -INF else 1.0
                 totals[name] = score * product
         for k in (1, 7, 500):
-            found = engine.best({"x": (x, x_end), "y": y}, k, chances=chances)
+            found = engine.rank({"x": (x, x_end), "y": y}, k, chances=chances)
             assert found == by_hand(model, totals, k)
     engine.wait_for_rebuild()
     assert engine.rebuild_count
@@ -306,7 +306,7 @@ def test_a_live_set_ranks_by_a_factor(relaxed, rank_index):
             if holds.any() if relaxed else holds.all():
                 totals[name] = score * factors[name]
         for k in (1, 7, 500):
-            found = engine.best(
+            found = engine.rank(
                 {"x": point[0], "y": point[1]},
                 k,
                 factor=lambda _, ids: [factors[one] for one in ids],
@@ -326,10 +326,10 @@ def test_a_factor_takes_spans_and_looks_at_few():
         asked.append(len(ids))
         return [0.9 if one == 0 else 1.0 for one in ids]
 
-    found = engine.best({"x": (0, 0.5)}, 2, factor=factor, between=(0.9, 1), span="contain")
+    found = engine.rank({"x": (0, 0.5)}, 2, factor=factor, between=(0.9, 1), span="contain")
     assert found == [(1, n - 1.0), (2, n - 2.0)]
     assert max(asked) < n / 100
-    assert engine.best({"x": (0, 1.5)}, 2, factor=factor, span="contain") == []
+    assert engine.rank({"x": (0, 1.5)}, 2, factor=factor, span="contain") == []
 
 
 def test_mistakes_about_chances_and_factors_are_told():
@@ -337,15 +337,15 @@ def test_mistakes_about_chances_and_factors_are_told():
     engine.subscribe("a", "x < 5", score=1)
     for chance in (3.0, -0.1, float("nan")):
         with pytest.raises(UsageError, match="between 0 and 1; given for 'x'"):
-            engine.best({"x": 1}, 1, chances={"x": chance})
+            engine.rank({"x": 1}, 1, chances={"x": chance})
     with pytest.raises(UsageError, match="'y' has a chance, but the event has no value"):
-        engine.best({"x": 1}, 1, chances={"y": 0.5})
+        engine.rank({"x": 1}, 1, chances={"y": 0.5})
     with pytest.raises(SpaceError, match="no attribute 'z'"):
-        engine.best({"x": 1}, 1, chances={"z": 0.5})
+        engine.rank({"x": 1}, 1, chances={"z": 0.5})
     with pytest.raises(UsageError, match="at least 1"):
-        engine.best({"x": 1}, 0, chances={"x": 0.5})
+        engine.rank({"x": 1}, 0, chances={"x": 0.5})
     with pytest.raises(UsageError, match=r"between 0.0 and 1.0; given: 2.0"):
-        engine.best({"x": 1}, 1, factor=lambda _, ids: 2.0)
+        engine.rank({"x": 1}, 1, factor=lambda _, ids: 2.0)
 
 
 @pytest.mark.parametrize("name", ["slabs", "sopt", "segment", "ir"])
@@ -451,8 +451,8 @@ def test_limits_of_a_live_set():
     for name, score in (("a", 3), ("b", 2), ("c", 1)):
         engine.subscribe(name, "x > 0", score=score)
     events = [{"at": f"2026-01-01T00:00:0{s}", "x": 1} for s in (1, 1, 2)]
-    assert engine.best_many(events, 9, limit=2).best.counts.tolist() == [2, 2, 2]
-    found = engine.best_many(events, 9, limit=3, clock="at")
+    assert engine.rank_many(events, 9, limit=2).best.counts.tolist() == [2, 2, 2]
+    found = engine.rank_many(events, 9, limit=3, clock="at")
     assert list(found) == [
         [("a", 3.0), ("b", 2.0)],
         [("a", 3.0)],

@@ -111,7 +111,7 @@ class History(RuleBasedStateMachine):
 
     @rule(events=points(D, max_events=4), k=st.integers(1, 5), relaxed=st.booleans())
     def rank(self, events, k, relaxed):
-        best = self.engine.best_points(events, k, relaxed=relaxed)
+        best = self.engine.rank_points(events, k, relaxed=relaxed)
         if not self.model:
             assert not any(best)
             return
@@ -150,11 +150,11 @@ def test_a_replacement_keeps_its_place_in_ties():
     for name in ("first", "second"):
         engine.subscribe(name, "a0 < 5", score=1)
     engine.replace("first", "a0 < 7", score=1)
-    assert engine.best({"a0": 3}, 2) == [("first", 1.0), ("second", 1.0)]
+    assert engine.rank({"a0": 3}, 2) == [("first", 1.0), ("second", 1.0)]
     engine.rescore("second", 2)
-    assert engine.best({"a0": 3}, 1) == [("second", 2.0)]
-    assert engine.best({"a0": 9}, 1) == []
-    assert engine.best({"a0": 3}, 1, relaxed=True) == [("first", 1.0)]
+    assert engine.rank({"a0": 3}, 1) == [("second", 2.0)]
+    assert engine.rank({"a0": 9}, 1) == []
+    assert engine.rank({"a0": 3}, 1, relaxed=True) == [("first", 1.0)]
     with pytest.raises(UsageError, match="a score is a finite number"):
         engine.rescore("first", INF)
 
@@ -165,7 +165,7 @@ def test_a_set_grows_row_by_row_past_what_it_was_filled_with():
     engine.subscribe_many(Boxes.of(some, some + 1))
     for row in range(40):
         engine.rescore(row, float(row))
-    assert engine.best({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
+    assert engine.rank({"a0": 0.5, "a1": 0.5}, 2) == [(39, 39.0), (38, 38.0)]
 
 
 def test_one_attribute_is_ranked_right_while_it_is_edited():
@@ -177,8 +177,8 @@ def test_one_attribute_is_ranked_right_while_it_is_edited():
     engine.subscribe_many(Boxes.of(lo, lo + 0.05 * rng.random((n, 1)), scores=rng.random(n)))
     events = rng.random((300, 1))
     for _ in range(6):
-        engine.best_points(events, 20)
-        best = {one for found in engine.best_points(events[:60], 3) for one, _ in found}
+        engine.rank_points(events, 20)
+        best = {one for found in engine.rank_points(events[:60], 3) for one, _ in found}
         for one in sorted(best):  # those in front of every list
             edit = rng.integers(0, 3)
             if edit == 0:
@@ -190,7 +190,7 @@ def test_one_attribute_is_ranked_right_while_it_is_edited():
         boxes = engine.boxes()
         ids = boxes.ids.to_pylist()
         for k in (1, 20):
-            found = engine.best_points(events, k)
+            found = engine.rank_points(events, k)
             for event, right in enumerate(Scan(boxes).rank(events, k)):
                 rows, scores = right.rows.tolist(), right.scores.tolist()
                 expected = [(ids[row], score) for row, score in zip(rows, scores, strict=True)]
@@ -201,7 +201,7 @@ def test_rankings_name_events_and_subscriptions():
     engine = Engine(plane())
     engine.subscribe("a", "a0 < 5", score=1)
     engine.subscribe("b", "a0 < 3", score=2)
-    found = engine.best_many([{"id": "x", "a0": 2}, {"id": "y", "a0": 4}, {"id": "z"}], 3)
+    found = engine.rank_many([{"id": "x", "a0": 2}, {"id": "y", "a0": 4}, {"id": "z"}], 3)
     assert len(found) == 3
     assert found[0] == [("b", 2.0), ("a", 1.0)]
     assert found.table().to_pylist() == [
@@ -210,6 +210,6 @@ def test_rankings_name_events_and_subscriptions():
         {"event": "y", "rank": 1, "subscription": "a", "score": 1.0},
     ]
     with pytest.raises(UsageError, match="at least 1"):
-        engine.best({"a0": 1}, 0)
+        engine.rank({"a0": 1}, 0)
     with pytest.raises(UsageError, match="no index 'slab' for ranking"):
         Engine(plane(), rank_index="slab")

@@ -468,7 +468,7 @@ def test_numpy_scalars_and_rows_of_a_frame_are_taken_by_match():
     assert engine.match(event) == ["all"]
     assert engine.match(frame.iloc[0]) == ["all"]
     assert engine.match_many([event]).table()["subscription"].to_pylist() == ["all"]
-    assert [score for _, score in engine.best(event, 1)] == [0.0]
+    assert [score for _, score in engine.rank(event, 1)] == [0.0]
 
 
 def test_nan_is_refused_in_every_door_unless_it_means_missing():
@@ -489,9 +489,9 @@ def test_nan_is_refused_in_every_door_unless_it_means_missing():
         with pytest.raises(RangecastError, match="finite"):
             call(one)
     assert engine.match(one, nan="missing") == ["none"]
-    assert engine.best(one, nan="missing") == [("none", 0.0)]
+    assert engine.rank(one, nan="missing") == [("none", 0.0)]
     for events in many:
-        for call in (engine.match_many, engine.best_many):
+        for call in (engine.match_many, engine.rank_many):
             with pytest.raises(RangecastError, match="finite"):
                 call(events)
             found = call(events, nan="missing").table()

@@ -36,7 +36,7 @@ def by_library(data, question):
     events = pq.read_table(data / "events.parquet")
     if question == "match":
         return engine.match_many(events).table()
-    return engine.best_many(events, K, relaxed=question == "relaxed").table()
+    return engine.rank_many(events, K, relaxed=question == "relaxed").table()
 
 
 def by_shell(data, question, cli, *more):
@@ -152,7 +152,7 @@ def adjusted_by_library(wide, question):
         names = events["id"].to_pylist()
         how["factor"] = lambda event, ids: [known.get((names[event], one), 1.0) for one in ids]
         how["between"] = (0, 3)
-    return engine.best_many(events, K, **how).table()
+    return engine.rank_many(events, K, **how).table()
 
 
 def adjusted_by_shell(wide, question, cli, *more):

@@ -191,7 +191,7 @@ def test_a_consumer_that_wants_the_best_gets_those(tmp_path: Path) -> None:
         first = (await publish(service, EVENTS[:100])).first
         expected = []
         for place, line in enumerate(EVENTS[:100]):
-            best = [name for name, _ in judge.best(json.loads(line), 3)]
+            best = [name for name, _ in judge.rank(json.loads(line), 3)]
             if best:
                 expected.append((first + place, best))
         got = (await live.take(wait=5)).messages

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rangecast.errors import RangecastError
 from rangecast.server.encoding import encoded
 from rangecast.server.log import LogError, LogFullError
 from rangecast.server.records import EventsHead, PutBoard, PutConsumer, PutSpace, PutSubscription
@@ -216,7 +217,7 @@ def test_a_refusal_by_what_is_not_yet_written_waits_for_it(
             log.release(None if is_written else LogFullError("full"))
             if is_written:
                 await answered(answers[0])
-                with pytest.raises(RefusedError, match=refusal):
+                with pytest.raises(RangecastError, match=refusal):
                     await answered(answers[1])
             else:
                 for one in answers:

@@ -46,16 +46,16 @@ def test_a_redundant_alternative_does_not_count_however_it_is_given(tmp_path, cl
     for way in ways:
         engine = Engine(SPACE)
         engine.subscribe_many(way)
-        assert engine.best(EVENT, relaxed=True) == RIGHT, way
+        assert engine.rank(EVENT, relaxed=True) == RIGHT, way
     engine = Engine(SPACE)
     for row, one in zip(rows, filters, strict=True):
         engine.subscribe(row["id"], one)
-    assert engine.best(EVENT, relaxed=True) == RIGHT
+    assert engine.rank(EVENT, relaxed=True) == RIGHT
     engine.replace("redundant", (BOXES.lo[:2], BOXES.hi[:2]))
     engine.upsert_many(BOXES)
-    assert engine.best(EVENT, relaxed=True) == RIGHT
+    assert engine.rank(EVENT, relaxed=True) == RIGHT
     engine.save(tmp_path / "saved")
-    assert Engine.open(tmp_path / "saved").best(EVENT, relaxed=True) == RIGHT
+    assert Engine.open(tmp_path / "saved").rank(EVENT, relaxed=True) == RIGHT
     SPACE.save(tmp_path / "space.toml")
     (tmp_path / "events.jsonl").write_text(json.dumps({"id": 1, **EVENT}))
     files = ("events.jsonl", "set.jsonl", "--space", "space.toml", "-q", "-o", "out.jsonl")
@@ -70,7 +70,7 @@ def test_a_redundant_alternative_does_not_count_at_a_server() -> None:
         with Client(served.url, space="plane") as client:
             client.subscribe("redundant", REDUNDANT)
             client.subscribe("merged", MERGED)
-            assert client.best(EVENT, relaxed=True) == RIGHT
+            assert client.rank(EVENT, relaxed=True) == RIGHT
     finally:
         served.stop()
 

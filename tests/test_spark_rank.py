@@ -118,7 +118,7 @@ def test_filters_scores_weights_and_order_of_arrival(market, relaxed):
     wanted = {}
     for event in rows:
         values = {name: event[name] for name in ("symbol", "price")}
-        wanted[event["id"]] = engine.best(values, 3, relaxed=relaxed)
+        wanted[event["id"]] = engine.rank(values, 3, relaxed=relaxed)
     found = rank(events, subscriptions, space, 3, relaxed=relaxed, keep=["desk"])
     assert found.columns == ["event", "rank", "subscription", "score", "desk"]
     assert answers(found) == {event: best for event, best in wanted.items() if best}
@@ -177,7 +177,7 @@ def test_a_limit_per_event_and_per_second(spark, worker_bytes, relaxed):
     events = spark.createDataFrame(pa.Table.from_pylist(rows))
     subscriptions = spark.createDataFrame(pa.table(given | {"seq": [0, 1, 2]}))
     for how in ({"limit": 1}, {"limit": 4, "clock": "at"}):
-        wanted = engine.best_many(rows, 3, relaxed=relaxed, **how).table().to_pylist()
+        wanted = engine.rank_many(rows, 3, relaxed=relaxed, **how).table().to_pylist()
         found = rank(
             events, subscriptions, space, 3, relaxed=relaxed, worker_bytes=worker_bytes, **how
         )

@@ -177,11 +177,11 @@ def test_a_live_set_says_what_ranks_it(compiler):
     engine = Engine(Space([Number(name) for name in "abc"]))
     engine.subscribe_many(boxes)
     assert "ranked" not in engine.explain()
-    before = [one[:] for one in engine.best_points(points, 5)]
+    before = [one[:] for one in engine.rank_points(points, 5)]
     assert "ranked by score: starting" in engine.explain()
     compiler.running = False
-    assert [one[:] for one in engine.best_points(points, 5)] == before
-    engine.best_points(points, 5, relaxed=True, combine="max")
+    assert [one[:] for one in engine.rank_points(points, 5)] == before
+    engine.rank_points(points, 5, relaxed=True, combine="max")
     assert "ranked by the max of weights: slabs" in engine.explain()
 
 
@@ -253,7 +253,7 @@ engine.subscribe_many({"id": [f"s{i}" for i in range(1000)], "a_lo": [*range(100
 points = np.array([[1.0, 2.0], [500.0, 2.0]])
 with noticing(lambda: None) as compiled:
     matched = [len(one) for one in engine.match_points(points)]
-    best = engine.best_points(points, 2).table().to_pydict()["subscription"]
+    best = engine.rank_points(points, 2).table().to_pydict()["subscription"]
     boxes = engine.boxes()
     compare, _ = begin(boxes)
     kept = (compare(boxes) < 0).sum()

@@ -49,10 +49,10 @@ class Exchange:
     def show(self, views: list[dict[str, float]]) -> list[list[str]]:
         """Return what each view shows, in order, and charge the offers for it."""
         shown = []
-        for view, ranked in zip(views, self.engine.best_many(views, k=SLOTS), strict=True):
+        for view, ranked in zip(views, self.engine.rank_many(views, k=SLOTS), strict=True):
             # Offers only ever leave: if none of these did, they are still the best.
             if any(offer not in self.engine for offer, _ in ranked):
-                ranked = self.engine.best(view, k=SLOTS)
+                ranked = self.engine.rank(view, k=SLOTS)
             shown.append([self.charge(offer, int(bid)) for offer, bid in ranked])
         return shown
 

@@ -22,7 +22,7 @@ from rangecast.carry.carried import (
 from rangecast.carry.patterns import kind_of
 from rangecast.carry.rules import All, Either, NotCarriedError, Rule, Test, negated, present
 from rangecast.carry.spoken import Exported, Term, export, plain_number
-from rangecast.errors import ValueRefusedError, near, shown
+from rangecast.errors import InvalidValueError, near, shown
 from rangecast.model.space import Space
 from rangecast.model.timestamps import Timestamp
 
@@ -202,9 +202,9 @@ def _check_moment(text: str, place: str) -> None:
         raise NotCarriedError(place, reason)
     try:
         if not _DATE.fullmatch(text):
-            raise ValueRefusedError("not a whole date")
+            raise InvalidValueError("not a whole date")
         Timestamp("at").at_least(text)
-    except ValueRefusedError:
+    except InvalidValueError:
         reason = (
             "a range of texts is carried over only if they are dates such as 2026-01-31 or "
             f"moments such as 2026-01-31T09:30:00Z; given: {shown(text)}"

@@ -28,7 +28,7 @@ from rangecast.carry.carried import (
 )
 from rangecast.carry.rules import All, Either, Kind, NotCarriedError, Rule, Test
 from rangecast.carry.spoken import Bound, Exported, Term, export, plain_number
-from rangecast.errors import FileError, ValueRefusedError, shown
+from rangecast.errors import FileError, InvalidValueError, shown
 from rangecast.model.space import Space
 from rangecast.model.timestamps import Timestamp
 
@@ -163,7 +163,7 @@ def _value(name: str, text: str) -> tuple[Kind, Any]:
     try:
         Timestamp("at").at_least(text)
         return "moment", text
-    except ValueRefusedError:
+    except InvalidValueError:
         reason = f"the end of a range is a number or a moment; given: {text}"
         raise NotCarriedError(name, reason) from None
 

@@ -229,7 +229,7 @@ def unsubscribe(
     import sys
 
     from rangecast.cli.output import counted
-    from rangecast.client import ServerError
+    from rangecast.errors import UnknownIdError
 
     ended: list[str] = []
     unknown: list[str] = []
@@ -239,9 +239,7 @@ def unsubscribe(
             try:
                 client.unsubscribe(one)
                 ended.append(one)
-            except ServerError as error:
-                if error.status != 404:
-                    raise
+            except UnknownIdError as error:
                 unknown.append(one)
                 print(str(error), file=sys.stderr)
     if as_json:

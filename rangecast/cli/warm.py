@@ -129,7 +129,7 @@ def _rank(made: Workload) -> None:
     engine.subscribe_many(boxes)
     for relaxed in (False, True):
         for points in (made.points, made.points[:1]):
-            engine.best_points(points, 3, relaxed=relaxed)
+            engine.rank_points(points, 3, relaxed=relaxed)
 
 
 def _cover(made: Workload) -> None:

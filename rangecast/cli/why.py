@@ -124,9 +124,9 @@ _ALTERNATIVES = 5
 
 
 def _row_of(ids: pa.Array, wanted: str) -> int:
-    from rangecast.errors import UsageError, near
+    from rangecast.errors import UnknownIdError, near
 
     known = [str(one) for one in ids.to_pylist()]
     if wanted not in known:
-        raise UsageError(f"no subscription {wanted!r}: {near(wanted, known)}")
+        raise UnknownIdError(f"no subscription {wanted!r}: {near(wanted, known)}")
     return known.index(wanted)

@@ -20,6 +20,7 @@ if find_spec("httpx") is None:
 from rangecast.client.awaited import AsyncClient
 from rangecast.client.blocking import Client
 from rangecast.client.boards import AsyncClientBoard, ClientBoard, ListedInterest
+from rangecast.client.errors import ServerError
 from rangecast.client.results import (
     Lists,
     Message,
@@ -28,7 +29,6 @@ from rangecast.client.results import (
     PublishError,
     Ranked,
     RejectedRow,
-    ServerError,
     SubscribeError,
 )
 from rangecast.client.watch import Watch

@@ -18,9 +18,9 @@ from rangecast.client.results import (
     Messages,
     Published,
     RejectedRow,
-    ServerError,
 )
 from rangecast.client.tls import Cert, Verify
+from rangecast.errors import RangecastError
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
@@ -159,7 +159,7 @@ class AsyncClient(Calls):
         async for call in _in_thread(asked):
             try:
                 asked.add(await self._send(call))
-            except ServerError as error:
+            except RangecastError as error:
                 raise asked.failed(error) from None
         return asked.result()
 
@@ -191,7 +191,7 @@ class AsyncClient(Calls):
             found += await self._send(self._match(part, {"ignore_unknown": ignore_unknown}))
         return found
 
-    async def best(
+    async def rank(
         self,
         event: Mapping[str, Any],
         k: int = 10,
@@ -245,7 +245,7 @@ class AsyncClient(Calls):
         async for call in _in_thread(asked):
             try:
                 asked.add(await self._send(call))
-            except ServerError as error:
+            except RangecastError as error:
                 raise asked.failed(error) from None
         return asked.result(rejected)
 

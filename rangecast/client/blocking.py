@@ -18,10 +18,10 @@ from rangecast.client.results import (
     Messages,
     Published,
     RejectedRow,
-    ServerError,
 )
 from rangecast.client.tls import Cert, Verify
 from rangecast.client.watch import Watch
+from rangecast.errors import RangecastError, UnknownIdError
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
@@ -184,7 +184,7 @@ class Client(Calls):
         for call in asked:
             try:
                 asked.add(self._send(call))
-            except ServerError as error:
+            except RangecastError as error:
                 raise asked.failed(error) from None
         return asked.result()
 
@@ -210,10 +210,8 @@ class Client(Calls):
             return False
         try:
             self[subscription]
-        except ServerError as error:
-            if error.status == 404:
-                return False
-            raise
+        except UnknownIdError:
+            return False
         return True
 
     def __iter__(self) -> Iterator[str]:
@@ -239,7 +237,7 @@ class Client(Calls):
             found += self._send(self._match(part, {"ignore_unknown": ignore_unknown}))
         return found
 
-    def best(
+    def rank(
         self,
         event: Mapping[str, Any],
         k: int = 10,
@@ -304,7 +302,7 @@ class Client(Calls):
         for call in asked:
             try:
                 asked.add(self._send(call))
-            except ServerError as error:
+            except RangecastError as error:
                 raise asked.failed(error) from None
         return asked.result(rejected)
 

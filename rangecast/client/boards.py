@@ -9,7 +9,8 @@ from urllib.parse import quote
 from rangecast.client.calls import accepted
 from rangecast.client.parts import BULK, encode, listed, split
 from rangecast.client.requests import EXISTS, IS_NEW, Call, Condition
-from rangecast.client.results import Ranked, ServerError, ranked
+from rangecast.client.results import Ranked, ranked
+from rangecast.errors import UnknownIdError
 
 if TYPE_CHECKING:
     from rangecast.client.awaited import AsyncClient
@@ -146,10 +147,8 @@ class ClientBoard(BoardCalls):
             return False
         try:
             self[interest]
-        except ServerError as error:
-            if error.status == 404:
-                return False
-            raise
+        except UnknownIdError:
+            return False
         return True
 
     def __iter__(self) -> Iterator[str]:

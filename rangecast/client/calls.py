@@ -11,10 +11,11 @@ import httpx
 import msgspec
 
 from rangecast.client import tls
+from rangecast.client.errors import ServerError, error_of
 from rangecast.client.many import BulkOptions, Publishing, Subscribing
 from rangecast.client.parts import encode
 from rangecast.client.requests import Call, Condition
-from rangecast.client.results import Messages, ServerError, message
+from rangecast.client.results import Messages, message
 from rangecast.errors import UsageError
 from rangecast.model.flags import flag
 from rangecast.model.inputs import as_space
@@ -234,11 +235,13 @@ class Calls:
         is_told = answer.status_code == 422 and "refused" in found
         if answer.is_success or is_told or answer.status_code in call.answers:
             return call.read(found)
-        text = str(found.get("detail", found))
         if answer.status_code == 401:
-            why = text.partition("\n")[0]
-            text = f"{why}\n  hint: pass a token: Client(token=...), --token, or RANGECAST_TOKEN"
-        raise ServerError(text, answer.status_code)
+            why = str(found.get("detail", found)).partition("\n")[0]
+            found = {
+                "detail": f"{why}\n  hint: pass a token: Client(token=...), --token, or "
+                "RANGECAST_TOKEN"
+            }
+        raise error_of(found, answer.status_code)
 
     def _may_try_again(self, call: Call, attempt: int, outcome: int | Exception) -> bool:
         """Whether a request is made again after this status, or this error instead of one."""

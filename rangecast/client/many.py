@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rangecast.client.errors import ServerError
 from rangecast.client.parts import (
     BULK,
     MAX_ROWS,
@@ -24,7 +25,6 @@ from rangecast.client.results import (
     Published,
     PublishError,
     RejectedRow,
-    ServerError,
     SubscribeError,
 )
 from rangecast.errors import RangecastError

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rangecast.errors import RangecastError
-
-
-class ServerError(RangecastError):
-    """The server refused a request, or couldn't be reached."""
-
-    def __init__(self, text: str, status: int | None = None):
-        super().__init__(text)
-        self.status = status
-        """The HTTP status; `None`: there was no answer."""
+from rangecast.client.errors import ServerError
 
 
 class RejectedRow(NamedTuple):

@@ -12,7 +12,8 @@ import websockets
 from websockets.sync.client import connect
 
 from rangecast.client import tls
-from rangecast.client.results import Lists, Message, ServerError, message
+from rangecast.client.errors import ServerError, error_of
+from rangecast.client.results import Lists, Message, message
 
 _OPENING = 10.0
 
@@ -90,5 +91,5 @@ class Watch:
                 f"{self._url}: the server ended the WebSocket: {why}\n  hint: start again"
             ) from None
         if frame["type"] == "error":
-            raise ServerError(frame["detail"], frame["status"])
+            raise error_of(frame, frame["status"])
         return frame

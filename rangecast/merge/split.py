@@ -27,7 +27,7 @@ from rangecast.model.events import encode_event
 from rangecast.model.filters.text import text_of_bounds
 from rangecast.model.inputs import as_boxes, as_filter, as_points
 from rangecast.model.members import Id, as_id
-from rangecast.model.sets import Subscription, SubscriptionSet, Upserted
+from rangecast.model.sets import Subscription, SubscriptionSet, UpsertResult
 from rangecast.model.snapshot import (
     id_buffers,
     ids_of_buffers,
@@ -85,7 +85,7 @@ class SplitSummary(SubscriptionSet):
     def upsert(self, subscription: Id, filter: Any) -> bool:  # noqa: A002
         """Add a subscription, or replace the one that has its id; return whether it is new."""
         one, _ = self._members.either(subscription)
-        return bool(self.upsert_many(self._boxes(one, filter)).new)
+        return bool(self.upsert_many(self._boxes(one, filter)).inserted)
 
     def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
         """Add subscriptions: a file, a table, a DataFrame, dicts or `Boxes`; return how many.
@@ -132,14 +132,14 @@ class SplitSummary(SubscriptionSet):
         self._unbounded += new.count(_NONE) - old.count(_NONE)
         return len(ids)
 
-    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> Upserted:
+    def upsert_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> UpsertResult:
         """Add those of these that are new, replace those that exist; count both."""
         boxes = as_boxes(subscriptions, self.space, bad_rows)
         _, homes = self._members.either_many(boxes.ids)
         is_new = np.array([home is None for home in homes], np.bool_)
         self.replace_many(boxes.take(np.flatnonzero(~is_new)))
         self.subscribe_many(boxes.take(np.flatnonzero(is_new)))
-        return Upserted.of(homes)
+        return UpsertResult.of(homes)
 
     # ---- questions
 

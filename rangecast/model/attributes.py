@@ -25,7 +25,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rangecast.errors import SpaceError, ValueRefusedError, shown
+from rangecast.errors import InvalidValueError, SpaceError, shown
 from rangecast.model.numbers import MAX, largest_carried, read_number, smallest_carried
 from rangecast.model.sources import path_of
 
@@ -97,17 +97,17 @@ class Attribute:
 
     def at_least(self, value: Any, *, strict: bool = False) -> float:
         """Return the lower end of `x >= value` (`x > value`), before the domain clips it."""
-        raise ValueRefusedError(self._unordered())
+        raise InvalidValueError(self._unordered())
 
     def at_most(self, value: Any, *, strict: bool = False) -> float:
         """Return the upper end of `x <= value` (`x < value`), before the domain clips it."""
-        raise ValueRefusedError(self._unordered())
+        raise InvalidValueError(self._unordered())
 
     def _unordered(self) -> str:
         return f"{self.name!r} is a {self.type}, which has no order: use =, !=, in or not in"
 
-    def _refuse(self, value: Any, why: str) -> ValueRefusedError:
-        return ValueRefusedError(f"{self.name!r} {why}", shown(value))
+    def _refuse(self, value: Any, why: str) -> InvalidValueError:
+        return InvalidValueError(f"{self.name!r} {why}", shown(value))
 
     def clip(self, lo: float, hi: float) -> Interval | None:
         """Return the part of a range that lies in the domain, `None` if there is none."""
@@ -132,7 +132,7 @@ class Ordered(Attribute):
         try:
             lo = -MAX if min is None else self.coordinate(min)
             hi = MAX if max is None else self.coordinate(max)
-        except ValueRefusedError as error:
+        except InvalidValueError as error:
             raise SpaceError(f"attribute {name!r}: min and max: {error}") from None
         if lo > hi:
             raise SpaceError(f"attribute {name!r}: min {min!r} is above max {max!r}")
@@ -259,7 +259,7 @@ class Boolean(Attribute):
             return word == "true"
         try:
             return read_number(text)
-        except ValueRefusedError:
+        except InvalidValueError:
             raise self._refuse(text, "takes true or false") from None
 
     def literal(self, coordinate: float) -> str:

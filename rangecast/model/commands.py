@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import BadRowError, UsageError
+from rangecast.errors import BadRowError, DuplicateIdError, UnknownIdError, UsageError
 from rangecast.kernels.arrays import Bool
 from rangecast.model.boxes import Boxes
 from rangecast.model.files import format_of, one_table, read_batches
@@ -47,7 +47,8 @@ class Commands(NamedTuple):
             exists = live.get(one, one in known)
             if exists == (word == "subscribe"):
                 wrong = "already exists" if exists else "doesn't exist"
-                raise UsageError(f"command {at}: subscription {one!r} {wrong}; nothing was done")
+                error = DuplicateIdError if exists else UnknownIdError
+                raise error(f"command {at}: subscription {one!r} {wrong}; nothing was done")
             live[one] = word != "unsubscribe"
 
     def messages(self, forwards: Forwards) -> pa.Table:

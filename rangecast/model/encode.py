@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rangecast.errors import UsageError, ValueRefusedError
+from rangecast.errors import InvalidValueError, UsageError
 from rangecast.kernels.arrays import F64, I64, Bool
 from rangecast.model.attributes import (
     INT64_MIN,
@@ -148,7 +148,7 @@ def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
     if lo is None and hi is None:
         return -math.inf, math.inf
     if isinstance(attribute, String) and lo != hi:
-        raise ValueRefusedError(
+        raise InvalidValueError(
             f"{attribute.name!r} is a string: its two ends must be the same text, "
             f"given: {lo!r} and {hi!r}"
         )
@@ -156,7 +156,7 @@ def bounds(attribute: Attribute, lo: Any, hi: Any) -> Interval:
     high = attribute.domain[1] if hi is None else _end(attribute, hi, upper=True)
     clipped = attribute.clip(low, high)
     if clipped is None:
-        raise ValueRefusedError(
+        raise InvalidValueError(
             f"{attribute.name!r} can never hold: no value of its domain lies between "
             f"{lo if lo is not None else 'its least'} and {hi if hi is not None else 'its largest'}"
         )
@@ -167,7 +167,7 @@ def explain(attribute: Attribute, values: Values, row: int) -> str:
     """Return why `encode` refuses a row."""
     try:
         coordinate(attribute, value_at(values, row))
-    except ValueRefusedError as error:
+    except InvalidValueError as error:
         return error.reason
     raise AssertionError(f"{attribute!r}: row {row} is refused by the column but not by the value")
 
@@ -183,12 +183,12 @@ def explain_bounds(
             parsed = _parsed(attribute, value)
             if parsed is not None:
                 _end(attribute, parsed, upper=end == "hi")
-        except ValueRefusedError as error:
+        except InvalidValueError as error:
             return f"{attribute.name}_{end}", error.reason
     blamed = "hi" if values["hi"] is not None else "lo"
     try:
         bounds(attribute, values["lo"], values["hi"])
-    except ValueRefusedError as error:
+    except InvalidValueError as error:
         return f"{attribute.name}_{blamed}", error.reason
     raise AssertionError(f"{attribute!r}: {values} is refused by the column but not by the value")
 
@@ -225,7 +225,7 @@ def _end(attribute: Attribute, value: Any, *, upper: bool) -> float:
         return attribute.at_most(value) if upper else attribute.at_least(value)
     interval = attribute.equal(value)
     if interval is None:
-        raise ValueRefusedError(f"{attribute.name!r} can never be {value!r}")
+        raise InvalidValueError(f"{attribute.name!r} can never be {value!r}")
     return interval[upper]
 
 
@@ -290,7 +290,7 @@ def _each(values: list[Any], convert: Callable[[Any], float]) -> tuple[F64, Bool
     """Convert values one by one."""
     found = np.full(len(values), np.nan)
     for place, value in enumerate(values):
-        with suppress(ValueRefusedError):
+        with suppress(InvalidValueError):
             found[place] = convert(value)
     return found, np.isnan(found)
 

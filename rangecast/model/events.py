@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, ValueRefusedError, near, shown, unknown_hint
+from rangecast.errors import FileError, InvalidValueError, UsageError, near, shown, unknown_hint
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import MISSING, NanMeaning, Number
 from rangecast.model.badrows import BadRows
@@ -129,7 +129,7 @@ def values_of(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         raise UsageError(
             "an event is a dict from attributes to values\n"
             f"  given: {type(event).__name__} {shown(event)}\n"
-            "  hint: give a single dict; lists and tables go to match_many and best_many"
+            "  hint: give a single dict; lists and tables go to match_many and rank_many"
         ) from None
 
 
@@ -164,10 +164,10 @@ def encode_event(
                     continue
             try:
                 point[axis] = coordinate(attribute, value, nan=nan)
-            except ValueRefusedError as error:
+            except InvalidValueError as error:
                 if str(error).startswith(repr(name)):
                     raise
-                raise ValueRefusedError(f"{name!r}: {error}") from None
+                raise InvalidValueError(f"{name!r}: {error}") from None
         elif name != "id" and not ignore_unknown:
             raise UsageError(_unknown(space, name))
     return np.array(point)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from rangecast.errors import ValueRefusedError
+from rangecast.errors import InvalidValueError
 from rangecast.kernels.arrays import I64
 from rangecast.model.batch import Batch, Broken, as_values
 from rangecast.model.numbers import read_number
@@ -230,5 +230,5 @@ def _fraction(text: str) -> Any:
     """Return a number exactly, as a `Decimal`; one beyond all doubles is infinite."""
     try:
         return read_number(text)
-    except ValueRefusedError:
+    except InvalidValueError:
         return math.copysign(math.inf, -1.0 if text.startswith("-") else 1.0)

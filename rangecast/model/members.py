@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import UsageError, near, shown
+from rangecast.errors import DuplicateIdError, UnknownIdError, UsageError, near, shown
 from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.boxes import id_array
 
@@ -81,7 +81,7 @@ class Members:
         if len(column.unique()) < len(column):
             counts = column.value_counts()
             twice = counts.field("values")[counts.field("counts").to_numpy().argmax()]
-            raise UsageError(f"duplicate id {twice.as_py()!r}; nothing was added")
+            raise DuplicateIdError(f"duplicate id {twice.as_py()!r}; nothing was added")
         if len(column):
             members._column = column
             del members._rows  # made of the column when it is needed
@@ -119,7 +119,7 @@ class Members:
         new = as_id(given, self.noun)
         self.check_kind(new)
         if new in self._rows:
-            raise UsageError(f"{self.noun} {new!r} already exists; {remedy}")
+            raise DuplicateIdError(f"{self.noun} {new!r} already exists; {remedy}")
         return new
 
     def new_many(self, given: Iterable[Any] | pa.Array) -> list[Id]:
@@ -136,7 +136,7 @@ class Members:
             self.check_kinds(ids)
         known = next((one for one in ids if one in self._rows), None)
         if known is not None:
-            raise UsageError(f"{self.noun} {known!r} already exists; nothing was added")
+            raise DuplicateIdError(f"{self.noun} {known!r} already exists; nothing was added")
         _check_distinct(ids, "added")
         return ids
 
@@ -165,7 +165,7 @@ class Members:
         """Return the row of a member."""
         if given in self:
             return self._rows[given]
-        raise UsageError(f"no {self.noun} {given!r}: {self.hint(given)}")
+        raise UnknownIdError(f"no {self.noun} {given!r}: {self.hint(given)}")
 
     def hint(self, given: Any) -> str:
         """Return which members may be meant by an id that isn't one."""
@@ -235,7 +235,7 @@ def _check_distinct(ids: list[Id], done: str) -> None:
     if len(seen) < len(ids):
         seen.clear()
         twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
-        raise UsageError(f"duplicate id {twice!r}; nothing was {done}")
+        raise DuplicateIdError(f"duplicate id {twice!r}; nothing was {done}")
 
 
 def _one_kind(given: str) -> str:

@@ -7,7 +7,7 @@ import re
 import sys
 from decimal import Decimal
 
-from rangecast.errors import ValueRefusedError
+from rangecast.errors import InvalidValueError
 
 MAX = sys.float_info.max
 """Where a one-sided bound stops: the largest finite double."""
@@ -28,7 +28,7 @@ def read_number(text: str) -> int | Decimal:
     """Return the exact value of a number's text; refuse what isn't one."""
     stripped = text.strip()
     if not _NUMBER_TEXT.match(stripped):
-        raise ValueRefusedError(f"{text[:60]!r} is not a number{_comma(stripped)}")
+        raise InvalidValueError(f"{text[:60]!r} is not a number{_comma(stripped)}")
     if len(stripped) <= _LARGEST_EXPONENT and stripped.lstrip("+-").isdecimal():
         return int(stripped)
     value = _decimal(stripped)
@@ -36,7 +36,7 @@ def read_number(text: str) -> int | Decimal:
         return Decimal(0)
     # Beyond this a floor would build an integer of a billion digits.
     if value.adjusted() > _LARGEST_EXPONENT:
-        raise ValueRefusedError(f"{text[:60]} is beyond the largest double, {MAX}")
+        raise InvalidValueError(f"{text[:60]} is beyond the largest double, {MAX}")
     if value.adjusted() < -_LARGEST_EXPONENT:  # its neighbours on every grid are the same
         value = Decimal((value.is_signed(), (1,), -_LARGEST_EXPONENT))
     return value

@@ -42,19 +42,19 @@ class Subscription(NamedTuple):
         return Subscription, (*self[:3], dict(self.weights))  # a mapping proxy can't be pickled
 
 
-class Upserted(NamedTuple):
+class UpsertResult(NamedTuple):
     """What `upsert_many` did."""
 
-    new: int
+    inserted: int
     """How many subscriptions were added."""
     replaced: int
     """How many existed, and were replaced."""
 
     @classmethod
-    def of(cls, rows: Sequence[int | None]) -> Upserted:
+    def of(cls, rows: Sequence[int | None]) -> UpsertResult:
         """Count the rows that ids had before; `None`: they are new."""
-        new = rows.count(None)
-        return cls(new, len(rows) - new)
+        inserted = rows.count(None)
+        return cls(inserted, len(rows) - inserted)
 
 
 class MemberSet:

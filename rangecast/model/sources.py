@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rangecast.errors import SpaceError, ValueRefusedError, shown
+from rangecast.errors import InvalidValueError, SpaceError, shown
 
 Fields = tuple[str, ...]
 """The names of fields, one within the other."""
@@ -73,5 +73,5 @@ def value_at(event: Mapping[str, Any], path: Fields) -> Any:
 def checked(attribute: str, value: Any) -> Any:
     """Return a value; refuse one that can't be."""
     if isinstance(value, NoObject):
-        raise ValueRefusedError(f"{attribute!r} has no value there", str(value))
+        raise InvalidValueError(f"{attribute!r} has no value there", str(value))
     return value

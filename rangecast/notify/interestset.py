@@ -15,7 +15,7 @@ from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import whole
 from rangecast.model.badrows import SetAside
 from rangecast.model.members import Id, Members, as_id
-from rangecast.model.sets import MemberSet, Upserted
+from rangecast.model.sets import MemberSet, UpsertResult
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class InterestSet(MemberSet):
             self._drop(old)
         return len(ids)
 
-    def upsert_many(self, interests: Any, *, bad_rows: SetAside = None) -> Upserted:
+    def upsert_many(self, interests: Any, *, bad_rows: SetAside = None) -> UpsertResult:
         """Add those of these that are new, replace those that exist, all or none; count both."""
         given = self._given(interests, bad_rows)
         ids, rows = self._members.either_many(given.ids)
@@ -163,7 +163,7 @@ class InterestSet(MemberSet):
             self._add(one, given.regions[at], given.wanted.get(at))
             if old is not None:
                 self._drop(old)
-        return Upserted.of(rows)
+        return UpsertResult.of(rows)
 
     def reached(self, messages: Any) -> list[Id]:
         """Return the interests that messages of this board go to, each once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rangecast.errors import UsageError, ValueRefusedError, near, shown
+from rangecast.errors import InvalidValueError, UnknownIdError, UsageError, near, shown
 from rangecast.model.arguments import finite
 from rangecast.model.members import Id, Members, as_id
 from rangecast.notify.tables import SAME, Change
@@ -49,7 +49,7 @@ def planned(changes: Any, members: Members, places: Places, *, descending: bool)
     for row, change in enumerate(given):
         try:
             steps.add(change if isinstance(change, Change) else _fields(change, places))
-        except (UsageError, ValueRefusedError) as error:
+        except (UsageError, InvalidValueError) as error:
             if len(given) == 1:
                 raise
             raise type(error)(f"row {row}: {error}") from None
@@ -80,7 +80,7 @@ class _Steps:
         new = place if change.x is None else places.moved(place, change.x)
         if place is None and (new is None or y is None):
             hint = members.hint(one)
-            raise UsageError(
+            raise UnknownIdError(
                 f"no object {one!r}: {hint}\n  hint: give {places.words} to put it there"
             )
         if y is None:

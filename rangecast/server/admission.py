@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rangecast.errors import RangecastError, shown
+from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, shown
 from rangecast.model.space import Space
 from rangecast.server.boards import (
     BoardEntry,
@@ -171,10 +171,8 @@ class Admission:
         if if_match != ONLY_NEW:
             self._check_match(old, name, if_match, noun)
         elif old is not None:
-            raise RefusedError(
-                412,
-                f"the {noun} {shown(name)} already exists\n"
-                "  hint: choose another id, or replace it",
+            raise DuplicateIdError(
+                f"the {noun} {shown(name)} already exists\n  hint: choose another id, or replace it"
             )
 
     def _check_count(self, tenant: str, more: int) -> None:
@@ -189,7 +187,7 @@ class Admission:
         self, old: int | None, name: str, if_match: str | None, noun: str = "subscription"
     ) -> None:
         if old is None:
-            raise RefusedError(404, f"no {noun} {shown(name)}")
+            raise UnknownIdError(f"no {noun} {shown(name)}")
         if if_match is not None and if_match.strip('"') not in (str(old), "*"):
             raise RefusedError(
                 412,

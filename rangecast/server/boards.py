@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rangecast.errors import RangecastError, UsageError, near, shown
+from rangecast.errors import RangecastError, UnknownIdError, UsageError, near, shown
 from rangecast.model.arguments import finite
 from rangecast.model.events import encode_event
 from rangecast.model.members import as_id
@@ -234,7 +234,7 @@ def judged(
     """Note in a change what was before; return what it makes of it, or refuse it."""
     if old is None and not (isinstance(change.y, float) and change.x is not UNSET):
         needs = "x and y" if space is None else "its attributes and y"
-        raise UsageError(f"no object {change.id!r}\n  hint: give {needs} to put it there")
+        raise UnknownIdError(f"no object {change.id!r}\n  hint: give {needs} to put it there")
     if change.y is UNSET and change.x is UNSET:
         raise UsageError(f"nothing of the object {change.id!r} changes\n  hint: give y, or a place")
     change.was = None

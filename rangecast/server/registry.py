@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rangecast.errors import RangecastError, near, shown
+from rangecast.errors import RangecastError, UnknownIdError, near, shown
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import BoxesRead
 from rangecast.model.space import Space
@@ -246,7 +246,7 @@ class Registry:
         """Return a subscription as it is."""
         found = self.space(tenant, space).live.get(name)
         if found is None:
-            raise RefusedError(404, f"no subscription {shown(name)} in the space {shown(space)}")
+            raise UnknownIdError(f"no subscription {shown(name)} in the space {shown(space)}")
         return found
 
     def board(self, tenant: str, name: str) -> BoardEntry:
@@ -261,7 +261,7 @@ class Registry:
         """Return an interest as it is."""
         found = self.board(tenant, board).live.get(name)
         if found is None:
-            raise RefusedError(404, f"no interest {shown(name)} on the board {shown(board)}")
+            raise UnknownIdError(f"no interest {shown(name)} on the board {shown(board)}")
         return found
 
     def consumer(self, tenant: str, name: str) -> Consumer:

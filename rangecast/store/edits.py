@@ -144,7 +144,7 @@ class _EditedSet:
     def _number(self, one: Any) -> int | None:
         if one not in self.engine:
             return None
-        return int(self._numbers(self.engine.taken([one])[1])[0])
+        return int(self._numbers(self.engine.select([one])[1])[0])
 
     def _numbers(self, places: I64) -> I64:
         """Return the numbers of subscriptions by their places in the engine's order."""
@@ -156,7 +156,7 @@ class _EditedSet:
     def _layer(
         self, touched: dict[Any, int | None], words: dict[str, int], files: list[str]
     ) -> Layer:
-        boxes, places = self.engine.taken([one for one in touched if one in self.engine])
+        boxes, places = self.engine.select([one for one in touched if one in self.engine])
         arrival = self._numbers(places)
         order = np.argsort(arrival)
         gone = np.array(sorted(number for number in touched.values() if number is not None))

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from rangecast.errors import FilterError, SpaceError, ValueRefusedError, near
+from rangecast.errors import FilterError, InvalidValueError, SpaceError, near
 from rangecast.model.attributes import Attribute
 from rangecast.model.filters.excerpts import clipped, fault
 from rangecast.model.filters.grammar import Condition, Group, Node, read
@@ -150,7 +150,7 @@ class _Reading:
                     lo = max(lo, attribute.at_least(_value(word), strict=sign == ">"))
                 else:
                     hi = min(hi, attribute.at_most(_value(word), strict=sign == "<"))
-            except ValueRefusedError as error:
+            except InvalidValueError as error:
                 raise fault(self.text, word.start, word.end, error.reason) from None
         if len(terms) == 2 and terms[0][0][0] == terms[1][0][0]:
             word = terms[1][1]
@@ -161,7 +161,7 @@ class _Reading:
     def equal(self, attribute: Attribute, word: Word) -> tuple[float, float] | None:
         try:
             return attribute.equal(_value(word))
-        except ValueRefusedError as error:
+        except InvalidValueError as error:
             raise fault(self.text, word.start, word.end, error.reason) from None
 
     def all_of(self, node: Group, negated: bool) -> Region:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FilterError, ValueRefusedError
+from rangecast.errors import FilterError, InvalidValueError
 from rangecast.kernels.arrays import F64, I8, I64, U8, Bool
 from rangecast.kernels.jit import is_compiled, jit
 from rangecast.model.attributes import Attribute, Integer, Interval, Number
@@ -409,5 +409,5 @@ def _range_or_none(space: Space, key: tuple[int, int, bytes]) -> Interval | None
     axis, sign, literal = key
     try:
         return range_of(space.attributes[axis], _SIGNS[sign], literal.decode())
-    except (ValueRefusedError, ValueError):
+    except (InvalidValueError, ValueError):
         return None

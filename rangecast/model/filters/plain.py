@@ -13,7 +13,7 @@ import math
 import re
 from typing import Any
 
-from rangecast.errors import ValueRefusedError
+from rangecast.errors import InvalidValueError
 from rangecast.model.attributes import Attribute, Integer, Interval, Number
 from rangecast.model.filters.lexer import KEYWORDS, QUOTES
 from rangecast.model.filters.regions import Box, Ranges, boxes, intersection, size, sparse, union
@@ -58,7 +58,7 @@ def plain_boxes(space: Space, text: str, max_boxes: int) -> tuple[Box, ...] | No
                 ranges: Ranges = () if one is None else (one,)
             else:
                 ranges = _ranges(attribute, given)
-        except (ValueRefusedError, ValueError):
+        except (InvalidValueError, ValueError):
             return None
         if len(ranges) == 1:
             lo, hi = ranges[0]

@@ -126,7 +126,7 @@ async def _asked(
             raise _too_many(f"k is {k:,}, of {len(points):,} events")
         best = [
             [{"subscription": index.name(int(number)), "score": score} for number, score in one]
-            for one in index.engine.best_points(points, k, relaxed=relaxed)
+            for one in index.engine.rank_points(points, k, relaxed=relaxed)
         ]
         return _encode({"best": best, "refused": wrong})
 

@@ -10,7 +10,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from rangecast.errors import FilterError, RangecastError, for_interface, shown
+from rangecast.errors import (
+    DuplicateIdError,
+    FilterError,
+    RangecastError,
+    UnknownIdError,
+    UsageError,
+    for_interface,
+    shown,
+)
 from rangecast.server.lineage import LostPositionError
 from rangecast.server.log import LogError, LogFullError
 from rangecast.server.messages import PositionError
@@ -24,6 +32,10 @@ def status_of(error: RangecastError) -> int:
     """Return the HTTP status that says what is wrong."""
     if isinstance(error, RefusedError):
         return error.status
+    if isinstance(error, UnknownIdError):
+        return 404
+    if isinstance(error, DuplicateIdError):
+        return 412
     if isinstance(error, LogFullError):
         return 507
     if isinstance(error, LogError):
@@ -31,9 +43,10 @@ def status_of(error: RangecastError) -> int:
     return 409 if isinstance(error, PositionError) else 422
 
 
-def problem(status: int, detail: str, **more: Any) -> JSONResponse:
-    """Return a problem."""
+def problem(status: int, detail: str, code: str = "", **more: Any) -> JSONResponse:
+    """Return a problem; without a code of its own it has that of its status."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    more["code"] = code or code_of_status(status)
     headers = {"Retry-After": "1"} if status in (429, 503, 507) else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -58,7 +71,12 @@ def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
         more["span"] = error.span
     if isinstance(error, LostPositionError):
         more = {"gap": {"after": error.given[:80], "upto": error.upto, "reason": "history"}}
-    return problem(status_of(error), for_interface(str(error), "http"), **more)
+    return problem(status_of(error), for_interface(str(error), "http"), error.code, **more)
+
+
+def code_of_status(status: int) -> str:
+    """Return the code of a problem that is no error of the library: `not_found` for 404."""
+    return HTTPStatus(status).name.lower()
 
 
 def install(app: FastAPI) -> None:
@@ -79,7 +97,7 @@ def install(app: FastAPI) -> None:
                 "  hint: send the header `Content-Type: application/json`",
             )
         where = ".".join(str(one) for one in first["loc"])
-        return problem(422, f"{where}: {first['msg']}")
+        return problem(422, f"{where}: {first['msg']}", UsageError.code)
 
     @app.exception_handler(HTTPException)
     async def _plain(_request: Request, error: HTTPException) -> JSONResponse:

@@ -41,7 +41,7 @@ from rangecast.server.http.bodies import MOST_EVENTS, off_loop
 from rangecast.server.http.consumers import not_linked
 from rangecast.server.http.edge import MOST_BYTES, TENANT
 from rangecast.server.http.events import shown_accepted
-from rangecast.server.http.problems import status_of
+from rangecast.server.http.problems import code_of_status, status_of
 from rangecast.server.http.spaces import edit_of
 from rangecast.server.http.tickets import grant_by_ticket
 from rangecast.server.hub import TAKEN, Feed
@@ -163,8 +163,10 @@ class Session:
         except RangecastError as error:
             if self._grant is not None:
                 self._check(self._grant)
-            said = {"type": "error", "ref": ref, "status": status_of(error), "detail": str(error)}
-            await self._send(said)
+            status = status_of(error)
+            code = error.code or code_of_status(status)
+            said = {"type": "error", "ref": ref, "status": status, "code": code}
+            await self._send(said | {"detail": str(error)})
         except (WebSocketDisconnect, asyncio.CancelledError):
             raise
         except Exception as error:

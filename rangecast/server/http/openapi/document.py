@@ -35,6 +35,7 @@ _EXAMPLE = {
     "type": "about:blank",
     "title": "Unprocessable Entity",
     "status": 422,
+    "code": "filter",
     "detail": "no attribute 'prise' (line 1, column 1)\n  prise < 3\n  ^^^^^\n"
     "hint: did you mean 'price'?",
 }

@@ -100,6 +100,11 @@ SCHEMAS: dict[str, Schema] = {
         type=text(),
         title=text("The name of the status."),
         status=whole(),
+        code=text(
+            "The kind of error, for a program: `unknown_id`, `duplicate_id`, `filter`, "
+            "`invalid_value`, `usage`, or the name of the status.",
+            examples=["filter", "unknown_id", "not_found"],
+        ),
         detail=text("What was given, what was expected, and a hint."),
     ),
     "RejectedRow": record(

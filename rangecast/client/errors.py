@@ -1,0 +1,71 @@
+"""Errors of a client: those of the library where a server says so, and those of a server alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rangecast.errors import (
+    BadRow,
+    BadRowError,
+    DuplicateIdError,
+    FilterError,
+    InvalidValueError,
+    RangecastError,
+    SpaceError,
+    UnknownIdError,
+    UsageError,
+    from_interface,
+    shown,
+)
+
+_HINT = "hint: "
+_LIBRARY = {
+    one.code: one
+    for one in (DuplicateIdError, InvalidValueError, SpaceError, UnknownIdError, UsageError)
+}
+"""Errors that are raised from their text alone, by the code of a problem."""
+
+
+class ServerError(RangecastError):
+    """The server refused a request, or couldn't be reached."""
+
+    def __init__(self, text: str, status: int | None = None):
+        super().__init__(text)
+        self.status = status
+        """The HTTP status; `None`: there was no answer."""
+
+
+def error_of(problem: Mapping[str, Any], status: int) -> RangecastError:
+    """Return the error that a problem document, or an error frame, stands for."""
+    code, text = problem.get("code"), from_interface(str(problem.get("detail", problem)), "http")
+    if code == FilterError.code:
+        reason, _, to_do = text.rpartition(f"\n{_HINT}")
+        error = FilterError(reason, to_do) if reason else FilterError(text)
+        error.span = tuple(problem["span"]) if "span" in problem else None
+        return error
+    return _LIBRARY[code](text) if code in _LIBRARY else ServerError(text, status)
+
+
+def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -> RangecastError:
+    """Return the error of a row that a server rejected, as a set raises it for a table.
+
+    rejected   as the server says it: `reason` and `code`
+    values     of the row, if it is a dict
+    """
+    code, text = rejected["code"], from_interface(rejected["reason"], "http")
+    if code == UsageError.code:
+        return UsageError(text)
+    reason, _, remedy = text.rpartition(_HINT)
+    reason = reason.rstrip() if reason else text
+    given = values if isinstance(values, Mapping) else {}
+    column = "filter" if code == FilterError.code else _named(reason, given)
+    value = shown(given[column]) if column in given else ""
+    return BadRowError(
+        BadRow(source, row, column, value, reason, remedy if remedy != text else "correct the row")
+    )
+
+
+def _named(reason: str, values: Mapping[str, Any]) -> str:
+    """Return the column that a reason begins with."""
+    return next((name for name in values if reason.startswith(repr(name))), "")
