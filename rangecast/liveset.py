@@ -36,7 +36,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.text import text_of
 from rangecast.model.forks import outlive_forks
-from rangecast.model.inputs import as_boxes, as_filter
+from rangecast.model.inputs import as_boxes, as_filter, as_replacements
 from rangecast.model.liveview import IndexPart, LiveView
 from rangecast.model.members import Id, Members, as_id
 from rangecast.model.rowstore import (
@@ -251,17 +251,21 @@ class LiveSet(SubscriptionSet):
         self._change(subscription, as_filter(filter, self.space), score, weights)
 
     def replace_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
-        """Replace all of these as one edit; return how many. They keep their places in ties.
+        """Replace the filters of all of these as one edit; return how many.
 
-        They are given as to `subscribe_many`, with their scores and weights: 0 and 1 if not given.
+        They are given as to `subscribe_many`, and keep their places in ties. The scores and
+        weights that aren't given stay. (`Boxes` have all of them.)
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        given = as_replacements(subscriptions, self.space, bad_rows)
         with self._edits:
-            ids, old = self._members.known_many(boxes.ids)
+            ids, old = self._members.known_many(given.boxes.ids)
             if ids:
                 view = self._view
-                rows = append(view.rows, view.count, boxes, view.rows.arrival[old])
-                self._publish(ids, rows, old)
+                rows = view.rows
+                weights = None if rows.weights is None else rows.weights[old]
+                boxes = given.onto(rows.scores[old], weights)
+                added = append(rows, view.count, boxes, rows.arrival[old])
+                self._publish(ids, added, old)
         return len(ids)
 
     def rescore(

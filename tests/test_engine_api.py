@@ -277,3 +277,34 @@ def test_an_empty_text_is_told_from_a_missing_value():
             with pytest.raises(Exception, match="an empty text; a missing value is null"):
                 ask(event)
     assert live.match_many(pa.table({"kind": [None], "name": [""]}))[0] == ["all"]
+
+
+def test_replace_keeps_scores_and_weights_of_one_and_of_many(tmp_path):
+    def made():
+        engine = Engine(Space([Number("a"), Number("b")]))
+        engine.subscribe("x", "a < 1", score=3.0, weights={"a": 2, "b": 4})
+        engine.subscribe("y", "a < 1", score=5.0)
+        return engine
+
+    (tmp_path / "s.csv").write_text("id,filter,weight_b\nx,a < 9,7\ny,a < 9,\n")
+    whole = {"filter": "a < 9", "score": 1.0}
+    for given, x, y in (
+        ([{"id": "x", "filter": "a < 9"}], (3.0, {"a": 2, "b": 4}), (5.0, {})),
+        ([{"id": "x", **whole}, {"id": "y", **whole}], (1.0, {"a": 2, "b": 4}), (1.0, {})),
+        ({"id": ["y"], "a_hi": [9.0], "weight_a": [6.0]}, (3.0, {"a": 2, "b": 4}), (5.0, {"a": 6})),
+        (tmp_path / "s.csv", (3.0, {"a": 2, "b": 7}), (5.0, {})),
+        (
+            [{"id": "y", "filter": "a < 9", "seq": 2}, {"id": "x", **whole, "seq": 1}],
+            (1.0, {"a": 2, "b": 4}),
+            (5.0, {}),
+        ),
+    ):
+        engine = made()
+        engine.replace_many(given)
+        assert [engine["x"][2:], engine["y"][2:]] == [x, y], given
+        one_by_one = made()
+        one_by_one.replace("x", "a < 9", score=x[0], weights=x[1])
+        assert one_by_one["x"][2:] == x
+    engine = made()
+    engine.replace_many(made().boxes())  # boxes have all of them
+    assert [engine["x"], engine["y"]] == [made()["x"], made()["y"]]

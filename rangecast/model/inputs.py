@@ -22,7 +22,12 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.tentative import parse_unless_refused
 from rangecast.model.simplest import simplest
 from rangecast.model.space import Space
-from rangecast.model.subscriptions import encode_subscriptions, read_subscriptions
+from rangecast.model.subscriptions import (
+    Replacements,
+    encode_subscriptions,
+    read_replacements,
+    read_subscriptions,
+)
 from rangecast.model.text_attributes import OTHER, String
 
 _SPLIT = 4
@@ -87,6 +92,13 @@ def as_boxes(given: Any, space: Space, bad_rows: SetAside = None) -> Boxes:
                 "  hint: make the boxes with this space, or give the subscriptions as filters"
             )
     return simplest(given, space)
+
+
+def as_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
+    """Return subscriptions in place of others, given as to `as_boxes`."""
+    if isinstance(given, Boxes):
+        return Replacements.of(as_boxes(given, space))
+    return read_replacements(given, space, bad_rows)
 
 
 def _check_equal(other: Space, space: Space, noun: str) -> None:

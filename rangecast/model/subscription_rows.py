@@ -32,9 +32,9 @@ class SubscriptionRow(NamedTuple):
     row: int
     id: str
     filter: str
-    score: float
+    score: float | None
     weights: dict[str, float]
-    """Those that aren't 1."""
+    """Those that are given."""
     consumer: str
     ttl: float | None
 
@@ -66,7 +66,7 @@ def subscription_rows(
             numbers[place],
             ids[place],
             texts[place],
-            float(scores[place]),
+            None if np.isnan(scores[place]) else float(scores[place]),
             {} if weights is None else _weights(space, weights[place]),
             consumers[place],
             None if np.isposinf(ttl[place]) else float(ttl[place]),
@@ -101,4 +101,4 @@ def _ranges(columns: SubscriptionColumns, rows: Rows) -> list[str]:
 
 def _weights(space: Space, row: F64) -> dict[str, float]:
     pairs = zip(space.names, row.tolist(), strict=True)
-    return {name: weight for name, weight in pairs if weight != 1}
+    return {name: weight for name, weight in pairs if not np.isnan(weight)}

@@ -8,6 +8,7 @@ columns, where null is unbounded on that side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from rangecast.errors import FileError, FilterError, near, unknown_hint
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows, SetAside, setting_aside
-from rangecast.model.boxes import Boxes
+from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse, boxes_of_texts
 from rangecast.model.flags import flag
@@ -27,6 +28,8 @@ from rangecast.model.space import Space
 from rangecast.model.timestamps import is_whole
 
 _SCORE = Number("score")
+NOT_GIVEN = np.nan
+"""A score or a weight that a row has none of."""
 _SEQ = Integer("seq")
 
 
@@ -38,8 +41,44 @@ class Part(NamedTuple):
     hi: F64
     sizes: I64
     scores: F64
+    """NaN: not given."""
     weights: F64 | None
+    """(rows, d), NaN: not given; `None`: none is."""
     seq: F64 | None
+
+    def filled(self) -> Part:
+        """Return it with a score of 0 and weights of 1 where they aren't given."""
+        weights = None if self.weights is None else np.nan_to_num(self.weights, nan=1.0)
+        return self._replace(scores=np.nan_to_num(self.scores, nan=0.0), weights=weights)
+
+
+class Replacements(NamedTuple):
+    """Subscriptions in place of others, which keep the scores and weights that aren't given."""
+
+    boxes: Boxes
+    """With a score of 0 and weights of 1 where they aren't given."""
+    scores: F64
+    """NaN: not given."""
+    weights: F64 | None
+    """(rows, d), NaN: not given; `None`: none is."""
+
+    @classmethod
+    def of(cls, boxes: Boxes) -> Replacements:
+        """Return boxes with all that they have: nothing is kept."""
+        ones = np.ones((boxes.rows, boxes.dimensions))
+        return cls(boxes, boxes.scores, ones if boxes.weights is None else boxes.weights)
+
+    def onto(self, scores: F64, weights: F64 | None) -> Boxes:
+        """Return the boxes, given what those that they replace have."""
+        kept = weights
+        if self.weights is not None:
+            before = np.ones(self.weights.shape) if weights is None else weights
+            kept = np.where(np.isnan(self.weights), before, self.weights)
+        return replace(
+            self.boxes,
+            scores=frozen(np.where(np.isnan(self.scores), scores, self.scores), np.float64),
+            weights=None if kept is None else frozen(kept, np.float64),
+        )
 
 
 def read_subscriptions(
@@ -84,6 +123,34 @@ def encode_subscriptions(
         return _read(source, space, bad, None, _silent)
 
 
+def read_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
+    """Return the subscriptions of a file or a table, and which scores and weights it gives."""
+    is_file = isinstance(given, str | Path)
+    source = (
+        file_source(given, exact_columns(space))
+        if is_file
+        else table_source(given, "subscriptions", nan_is_null=True)
+    )
+    with setting_aside(bad_rows) as bad:
+        parts = _parts(source, space, bad, False if is_file else None, _silent)
+    boxes = _joined(parts, space)
+    if not parts:
+        return Replacements.of(boxes)
+    scores, weights = np.concatenate([part.scores for part in parts]), None
+    if any(part.weights is not None for part in parts):
+        shapes = [(len(part.ids), len(space)) for part in parts]
+        weights = np.concatenate(
+            [
+                np.full(shape, NOT_GIVEN) if part.weights is None else part.weights
+                for part, shape in zip(parts, shapes, strict=True)
+            ]
+        )
+    order = _order(parts)
+    if order is not None:
+        scores, weights = scores[order], None if weights is None else weights[order]
+    return Replacements(boxes, scores, weights)
+
+
 def _silent(rows: int) -> None:
     """Report no progress."""
 
@@ -95,12 +162,22 @@ def _read(
     ignore_unknown: bool | None,
     progress: Callable[[int], None],
 ) -> Boxes:
+    return _joined(_parts(source, space, bad, ignore_unknown, progress), space)
+
+
+def _parts(
+    source: Source,
+    space: Space,
+    bad: BadRows,
+    ignore_unknown: bool | None,
+    progress: Callable[[int], None],
+) -> list[Part]:
     columns = SubscriptionColumns(space, ignore_unknown)
     parts = []
     for rows in Records(source, bad, columns.check):
         parts.append(columns.part(rows))
         progress(len(rows))
-    return _joined(parts, space)
+    return parts
 
 
 def check_columns(source: str, space: Space, names: Sequence[str]) -> None:
@@ -114,7 +191,7 @@ def encode_part(space: Space, rows: Rows, parse: Parse | None = None) -> Part:
     parse   what to do instead of parsing a text alone; it gets the place in the batch
     """
     columns = SubscriptionColumns(space)
-    return columns.part(rows, parse)
+    return columns.part(rows, parse).filled()
 
 
 class SubscriptionColumns:
@@ -149,14 +226,16 @@ class SubscriptionColumns:
             )
 
     def scores(self, rows: Rows) -> F64:
-        """Return the score of each row."""
-        return _or_default(rows.coordinates(_SCORE), 0.0)
+        """Return the score of each row, NaN where none is given."""
+        return _or_gap(rows.coordinates(_SCORE))
 
     def all_weights(self, rows: Rows) -> F64 | None:
-        """Return the weights of each row, (rows, d); `None`: there is no column of them."""
+        """Return the weights of each row, (rows, d), NaN where none is given; `None`: there is no
+        column of them.
+        """
         if not any(weight.name in rows for weight in self.weights):
             return None
-        columns = [_or_default(rows.coordinates(weight), 1.0) for weight in self.weights]
+        columns = [_or_gap(rows.coordinates(weight)) for weight in self.weights]
         return np.stack(columns, axis=1)
 
     def part(self, rows: Rows, parse: Parse | None = None) -> Part:
@@ -203,8 +282,8 @@ class SubscriptionColumns:
         return lo, hi
 
 
-def _or_default(values: F64, default: float) -> F64:
-    values[np.isposinf(values)] = default
+def _or_gap(values: F64) -> F64:
+    values[np.isposinf(values)] = NOT_GIVEN
     return values
 
 
@@ -212,6 +291,8 @@ def _joined(parts: list[Part], space: Space) -> Boxes:
     dimensions = len(space)
     if not parts:
         return Boxes.of(np.zeros((0, dimensions)), np.zeros((0, dimensions)), space=space)
+    order = _order(parts)
+    parts = [part.filled() for part in parts]
     sizes = np.concatenate([part.sizes for part in parts])
     weighted = any(part.weights is not None for part in parts)
     boxes = Boxes.of(
@@ -223,12 +304,17 @@ def _joined(parts: list[Part], space: Space) -> Boxes:
         weights=np.concatenate(list(_weights(parts, dimensions))) if weighted else None,
         space=space,
     )
+    return boxes if order is None else boxes.take(order)
+
+
+def _order(parts: list[Part]) -> I64 | None:
+    """Return the rows in order of arrival; `None`: that is their own order."""
     arrival = [part.seq for part in parts if part.seq is not None]
     if not arrival:
-        return boxes
+        return None
     if len(arrival) < len(parts):
         raise FileError("some subscriptions have a 'seq' and some have none; give one to all")
-    return boxes.take(np.argsort(np.concatenate(arrival), kind="stable"))
+    return np.argsort(np.concatenate(arrival), kind="stable")
 
 
 def _weights(parts: list[Part], dimensions: int) -> Iterator[F64]:
