@@ -49,10 +49,10 @@ class FilterError(RangecastError):
 
     code = "filter"
 
-    def __init__(self, reason: str, to_do: str = ""):
-        super().__init__(f"{reason}\nhint: {to_do}" if to_do else reason)
+    def __init__(self, reason: str, hint: str = ""):
+        super().__init__(f"{reason}\nhint: {hint}" if hint else reason)
         self.reason = reason
-        self.to_do = to_do
+        self.hint = hint
         self.span: tuple[int, int] | None = None
         """Where in the text the fault is, from and to, if it is at a place."""
 

@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_used_says_where_and_what_to_do(cli, folder, conte
 
 
 @pytest.mark.parametrize(
-    ("text", "to_do"),
+    ("text", "hint"),
     [
         ("at >= 2010-04-01", "put a date in quotes: '2010-04-01'"),
         ("at < 2010-04-01T10:00:00Z", "put a date in quotes: '2010-04-01T10:00:00Z'"),
@@ -109,14 +109,14 @@ def test_a_file_that_cannot_be_used_says_where_and_what_to_do(cli, folder, conte
         ("", "write true if it shall hold always"),
     ],
 )
-def test_a_bad_filter_has_one_remedy(cli, folder, text, to_do):
+def test_a_bad_filter_has_one_remedy(cli, folder, text, hint):
     (folder / "subs.csv").write_text(f'id,filter\nlow,price < 1\nbad,"{text}"\n')
     aside = "or set bad rows aside with --bad-rows FILE"
     for command in (("why", "{}", "subs.csv", "low", "--space", "space.toml"), MATCH):
         said = cli(*command, code=2).stderr
         begin = "rangecast: subs.csv, line 3 (row 1, counted from 0), column 'filter'"
         assert said.startswith(begin)
-        assert said.endswith(f"\n  hint: {to_do}, {aside}\n")
+        assert said.endswith(f"\n  hint: {hint}, {aside}\n")
         assert said.count("hint:") == 1
 
 
@@ -296,7 +296,7 @@ def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "to_do"),
+    ("text", "hint"),
     [
         (
             "at > now()",
@@ -305,10 +305,10 @@ def test_what_is_written_is_not_described_as_what_is_read(cli, folder):
         ("price < 1 & price > 0", "write and instead of &"),
     ],
 )
-def test_a_remedy_can_be_read_beside_another_one(cli, folder, text, to_do):
+def test_a_remedy_can_be_read_beside_another_one(cli, folder, text, hint):
     (folder / "subs.csv").write_text(f'id,filter\nbad,"{text}"\n')
     said = cli(*MATCH, code=2).stderr
-    assert said.endswith(f"\n  hint: {to_do}, or set bad rows aside with --bad-rows FILE\n")
+    assert said.endswith(f"\n  hint: {hint}, or set bad rows aside with --bad-rows FILE\n")
 
 
 def test_every_command_takes_a_snapshot(cli, folder):

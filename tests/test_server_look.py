@@ -10,6 +10,7 @@ from rangecast.errors import FilterError, RangecastError
 from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
 from rangecast.model.filters.filter import Filter
+from rangecast.model.text_attributes import String
 from rangecast.model.why import explain_match
 from rangecast.server import look
 from rangecast.server.index import SpaceIndex
@@ -109,17 +110,41 @@ def test_a_large_set_is_looked_at_in_part(
 
 
 def test_boxes_on_two_attributes(index: SpaceIndex) -> None:
-    drawn = look.plane(index, "sector", "price", 1000)
+    drawn = look.plane(index, "sector", "price", most=1000)
     by_name = {one["subscription"]: one for one in drawn["boxes"]}
     assert by_name["more-0"]["x"] == [None, None]
     assert by_name["more-0"]["y"][1] == pytest.approx(500)
     labels = drawn["axes"][0]["labels"]
     assert labels[:2] == ["tech", "semiconductors"]
     assert look.plane(index, "symbol", "price")["axes"][0]["labels"] is None
-    words = look.plane(index, "symbol", "pe", 2000)["boxes"]
+    words = look.plane(index, "symbol", "pe", most=2000)["boxes"]
     assert ["NEW", "NEW"] in [one["x"] for one in words]
     with pytest.raises(RangecastError, match="did you mean 'price'"):
         look.plane(index, "prise", "pe")
+
+
+def test_the_plane_opens_on_what_most_boxes_bound(index: SpaceIndex) -> None:
+    bounded = dict(zip(MADE.space.names, index.engine.boxes().mentions.sum(axis=0), strict=True))
+    texts = {one.name for one in MADE.space if isinstance(one, String)}
+    most = sorted(bounded.keys() - texts, key=lambda name: -bounded[name])
+    drawn = [one["name"] for one in look.plane(index)["axes"]]
+    assert {*drawn} == {*most[:2]}
+    assert [one["name"] for one in look.plane(index, "pe")["axes"]] == ["pe", most[0]]
+    assert [one["name"] for one in look.plane(index, y=most[0])["axes"]] == [most[1], most[0]]
+
+
+def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex) -> None:
+    event = next(one for one in EVENTS if look.who(index, one)["count"] > 1)
+    before = look.who(index, event)
+    numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
+    passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
+    found = look.who(index, event, passing)
+    assert found["matches"] == before["matches"][1:]
+    assert found["count"] == before["count"] - 1
+    assert found["nearest"][0] == before["nearest"][1]
+    assert found["subscriptions"] == before["subscriptions"] - 2
+    drawn = look.plane(index, passing=passing, most=2000)["boxes"]
+    assert passing.isdisjoint(numbers[one["subscription"]] for one in drawn)
 
 
 def test_a_fault_knows_its_place() -> None:

@@ -25,7 +25,17 @@ SHARED = {
 }
 """What is of the server: positions, which all answers have, and whether it takes events."""
 OWN = {
-    *("log_bytes", "events", "edits", "matches", "updates", "spaces", "boards", "subscriptions"),
+    *(
+        "log_bytes",
+        "events",
+        "edits",
+        "matches",
+        "updates",
+        "spaces",
+        "boards",
+        "interests",
+        "subscriptions",
+    ),
     *("consumers", "listeners"),
 }
 SHARED_METRICS = {"durable_seq", "matched_seq", "first_seq", "disk_full"}
@@ -67,6 +77,7 @@ def act(tenants: Tenants, tenant: str) -> None:
     ask("PUT", "consumers/more", {"space": "s"})
     ask("PUT", "spaces/s/subscriptions/more", {"filter": "price < 5", "consumer": "more"})
     ask("POST", "spaces/s/events?wait=matches", [{"price": 1}] * 20)
+    ask("PUT", "boards/more/interests/more", {"x_lo": 0, "x_hi": 5})
     ask("POST", "boards/s/updates", {"id": "more", "x": 1, "y": 2})
 
 

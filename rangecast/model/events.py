@@ -111,13 +111,13 @@ class EventFile:
         known = set(self.columns.all_names(self.space))
         for name in names:
             if name != "id" and name not in known and not self._ignore_unknown:
-                to_do = unknown_hint(name, self.space.names, may_ignore=True)
+                hint = unknown_hint(name, self.space.names, may_ignore=True)
                 if name in ANY.all_names(self.space):
-                    to_do = "`rangecast rank` takes spans with --span, and chances with --uncertain"
+                    hint = "`rangecast rank` takes spans with --span, and chances with --uncertain"
                 raise FileError(
                     f"{where}: unknown column {name!r}: {near(name, self.space.names)}\n"
                     "  expected: a column for each attribute of the space, and 'id'\n"
-                    f"  hint: {to_do}"
+                    f"  hint: {hint}"
                 )
 
 

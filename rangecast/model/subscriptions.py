@@ -264,7 +264,7 @@ class SubscriptionColumns:
             texts = [texts[place] for place in places.tolist()]
 
         def refuse(at: int, error: FilterError) -> None:
-            rows.refuse(int(places[at]), "filter", error.reason, error.to_do or REMEDY)
+            rows.refuse(int(places[at]), "filter", error.reason, error.hint or REMEDY)
 
         def parse_row(at: int, text: str) -> Filter:
             return Filter.parse(text, self.space) if parse is None else parse(int(places[at]), text)

@@ -6,7 +6,8 @@ answer says so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,6 +31,8 @@ from rangecast.server.registry import Version
 LOOKED_AT = 100_000
 SHOWN = 100
 """Subscriptions that get an event, of those that are named."""
+_UPRIGHT = re.compile(r"(?i)(.*_)?(lat|latitude|y|northing)$")
+"""Names of attributes that maps and plots draw upwards."""
 
 
 def why(space: Space, version: Version, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,13 +41,19 @@ def why(space: Space, version: Version, event: Mapping[str, Any]) -> dict[str, A
     return _explained(space, version.id, (lo, hi), encode_event(event, space), event)
 
 
-def who(index: SpaceIndex, event: Mapping[str, Any], nearest: int = 10) -> dict[str, Any]:
-    """Return who gets an event, and of the others those that lack least, with what they lack."""
+def who(
+    index: SpaceIndex, event: Mapping[str, Any], passing: Collection[int] = (), nearest: int = 10
+) -> dict[str, Any]:
+    """Return who gets an event, and of the others those that lack least, with what they lack.
+
+    passing   subscriptions that end with a connection: they don't count
+    """
     engine = index.engine
     space = engine.space
     point = encode_event(event, space)
     numbers = index.match(point[np.newaxis]).numbers
-    boxes = engine.boxes(LOOKED_AT)
+    numbers = numbers[~np.isin(numbers, list(passing))]
+    boxes = _lasting(engine.boxes(LOOKED_AT), passing)
     missed: list[dict[str, Any]] = []
     first = boxes.box_offsets
     for row in nearest_misses(space, boxes, point, nearest):
@@ -57,8 +66,16 @@ def who(index: SpaceIndex, event: Mapping[str, Any], nearest: int = 10) -> dict[
         "matches": [index.name(int(number)) for number in numbers[:SHOWN]],
         "nearest": missed,
         "looked_at": boxes.rows,
-        "subscriptions": len(engine),
+        "subscriptions": len(engine) - len(passing),
     }
+
+
+def _lasting(boxes: Boxes, passing: Collection[int]) -> Boxes:
+    """Return the subscriptions that don't end with a connection."""
+    if not passing:
+        return boxes
+    numbers = boxes.ids.to_numpy(zero_copy_only=False)
+    return boxes.take(np.flatnonzero(~np.isin(numbers, list(passing))))
 
 
 def covered(
@@ -106,18 +123,22 @@ def _covers(lo: F64, hi: F64, other: Boxes) -> bool:
     )
 
 
-def plane(index: SpaceIndex, x: str, y: str, most: int = 400) -> dict[str, Any]:
+def plane(
+    index: SpaceIndex, x: str = "", y: str = "", passing: Collection[int] = (), most: int = 400
+) -> dict[str, Any]:
     """Return two attributes and the boxes on them, those first that bound both.
 
     Numbers are values; of moments, milliseconds; of texts, places in the axis' `labels`. A bound
     that isn't there is null.
+
+    x, y   names of attributes; an empty one: the attribute that most boxes bound
     """
     space = index.engine.space
     for name in (x, y):
-        if name not in space.axes:
+        if name and name not in space.axes:
             raise UsageError(f"no attribute {name!r}: {near(name, space.names)}")
-    chosen = [space.axes[x], space.axes[y]]
-    boxes = index.engine.boxes(LOOKED_AT)
+    boxes = _lasting(index.engine.boxes(LOOKED_AT), passing)
+    chosen = _axes(space, boxes, [space.axes[name] if name else None for name in (x, y)])
     bounds = boxes.mentions[:, chosen].sum(axis=1)
     places = np.argsort(-bounds, kind="stable")[:most]
     places = places[bounds[places] > 0]
@@ -133,8 +154,25 @@ def plane(index: SpaceIndex, x: str, y: str, most: int = 400) -> dict[str, Any]:
         ],
         "bounded": int((bounds > 0).sum()),
         "looked_at": boxes.rows,
-        "subscriptions": len(index.engine),
+        "subscriptions": len(index.engine) - len(passing),
     }
+
+
+def _axes(space: Space, boxes: Boxes, given: Sequence[int | None]) -> list[int]:
+    """Return two attributes to draw: those that are given, else those that most boxes bound.
+
+    Free text has no ranges to draw, so it comes after all others that are bounded. The earlier
+    one in the space goes across, unless its name says that it goes up, as latitude does.
+    """
+    bounded = boxes.mentions.sum(axis=0)
+    is_text = np.array([isinstance(one, String) for one in space.attributes])
+    # lexsort: the last key counts first
+    order = np.lexsort((np.arange(len(space)), -bounded, is_text, bounded == 0)).tolist()
+    free = [axis for axis in order if axis not in given]
+    chosen = [(free.pop(0) if free else order[0]) if axis is None else axis for axis in given]
+    if given[0] is given[1] is None:
+        chosen.sort(key=lambda axis: (bool(_UPRIGHT.match(space.names[axis])), axis))
+    return chosen
 
 
 def _explained(

@@ -144,6 +144,11 @@ class Consumer:
     budget: int = 0
     """It gets at most so many messages per second, those of the highest scores; 0: all."""
 
+    @property
+    def is_session(self) -> bool:
+        """Whether it ends with a connection, as the live tail of a page does."""
+        return self.out.get("kind") == "session"
+
     def as_put(self) -> PutConsumer:
         """Return the edit that leaves it as it is."""
         board = self.source.name if isinstance(self.source, BoardEntry) else ""

@@ -407,7 +407,7 @@ async def _make_spaces(service: Service, settings: Settings) -> None:
 
 
 async def _end_sessions(service: Service) -> None:
-    gone = [one for one in service.registry.consumers.values() if one.out.get("kind") == "session"]
+    gone = [one for one in service.registry.consumers.values() if one.is_session]
     for one in gone:
         await answered(service.edit(DeleteConsumer(one.tenant, one.name)))
 

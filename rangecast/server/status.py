@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rangecast.server.links.driver import TENANT
+from rangecast.server.records import NEVER
 
 if TYPE_CHECKING:
     from rangecast.server.service import Service
@@ -22,9 +23,24 @@ def listeners(service: Service, tenant: str | None) -> int:
 
 
 def subscriptions(service: Service, tenant: str | None) -> int:
-    """Return how many subscriptions are live, of a tenant or of all."""
-    counts = service.registry.counts
-    return sum(counts.copy().values()) if tenant is None else counts.get(tenant, 0)
+    """Return how many subscriptions are live, of a tenant or of all; those of live tails, which
+    end with their connection, don't count.
+    """
+    registry = service.registry
+    spaces = [one for one in list(registry.spaces.values()) if tenant in (None, one.tenant)]
+    tails = sum(
+        version.died == NEVER
+        for one in list(registry.consumers.values())
+        if one.is_session and tenant in (None, one.tenant)
+        for version in one.versions
+    )
+    return sum(len(one.live) for one in spaces) - tails
+
+
+def interests(service: Service, tenant: str | None) -> int:
+    """Return how many interests the boards have, of a tenant or of all."""
+    boards = list(service.registry.boards.values())
+    return sum(len(one.live) for one in boards if tenant in (None, one.tenant))
 
 
 def log_bytes(service: Service, tenant: str | None) -> int:
@@ -57,6 +73,7 @@ def status_of(service: Service, tenant: str | None) -> dict[str, Any]:
         "spaces": count(registry.spaces),
         "boards": count(registry.boards),
         "subscriptions": subscriptions(service, tenant),
+        "interests": interests(service, tenant),
         "consumers": count(registry.consumers),
         "listeners": listeners(service, tenant),
     }

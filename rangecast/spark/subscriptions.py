@@ -179,8 +179,8 @@ def report_errors(table: pa.Table, bad: BadRows) -> None:
     wrong = table.filter(pc.is_valid(table.column("error")))
     for one, error in zip(wrong["id"].to_pylist(), wrong["error"].to_pylist(), strict=True):
         source = f"subscription {one!r}"
-        reason, _, to_do = error["reason"].partition(TO_DO)
-        row = BadRow(source, None, error["column"], error["value"], reason, to_do or REMEDY)
+        reason, _, hint = error["reason"].partition(TO_DO)
+        row = BadRow(source, None, error["column"], error["value"], reason, hint or REMEDY)
         bad.add(row, error["row"])
 
 

@@ -122,8 +122,8 @@ class _Reading:
             return self.space.axis(name)
         except SpaceError:
             problem = f"no attribute {clipped(name)!r}"
-            to_do = near(name, self.space.names)
-            raise fault(self.text, word.start, word.end, problem, to_do) from None
+            hint = near(name, self.space.names)
+            raise fault(self.text, word.start, word.end, problem, hint) from None
 
     def ranges(self, node: Condition, attribute: Attribute, negated: bool) -> Ranges:
         if node.form == "null":
@@ -143,8 +143,8 @@ class _Reading:
         for sign, sign_word, word in terms:
             if not attribute.ordered:
                 problem = f"{attribute.name!r} is a {attribute.type}, which has no order"
-                to_do = "use =, !=, in or not in"
-                raise fault(self.text, sign_word.start, sign_word.end, problem, to_do)
+                hint = "use =, !=, in or not in"
+                raise fault(self.text, sign_word.start, sign_word.end, problem, hint)
             try:
                 if sign[0] == ">":
                     lo = max(lo, attribute.at_least(_value(word), strict=sign == ">"))

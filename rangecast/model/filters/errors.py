@@ -75,8 +75,8 @@ def misplaced(text: str, error: UnexpectedToken, names: tuple[str, ...]) -> Filt
         shown = "the end of the text" if at_end else f"'{shown}'"
     kinds = [word.type for word in words]
     expected = _expected(accepted, kinds.count("LPAR") > kinds.count("RPAR"))
-    to_do = _remedy(text, found, accepted, names)
-    return fault(text, found.start, found.end, f"expected {expected}, found {shown}", to_do)
+    hint = _remedy(text, found, accepted, names)
+    return fault(text, found.start, found.end, f"expected {expected}, found {shown}", hint)
 
 
 def _remedy(text: str, found: Word, accepted: set[str], names: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ def _on_one_line(text: str) -> str:
     return "".join([c if c.isprintable() else " " for c in text])
 
 
-def fault(text: str, start: int, end: int, problem: str, to_do: str = "") -> FilterError:
+def fault(text: str, start: int, end: int, problem: str, hint: str = "") -> FilterError:
     """Return the error that points at `text[start:end]`."""
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", start)
@@ -43,6 +43,6 @@ def fault(text: str, start: int, end: int, problem: str, to_do: str = "") -> Fil
         f"  {dots_before}{_on_one_line(text[left:right])}{dots_after}\n"
         f"  {' ' * (len(dots_before) + start - left)}{carets}"
     )
-    error = FilterError(message, to_do)
+    error = FilterError(message, hint)
     error.span = start, max(start, end)
     return error

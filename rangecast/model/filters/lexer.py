@@ -99,8 +99,8 @@ class Words(Lexer):
                 depth += 1
                 if depth > DEEPEST:
                     problem = f"parentheses are nested more than {DEEPEST} deep"
-                    to_do = "leave out those that aren't needed"
-                    raise fault(text, start, start + 1, problem, to_do)
+                    hint = "leave out those that aren't needed"
+                    raise fault(text, start, start + 1, problem, hint)
             elif kind == "RPAR":
                 depth -= 1
             elif kind == "BAD":
@@ -128,5 +128,5 @@ def _unreadable(text: str, at: int, found: str) -> FilterError:
     if len(found) > 1:
         problem = f"{clipped(found)} is not a number"
         return fault(text, at, at + len(found), problem, "put a text in quotes, a name in `...`")
-    to_do = _INSTEAD.get(found, "")
-    return fault(text, at, at + 1, f"the character {found!r} has no meaning here", to_do)
+    hint = _INSTEAD.get(found, "")
+    return fault(text, at, at + 1, f"the character {found!r} has no meaning here", hint)

@@ -16,8 +16,8 @@ from rangecast.server import look
 from rangecast.server.http.access import allowed
 from rangecast.server.http.bodies import off_loop, read_body
 from rangecast.server.http.models import MAX_BYTES
-from rangecast.server.http.stream import SESSION
 from rangecast.server.json_text import decode
+from rangecast.server.records import NEVER
 from rangecast.server.registry import RefusedError, SpaceEntry
 from rangecast.server.service import Service
 
@@ -51,7 +51,8 @@ async def why_not(request: Request, space: str) -> Any:
     service, entry, asked = await _asked(request, space)
     if asked.event is None:
         raise RefusedError(422, 'give {"event": {...}}')
-    return await asyncio.to_thread(look.who, service.indexes[entry.number], asked.event)
+    index = service.indexes[entry.number]
+    return await asyncio.to_thread(look.who, index, asked.event, _passing(service, entry))
 
 
 @router.post("/{space}/subscriptions:covered")
@@ -69,22 +70,32 @@ async def covered(request: Request, space: str) -> Any:
         wanted = await asyncio.to_thread(service.quotas.parsed, entry.tenant, asked.filter, own)
     else:
         raise RefusedError(422, 'give {"subscription": "its id"} or {"filter": "..."}')
-    passing = {
-        one.number
-        for consumer in list(service.registry.consumers.values())
-        if consumer.source is entry and consumer.out == SESSION
-        for one in consumer.versions
-    }
+    passing = _passing(service, entry)
     return await asyncio.to_thread(look.covered, index, wanted, number, passing)
 
 
 @router.get("/{space}/plane")
-async def plane(request: Request, space: str, x: str, y: str, limit: int = 400) -> Any:
-    """Return the boxes of subscriptions on two attributes, to draw them."""
+async def plane(request: Request, space: str, x: str = "", y: str = "", limit: int = 400) -> Any:
+    """Return the boxes of subscriptions on two attributes, to draw them.
+
+    `x`, `y`: the attributes; by default those that most subscriptions bound.
+    """
     service: Service = request.app.state.service
     entry = service.registry.space(allowed(request, "read").tenant, space)
     whole("limit", limit, 1, 2000)
-    return await asyncio.to_thread(look.plane, service.indexes[entry.number], x, y, limit)
+    index, passing = service.indexes[entry.number], _passing(service, entry)
+    return await asyncio.to_thread(look.plane, index, x, y, passing, limit)
+
+
+def _passing(service: Service, entry: SpaceEntry) -> set[int]:
+    """Return the subscriptions of a space that end with a connection, such as those of pages."""
+    return {
+        one.number
+        for consumer in list(service.registry.consumers.values())
+        if consumer.source is entry and consumer.is_session
+        for one in consumer.versions
+        if one.died == NEVER
+    }
 
 
 async def _asked(request: Request, space: str) -> tuple[Service, SpaceEntry, Asked]:

@@ -67,7 +67,7 @@ def problem_of(error: RangecastError | HTTPException) -> JSONResponse:
         return problem(error.status_code, detail)
     more: dict[str, Any] = {}
     if isinstance(error, FilterError) and error.span is not None:
-        more = {"reason": error.reason.partition("\n")[0], "to_do": error.to_do}
+        more = {"reason": error.reason.partition("\n")[0], "hint": error.hint}
         more["span"] = error.span
     if isinstance(error, LostPositionError):
         more = {"gap": {"after": error.given[:80], "upto": error.upto, "reason": "history"}}

@@ -107,7 +107,8 @@ async def list_subscriptions(
 ) -> Any:
     """List subscriptions by id, a page at a time: `after` is the last id of the page before.
 
-    `contains`: only those with this text in their id or filter, whatever its case.
+    `contains`: only those with this text in their id or filter, whatever its case. Those of live
+    tails, which end with their connection, aren't listed.
     """
     caller = allowed(request, "read")
     entry = _registry(request).space(caller.tenant, space)
@@ -118,6 +119,10 @@ async def list_subscriptions(
 
     def work() -> bytes:
         wanted = dict(entry.live)
+        tails = {one.number for one in list(consumers.values()) if one.is_session}
+        if tails:
+            wanted = {name: one for name, one in wanted.items() if one.consumer not in tails}
+        count = len(wanted)
         if number is not None:
             wanted = {name: one for name, one in wanted.items() if one.consumer == number}
         if text:
@@ -128,8 +133,9 @@ async def list_subscriptions(
             }
         page, more = page_of(wanted, after, most)
         items = [_shown(request, one) for one in page]
-        return msgspec.json.encode({"items": items, "next": more, "count": len(entry.live)})
+        return msgspec.json.encode({"items": items, "next": more, "count": count})
 
+    consumers = _registry(request).consumers
     found = await off_loop(_ROW * len(entry.live), work)
     return Response(found, media_type="application/json")
 

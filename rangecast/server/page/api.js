@@ -97,8 +97,24 @@ export function options(select, values, chosen) {
 }
 
 export const say = (error) => el("p", { class: "error", role: "alert" }, error.message || String(error));
+const NUMBERS = ["number", "integer"];
+const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
+
+// A name as a filter has it.
+export const named = (name) => (/^[A-Za-z_][A-Za-z0-9_.]*$/.test(name) ? name : `\`${name.replaceAll("`", "``")}\``);
+
+// A condition that an attribute can have, to show how one is written.
+export function exampleOf({ name, type, values, tree }) {
+  if (NUMBERS.includes(type)) return `${named(name)} <= 20`;
+  if (type === "boolean") return `${named(name)} = true`;
+  if (type === "timestamp") return `${named(name)} >= '2026-01-31T12:00:00'`;
+  const known = Array.isArray(values) ? values[0] : tree ? Object.keys(tree)[0] : "some text";
+  return `${named(name)} = ${quoted(String(known))}`;
+}
+
 export const many = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-export const shownId = (id) => (/^session-[0-9a-f]{16}$/.test(id) ? "a live tail" : id);
+// Live tails of pages are subscriptions, too, until their connection ends.
+export const isTail = (id) => /^session-[0-9a-f]{16}$/.test(id);
 
 export function shownValue(value) {
   if (value === null || value === undefined) return "–";

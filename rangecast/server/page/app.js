@@ -1,6 +1,7 @@
 // The page: what is where, and the one clock that everything follows.
 
-import { $, ask, many, onRefused, options, setToken } from "./api.js";
+import { $, ask, exampleOf, many, onRefused, options, setToken } from "./api.js";
+import * as boards from "./boards.js";
 import * as event from "./event.js";
 import * as links from "./links.js";
 import * as lists from "./lists.js";
@@ -11,7 +12,7 @@ import * as tenants from "./tenants.js";
 import * as trial from "./trial.js";
 
 const state = { space: null, spaces: [], status: null, consumers: [] };
-const parts = [trial, plane, event, tail, lists, links, tenants];
+const parts = [trial, plane, event, tail, lists, boards, links, tenants];
 
 function health(text, kind) {
   const place = $("health");
@@ -29,6 +30,9 @@ async function loadSpaces() {
 function choose(space) {
   state.space = space;
   $("attributes").textContent = space ? `Attributes: ${space.attribute.map((one) => one.name).join(", ")}` : "";
+  const examples = space ? space.attribute.slice(0, 2).map(exampleOf) : [];
+  $("filter").placeholder = examples.join(" and ");
+  $("tail-filter").placeholder = examples[0] ?? "";
   for (const part of parts) part.chosen(state);
 }
 
@@ -38,8 +42,11 @@ async function tick() {
     if (state.spaces.length !== state.status.spaces || !state.space) await loadSpaces();
     const now = state.status;
     if (now.disk_full) health("The disk is full: nothing new is taken, deliveries go on", "bad");
-    else if (!state.space) health("There is no space yet. Make one: PUT /v1/spaces/NAME, or start with --space or --demo", "good");
-    else health(`${many(now.subscriptions, "subscription")}, ${many(now.durable, "entry").replace("entrys", "entries")} in the log`, "good");
+    else if (!state.space && !now.boards) health("There is no space yet. Make one: PUT /v1/spaces/NAME, or start with --space or --demo", "good");
+    else {
+      const interests = now.boards ? `, ${many(now.interests, "interest")} of ${many(now.boards, "board")}` : "";
+      health(`${many(now.subscriptions, "subscription")}${interests}, ${many(now.durable, "entry").replace("entrys", "entries")} in the log`, "good");
+    }
     for (const part of parts) await part.ticked?.(state);
   } catch (error) {
     health(error.status === 401 ? "The server asks for a token" : error.message, "bad");

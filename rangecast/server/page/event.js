@@ -1,6 +1,6 @@
 // One event: who gets it, and what the nearest others lack.
 
-import { $, ask, el, inSpace, many, post, run, shownId } from "./api.js";
+import { $, ask, el, inSpace, isTail, many, post, run } from "./api.js";
 
 let state = null;
 
@@ -20,6 +20,7 @@ export function begin(given) {
 
 export function chosen() {
   $("event").value = "";
+  $("event").placeholder = state.space ? JSON.stringify(Object.fromEntries(state.space.attribute.slice(0, 3).map(({ name }) => [name, null]))) : "";
   $("why-answer").replaceChildren();
 }
 
@@ -62,7 +63,7 @@ async function who() {
   $("why-form").hidden = false;
   $("why-answer").replaceChildren();
   const buttons = found.matches.map((id) => {
-    const button = el("button", { type: "button", class: "plain", on: { click: () => run(button, $("why-answer"), () => why(id)) } }, shownId(id));
+    const button = el("button", { type: "button", class: "plain", on: { click: () => run(button, $("why-answer"), () => why(id)) } }, id);
     return button;
   });
   const rest = found.count - found.matches.length;
@@ -79,7 +80,7 @@ function near({ nearest, looked_at: looked, subscriptions }) {
     el("thead", {}, el("tr", {}, el("th", {}, "Subscription"), el("th", {}, "What it wants"), el("th", {}, "The event has"))),
     el("tbody", {}, ...nearest.map((one) => {
       const broken = one.lines.filter((line) => !line.holds);
-      return el("tr", {}, el("td", {}, shownId(one.subscription)),
+      return el("tr", {}, el("td", {}, one.subscription),
         el("td", {}, ...broken.map((line) => el("div", { class: "code" }, line.wanted))),
         el("td", {}, ...broken.map((line) => el("div", {}, line.distance ? `${line.value}: ${line.distance}` : line.value))));
     }))))];
@@ -99,6 +100,6 @@ async function why(id) {
 
 async function publish() {
   const answer = await post(inSpace(state.space.name, "/events?wait=matches"), given());
-  const got = answer.matches?.[0]?.length ?? 0;
+  const got = (answer.matches?.[0] ?? []).filter((id) => !isTail(id)).length;
   $("event-answer").replaceChildren(el("p", { class: "good" }, `Published at ${answer.first}; ${many(got, "subscription")} matched it.`));
 }

@@ -1,6 +1,6 @@
 // Subscriptions and consumers.
 
-import { $, ask, el, inSpace, many, post, run, say, shownId } from "./api.js";
+import { $, ask, el, inSpace, isTail, many, post, run, say } from "./api.js";
 
 const PAGE = 50;
 let state = null;
@@ -41,11 +41,11 @@ async function load(after = "") {
     const page = await ask(inSpace(state.space.name, `/subscriptions?${asked}`));
     if (text !== $("search").value.trim()) return;
     next = page.next;
-    const rows = page.items.filter((one) => shownId(one.id) === one.id).map(subscription);
+    const rows = page.items.filter((one) => !isTail(one.id)).map(subscription);
     if (after) body.append(...rows);
     else body.replaceChildren(...rows);
     if (!body.rows.length) body.append(empty(5, text ? "No subscription has this in its id or filter." : "There are no subscriptions yet. Try a filter above, and save it."));
-    $("subscriptions-count").textContent = many(page.count, "subscription").replace(/ s.*/, "");
+    $("subscriptions-count").textContent = page.count.toLocaleString("en");
     $("more").hidden = !next;
   } catch (error) {
     body.replaceChildren(el("tr", {}, el("td", { colspan: 5 }, say(error))));
@@ -58,7 +58,7 @@ function subscription(one) {
   const cover = el("td");
   const ask_cover = el("button", { type: "button", class: "plain", "aria-label": `What covers ${one.id}?`, on: { click: () => run(ask_cover, cover, async () => {
     const { covered_by: by, looked_at: looked, subscriptions } = await post(inSpace(state.space.name, "/subscriptions:covered"), { subscription: one.id });
-    cover.replaceChildren(by !== null ? shownId(by) : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "none: it is needed");
+    cover.replaceChildren(by !== null ? by : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "none: it is needed");
   }) } }, "Check");
   cover.append(ask_cover);
   const row = el("tr", {}, el("td", {}, one.id), el("td", { class: "code" }, one.filter), el("td", {}, one.consumer ?? "–"), cover);

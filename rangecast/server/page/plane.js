@@ -7,6 +7,7 @@ const LATEST = 200; // events asked for at a time
 const AGE = 12000; // milliseconds until a point has faded
 const WORDS = 14; // rows or columns of an attribute of texts
 const OTHERS = "others";
+const TITLE = 16; // pixels of an axis' title
 
 let state = null;
 let drawn = null; // what the server said of the two attributes
@@ -16,11 +17,12 @@ let scales = null;
 let scaled = 0;
 let loaded = 0;
 let asked = "";
+let isChosen = false; // whether a person has chosen the two attributes
 let counted = ""; // subscriptions, and edits that took effect, when the boxes were asked for
 
 export function begin(given) {
   state = given;
-  for (const id of ["plane-x", "plane-y"]) $(id).addEventListener("change", () => load());
+  for (const id of ["plane-x", "plane-y"]) $(id).addEventListener("change", () => { isChosen = true; load(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   const frame = () => { if (!document.hidden) draw(); setTimeout(() => requestAnimationFrame(frame), 100); };
   frame();
@@ -32,16 +34,14 @@ export function chosen({ space }) {
   seen = 0;
   if (!space) return;
   const names = space.attribute.map((one) => [one.name, one.name]);
-  const numbers = space.attribute.filter((one) => ["number", "integer"].includes(one.type)).map((one) => one.name);
-  const all = space.attribute.map((one) => one.name);
-  const [x, y] = [...numbers.slice(-2), ...all.filter((one) => !numbers.includes(one))];
-  options($("plane-x"), names, x);
-  options($("plane-y"), names, y ?? x);
+  options($("plane-x"), names);
+  options($("plane-y"), names);
+  isChosen = false; // until a person chooses, the server does: what most subscriptions bound
   load();
 }
 
 async function load() {
-  const [x, y] = [$("plane-x").value, $("plane-y").value];
+  const [x, y] = isChosen ? [$("plane-x").value, $("plane-y").value] : ["", ""];
   asked = `${state.space.name}\n${x}\n${y}`;
   const mine = asked;
   loaded = Date.now();
@@ -49,6 +49,7 @@ async function load() {
     const found = await ask(inSpace(state.space.name, `/plane?${new URLSearchParams({ x, y, limit: 60 })}`));
     if (mine !== asked) return;
     drawn = found;
+    [$("plane-x").value, $("plane-y").value] = found.axes.map((axis) => axis.name);
     rescale();
     note();
   } catch (error) {
@@ -110,6 +111,7 @@ function slots(axis, key) {
     const of = (word) => (word === null || word === undefined ? null : places.get(String(word)) ?? most.length);
     const whole = axis.labels;
     return {
+      title: axis.name,
       ticks: [...most, OTHERS].map((text, at) => [(at + 0.5) / (most.length + 1), text]), slot: 1 / (most.length + 1),
       point: (row, spread) => { const at = of(row[axis.name]); return at === null ? null : (at + 0.5 + 0.7 * spread) / (most.length + 1); },
       box: ([lo, hi]) => {
@@ -123,6 +125,7 @@ function slots(axis, key) {
   const size = labels.length;
   const places = new Map(labels.map((label, at) => [label, at]));
   return {
+    title: axis.name,
     ticks: labels.map((text, at) => [(at + 0.5) / size, text]), slot: 1 / size,
     point: (row, spread) => { const at = places.get(String(row[axis.name])); return at === undefined ? null : (at + 0.5 + 0.7 * spread) / size; },
     box: ([lo, hi]) => [(lo ?? 0) / size, ((hi ?? size - 1) + 1) / size],
@@ -149,6 +152,7 @@ function range(axis, key) {
   const at = (value) => (bend === Math.log10 && value <= 0 ? -1 : (bend(value) - from) / (to - from));
   const clamp = (share) => Math.min(1.02, Math.max(-0.02, share));
   return {
+    title: bend === Math.log10 ? `${axis.name} (logarithmic)` : isTime ? `${axis.name} (local time)` : axis.name,
     ticks: ticks(from, to, bend === Math.log10, isTime).map(([value, text]) => [at(value), text]),
     point: (row) => { const value = read(row); return Number.isFinite(value) ? at(value) : null; },
     box: ([lo, hi]) => [lo === null ? -0.02 : clamp(at(lo)), hi === null ? 1.02 : clamp(at(hi))],
@@ -202,11 +206,12 @@ function draw() {
   }
   const [across, up] = scales;
   const widest = Math.max(...up.ticks.map(([, text]) => pen.measureText(cut(text)).width), 20);
-  const left = Math.min(widest + 12, width / 3);
-  const area = { left, top: 8, width: width - left - 10, height: height - 8 - 26 };
+  const left = Math.min(widest + 12, width / 3) + TITLE;
+  const area = { left, top: 8, width: width - left - 10, height: height - 8 - 26 - TITLE };
   const x = (share) => area.left + share * area.width;
   const y = (share) => area.top + (1 - share) * area.height;
   axes(pen, area, x, y, color);
+  titles(pen, area, color);
   pen.save();
   pen.beginPath();
   pen.rect(area.left, area.top, area.width, area.height);
@@ -271,6 +276,19 @@ function axes(pen, area, x, y, color) {
     free = x(share) + half;
     pen.fillText(cut(text), x(share), area.top + area.height + 7);
   }
+}
+
+function titles(pen, area, color) {
+  const [across, up] = scales;
+  pen.fillStyle = color("ink");
+  pen.textAlign = "center";
+  pen.textBaseline = "bottom";
+  pen.fillText(across.title, area.left + area.width / 2, area.top + area.height + 26 + TITLE - 2, area.width);
+  pen.save();
+  pen.translate(TITLE - 2, area.top + area.height / 2);
+  pen.rotate(-Math.PI / 2);
+  pen.fillText(up.title, 0, 0, area.height);
+  pen.restore();
 }
 
 function line(pen, x0, y0, x1, y1) {

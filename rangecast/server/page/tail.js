@@ -1,9 +1,10 @@
 // Events that match a filter, as they come. The newest are at the top; the table never grows.
 
-import { $, el, follow, many, shownValue } from "./api.js";
+import { $, el, follow, inSpace, isTail, many, post, shownValue } from "./api.js";
 
 const ROWS = 100;
 const RATE = 400; // messages per second that the server may send
+const NAMED = 3; // subscriptions that are named for an event
 const FAR = 50000; // so far behind the end of the log, it begins again at the end
 
 let state = null;
@@ -15,6 +16,8 @@ let skipped = 0;
 let paused = false;
 let last = 0;
 let wanted = "true";
+let unknown = []; // events in the table whose matches aren't known yet, with the cells for them
+let isAsking = false;
 
 export function begin(given) {
   state = given;
@@ -32,8 +35,9 @@ export function begin(given) {
 
 export function chosen({ space }) {
   if (space) {
+    $("tail-filter").value = "true"; // what another space was filtered by means nothing here
     const names = space.attribute.map((one) => one.name);
-    $("tail").tHead.replaceChildren(el("tr", {}, ...names.map((name) => el("th", {}, name)), el("th", {}, "position")));
+    $("tail").tHead.replaceChildren(el("tr", {}, ...["matched by", ...names, "position"].map((name) => el("th", {}, name))));
   }
   start();
 }
@@ -86,7 +90,9 @@ function draw() {
     const body = $("tail").tBodies[0];
     body.prepend(...waiting.reverse().map(({ event, position }) => {
       const values = event.specversion && event.data ? event.data : event;
-      return el("tr", {}, ...attributes.map(({ name, type }) => {
+      const who = el("td", { class: "note" }, "…");
+      unknown.push([event, who]);
+      return el("tr", {}, who, ...attributes.map(({ name, type }) => {
         const text = shownValue(values[name]);
         const short = type === "timestamp" ? text.replace(/^.*T(\d\d:\d\d(:\d\d(\.\d{1,3})?)?).*$/, "$1") : text;
         return el("td", { title: short !== text || text.length > 20 ? text : null }, short);
@@ -94,6 +100,26 @@ function draw() {
     }));
     waiting = [];
     while (body.rows.length > ROWS) body.lastElementChild.remove();
+    nameMatches();
   }
   if (seen) note();
+}
+
+// Say who matches the events that are shown: those that still are, in one request at a time.
+async function nameMatches() {
+  if (isAsking || !state.space) return;
+  isAsking = true;
+  const some = unknown.filter(([, cell]) => cell.isConnected);
+  unknown = [];
+  try {
+    const { matches } = await post(inSpace(state.space.name, "/events:match?ignore_unknown=true"), some.map(([event]) => event));
+    some.forEach(([, cell], at) => {
+      const ids = (matches[at] ?? []).filter((id) => !isTail(id));
+      const rest = ids.length - NAMED;
+      cell.textContent = ids.length ? ids.slice(0, NAMED).join(", ") + (rest > 0 ? ` and ${rest.toLocaleString("en")} more` : "") : "–";
+    });
+  } catch {
+    for (const [, cell] of some) cell.textContent = "?"; // the line above the table says what is wrong
+  }
+  isAsking = false;
 }

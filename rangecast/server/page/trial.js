@@ -1,6 +1,6 @@
 // A filter that isn't saved yet: its fault at its place, its boxes, and its past.
 
-import { $, Problem, ask, el, inSpace, many, options, post, run, svg, shownId, shownValue } from "./api.js";
+import { $, Problem, ask, el, inSpace, many, options, post, run, svg, shownValue } from "./api.js";
 import * as lists from "./lists.js";
 
 let tried = null;
@@ -50,17 +50,17 @@ async function attempt() {
   $("save-answer").textContent = "";
   ticked(state);
   const over = await post(inSpace(space, "/subscriptions:covered"), { filter: text });
-  if (over.covered_by !== null) cover.textContent = `Covered by ${shownId(over.covered_by)}: it gets everything that this filter would.`;
+  if (over.covered_by !== null) cover.textContent = `Covered by ${over.covered_by}: it gets everything that this filter would.`;
 }
 
 // The text with its fault marked. Places count characters, not JavaScript's halves of them.
-function fault(text, { reason, to_do: advice, span: [from, to] }) {
+function fault(text, { reason, hint: advice, span: [from, to] }) {
   const letters = Array.from(text);
   const wrong = letters.slice(from, Math.max(to, from + 1)).join("");
   return el("div", { class: "error", role: "alert" },
     el("p", {}, reason),
     el("pre", {}, letters.slice(0, from).join(""), el("mark", {}, wrong.trim() ? wrong : "\u00a0"), letters.slice(Math.max(to, from + 1)).join("")),
-    advice ? el("p", {}, `To do: ${advice}`) : null);
+    advice ? el("p", {}, `Hint: ${advice}`) : null);
 }
 
 function meaning({ boxes }) {

@@ -300,7 +300,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             },
         ),
         query={
-            "x": text("An attribute.", example="price"),
+            "x": text("An attribute; by default, what most subscriptions bound.", example="price"),
             "y": text("Another one.", example="sector"),
             "limit": whole("Boxes at most.", minimum=1, maximum=2000),
         },

@@ -94,7 +94,7 @@ SCHEMAS: dict[str, Schema] = {
         "An error, as of RFC 9457.",
         {
             "reason": text("Of a filter: what is wrong, in one line."),
-            "to_do": text("Of a filter: what to do about it."),
+            "hint": text("Of a filter: what to do about it."),
             "span": listed(whole(), "Of a filter: where it is wrong, from and to."),
         },
         type=text(),
