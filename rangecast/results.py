@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rangecast.kernels.arrays import I32, I64, AnyArray
 from rangecast.match.result import MatchRows, joined
+from rangecast.model.display import counted
 from rangecast.model.members import Id
 from rangecast.model.results import Results
 from rangecast.model.rowstore import RowArrays
@@ -58,12 +59,15 @@ class Matches(Results[list[Id]]):
             place -= events
         return by_arrival(self._rows, piece.of(place))
 
-    def __repr__(self) -> str:
+    def _size(self) -> str:
         count = sum(len(piece.rows) for piece in self.pieces)
-        return f"<Matches: {count:,} match{'es'[: 2 * (count != 1)]} of {_events_of(self)}>"
+        return f"{counted(count, 'match', 'matches')} of {counted(len(self), 'event')}"
+
+    def _header(self) -> tuple[str, ...]:
+        return "event", "subscriptions"
 
     def _label(self, place: int) -> Any:
-        return place if self.event_ids is None else self.event_ids[place]
+        return place if self.event_ids is None else self.event_ids[place].as_py()
 
     @property
     def ids(self) -> AnyArray:
@@ -105,11 +109,14 @@ class Rankings(Results[list[tuple[Id, float]]]):
         rows, scores = self.best.of(place)
         return list(zip(self._rows.ids[rows].tolist(), scores.tolist(), strict=True))
 
-    def __repr__(self) -> str:
-        return f"<Rankings: {int(self.best.counts.sum()):,} ranked for {_events_of(self)}>"
+    def _size(self) -> str:
+        return f"{int(self.best.counts.sum()):,} ranked for {counted(len(self), 'event')}"
+
+    def _header(self) -> tuple[str, ...]:
+        return "event", "subscriptions and scores"
 
     def _label(self, place: int) -> Any:
-        return place if self.event_ids is None else self.event_ids[place]
+        return place if self.event_ids is None else self.event_ids[place].as_py()
 
     def table(self) -> pa.Table:
         """Return all of them, with the columns event, rank, subscription and score."""
@@ -135,10 +142,6 @@ def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
     keys &= (1 << bits) - 1
     ids: list[Id] = rows.ids.take(keys).tolist()
     return ids
-
-
-def _events_of(results: Matches | Rankings) -> str:
-    return f"{len(results):,} event{'s'[: len(results) != 1]}"
 
 
 def _events(ids: pa.Array | None, places: I64) -> pa.Array:

@@ -78,15 +78,19 @@ def test_explain_says_what_a_set_is_made_of():
 def test_results_are_short_to_print_and_tables_elsewhere(engine):
     events = [{"id": "<a>", "price": 1.0}, {"id": "b", "place": "kiel"}, {"id": "c"}]
     matches, ranks = engine.match_many(events), engine.rank_many(events, 1)
-    assert repr(matches) == "<Matches: 2 matches of 3 events>"
-    assert repr(ranks) == "<Rankings: 2 ranked for 3 events>"
-    assert repr(engine.match_many(events[:1])) == "<Matches: 1 match of 1 event>"
+    assert (
+        repr(matches)
+        == "<Matches: 2 matches of 3 events: '<a>': ['either'], 'b': ['all'], 'c': []>"
+    )
+    assert repr(ranks).startswith("<Rankings: 2 ranked for 3 events: '<a>': [('either', 0.0)], 'b'")
+    assert repr(engine.match_many(events[:1])) == "<Matches: 1 match of 1 event: '<a>': ['either']>"
     html = matches._repr_html_()
     assert "<tr><td>&lt;a&gt;</td><td>[&#x27;either&#x27;]</td></tr>" in html
-    assert html.count("<tr>") == 3
+    assert html.count("<td>") == 6
     assert "<td>b</td><td>[(&#x27;all&#x27;, 0.0)]</td>" in ranks._repr_html_()
     many = engine.match_points(np.full((500, 3), np.inf))
-    assert many._repr_html_().count("<tr>") == 10
+    assert many._repr_html_().count("<td>") == 20
+    assert "... 490 more" in many._repr_html_()
 
 
 def test_polars_and_pandas_are_optional(engine, monkeypatch):

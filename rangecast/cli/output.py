@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from rangecast.model.display import counted as counted
+
 if TYPE_CHECKING:
     from rangecast.kernels.jit import Compiling
 
@@ -64,11 +66,6 @@ def taken(seconds: float, compiled: float = 0.0, count: int | None = None) -> st
     if compiled >= 0.01:
         text += f", {compiled:.2f} s of it compiling"
     return text if count is None else f"{text} ({per_second(count, seconds - compiled)})"
-
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return a number of things in words: 1 row, 2 rows."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def aligned(rows: list[list[str]]) -> str:

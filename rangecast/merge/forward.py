@@ -7,12 +7,13 @@ need no longer hold.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rangecast.merge.ranges import Ranges, RangeSets
+from rangecast.model.display import counted
 from rangecast.model.results import Results
 
 NOTHING = Ranges(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -30,7 +31,7 @@ class RangeForward(NamedTuple):
         return bool(len(self.add) or len(self.drop))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RangeForwards(Results[RangeForward]):
     """What neighbours must hear of many commands, one `RangeForward` per command."""
 
@@ -39,6 +40,16 @@ class RangeForwards(Results[RangeForward]):
 
     def __len__(self) -> int:
         return len(self.add)
+
+    def _size(self) -> str:
+        ranges = counted(len(self.add.starts) + len(self.drop.starts), "range")
+        return f"{ranges} of {counted(len(self), 'command')}"
+
+    def _header(self) -> tuple[str, ...]:
+        return "command", "add", "drop"
+
+    def _cells(self, place: int) -> tuple[Any, ...]:
+        return place, *self._item(place)
 
     def _item(self, place: int) -> RangeForward:
         return RangeForward(self.add.of(place), self.drop.of(place))

@@ -20,6 +20,7 @@ from rangecast.kernels.jit import jit
 from rangecast.merge.cells import Cells
 from rangecast.merge.levels.build import tree_of
 from rangecast.merge.levels.tree import Tree
+from rangecast.model.display import ROWS, few
 
 LIMIT = 64
 """Ranges of a subscription, if nothing else is said."""
@@ -35,6 +36,10 @@ class Ranges(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def __repr__(self) -> str:
+        pairs = zip(self.starts[:ROWS].tolist(), self.ends[:ROWS].tolist(), strict=True)
+        return f"Ranges({few(pairs, len(self), ROWS)})"
 
     @property
     def cells(self) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.display import ROWS, counted, few
 from rangecast.model.members import Id
 from rangecast.model.results import Results
 
@@ -30,8 +31,12 @@ class Forward(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.subscribe or self.unsubscribe)
 
+    def __repr__(self) -> str:
+        subscribe, unsubscribe = (few(ids, len(ids), ROWS) for ids in self)
+        return f"Forward(subscribe={subscribe}, unsubscribe={unsubscribe})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Forwards(Results[Forward]):
     """What neighbours must hear of many commands, one `Forward` per command."""
 
@@ -44,6 +49,15 @@ class Forwards(Results[Forward]):
 
     def __len__(self) -> int:
         return self.commands
+
+    def _size(self) -> str:
+        return f"{counted(len(self.ids), 'message')} of {counted(self.commands, 'command')}"
+
+    def _header(self) -> tuple[str, ...]:
+        return "command", "subscribe", "unsubscribe"
+
+    def _cells(self, place: int) -> tuple[Any, ...]:
+        return place, *self._item(place)
 
     @cached_property
     def _offsets(self) -> I64:

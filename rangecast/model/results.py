@@ -1,25 +1,24 @@
 """Results of many questions or commands at once: a sequence with one item per question.
 
-`r[i]` is the result of the i-th one (negative: counted from the end), `len` and iteration go
-through all of them, `table()`, `to_pandas()` and `to_polars()` have everything as columns.
+`r[i]` is the result of the i-th one (negative: counted from the end), `r[i:j]` a list of results,
+`len` and iteration go through all of them, `table()`, `to_pandas()` and `to_polars()` have
+everything as columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from importlib import import_module
 from itertools import islice
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import pyarrow as pa
 
 from rangecast.errors import UsageError
+from rangecast.model.display import ITEMS, ROWS, brief, counted, few, html_table
 
 Item = TypeVar("Item", covariant=True)
-_SHOWN = 10
-"""Results that a notebook shows, and parts of each of them."""
 
 
 def _need(library: str) -> Any:
@@ -30,12 +29,6 @@ def _need(library: str) -> Any:
             f"to_{library}() needs {library}, which isn't installed\n  hint: install it, or use "
             "table(), an Arrow table"
         ) from error
-
-
-def _brief(item: Any) -> str:
-    if not isinstance(item, list) or len(item) <= _SHOWN:
-        return str(item)
-    return f"{', '.join(map(str, item[:_SHOWN]))}, ... {len(item):,} in all"
 
 
 class Results(Sequence[Item]):
@@ -61,24 +54,53 @@ class Results(Sequence[Item]):
         return _need("polars").from_arrow(self.table())
 
     def __repr__(self) -> str:
-        """Say what it is, not all that is in it."""
-        return f"<{type(self).__name__}: {len(self):,} result{'s'[: len(self) != 1]}>"
+        """Return the size and the first few items in one line."""
+        size = len(self)
+        first = ", ".join(
+            f"{brief(self._label(place))}: {_brief(item)}"
+            for place, item in enumerate(islice(self, ITEMS))
+        )
+        more = ", ..." if size > ITEMS else ""
+        return f"<{type(self).__name__}: {self._size()}{f': {first}{more}' if first else ''}>"
 
     def _repr_html_(self) -> str:
         """Return the first results as a table, for notebooks."""
-        rows = "".join(
-            f"<tr><td>{escape(str(self._label(place)))}</td><td>{escape(_brief(item))}</td></tr>"
-            for place, item in enumerate(islice(self, _SHOWN))
-        )
-        return f"<p>{escape(repr(self))}</p><table>{rows}</table>"
+        places = range(min(len(self), ROWS))
+        title = f"{type(self).__name__}: {self._size()}"
+        return html_table(title, self._header(), map(self._cells, places), len(self))
+
+    def _size(self) -> str:
+        """Return in words how much it is."""
+        return counted(len(self), "result")
+
+    def _header(self) -> tuple[str, ...]:
+        """Return the columns of its HTML table."""
+        return "", "result"
+
+    def _cells(self, place: int) -> tuple[Any, ...]:
+        """Return the cells of a row of its HTML table."""
+        return self._label(place), self._item(place)
 
     def _label(self, place: int) -> Any:
         """Return what the question at a place is called."""
         return place
 
-    def __getitem__(self, place: Any) -> Any:
-        """Return the item at a place; a negative one counts from the end."""
-        at, size = index(place), len(self)
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+
+    def __getitem__(self, place: SupportsIndex | slice) -> Item | list[Item]:
+        """Return the item at a place; a negative one counts from the end. A slice is a list."""
+        size = len(self)
+        if isinstance(place, slice):
+            return [self._item(at) for at in range(*place.indices(size))]
+        at = index(place)
         if not -size <= at < size:
             raise IndexError(f"there are {size:,} results, numbered from 0; given: {at}")
         return self._item(at % size)
+
+
+def _brief(item: Any) -> str:
+    return few(item, len(item)) if isinstance(item, list) else brief(item)

@@ -15,12 +15,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from rangecast.model.display import ROWS, brief, counted, html_table
 from rangecast.model.inputs import as_space
 from rangecast.model.members import Id, Members
 from rangecast.model.space import Space
+
+_LONGEST = 300
+"""Characters of a filter that are shown."""
 
 
 class Subscription(NamedTuple):
@@ -35,8 +40,14 @@ class Subscription(NamedTuple):
 
     def __repr__(self) -> str:
         score = f", score={self.score!r}" if self.score else ""
-        weights = f", weights={dict(self.weights)!r}" if self.weights else ""
-        return f"Subscription(id={self.id!r}, filter={self.filter!r}{score}{weights})"
+        weights = f", weights={brief(dict(self.weights), _LONGEST)}" if self.weights else ""
+        shown = f"id={brief(self.id)}, filter={brief(self.filter, _LONGEST)}"
+        return f"Subscription({shown}{score}{weights})"
+
+    def _repr_html_(self) -> str:
+        """Return its fields as a table, for notebooks."""
+        rows = [("filter", self.filter), ("score", self.score), *self.weights.items()]
+        return html_table(f"Subscription {brief(self.id)}", ("field", "value"), rows, len(rows))
 
     def __reduce__(self) -> tuple[type[Subscription], tuple[Id, str, float, dict[str, float]]]:
         return Subscription, (*self[:3], dict(self.weights))  # a mapping proxy can't be pickled
@@ -81,8 +92,25 @@ class SubscriptionSet(MemberSet):
         self._members = Members(noun)
 
     def __repr__(self) -> str:
-        count, noun = len(self), self._members.noun
-        return f"<{type(self).__name__}: {count:,} {noun}{'s'[: count != 1]} over {self.space}>"
+        return f"<{self._said()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the first subscriptions as a table, for notebooks."""
+        rows = (
+            (one, item.filter if isinstance(item, Subscription) else item)
+            for one in islice(self, ROWS)
+            if one in self
+            for item in [self[one]]
+        )
+        return html_table(self._said(), ("id", self._members.noun), rows, len(self))
+
+    def _said(self) -> str:
+        count = counted(len(self), self._members.noun)
+        return f"{type(self).__name__}: {count} over {self.space}"
+
+    def __getitem__(self, subscription: Id) -> Any:
+        """Return a member by its id."""
+        raise NotImplementedError
 
     def __copy__(self) -> Self:
         """Return a set of its own over the same space."""

@@ -13,6 +13,7 @@ import tomli_w
 from rangecast.errors import SpaceError, near, shown
 from rangecast.model.atomic import write_whole
 from rangecast.model.attributes import Attribute
+from rangecast.model.display import brief, counted, cut, html_table
 from rangecast.model.flags import flag
 from rangecast.model.sources import Fields
 from rangecast.model.text_attributes import KINDS, String
@@ -21,6 +22,8 @@ RESERVED = ("id", "filter", "score", "seq")
 """Columns of files that no attribute may be taken for."""
 
 
+_SHOWN, _LONGEST = 20, 60
+"""Attributes, and characters of a name, that a repr shows."""
 _NOT_ATTRIBUTES = """a space is made of a list of attributes
   given: {given}
   hint: Space([Number('price'), String('symbol')]); Space.load(path) reads a file"""
@@ -79,7 +82,19 @@ class Space:
         return hash(self.attributes)
 
     def __repr__(self) -> str:
-        return f"Space({', '.join(f'{a.name}: {a.type}' for a in self.attributes)})"
+        shown = [f"{cut(a.name, _LONGEST)}: {a.type}" for a in self.attributes[:_SHOWN]]
+        if len(self) > _SHOWN:
+            shown.append(f"... {len(self):,} attributes")
+        return f"Space({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Return the attributes as a table, for notebooks."""
+        rows = (
+            (a.name, a.type, ", ".join(f"{key}: {brief(value)}" for key, value in _options(a)))
+            for a in self.attributes
+        )
+        title = f"Space of {counted(len(self), 'attribute')}"
+        return html_table(title, ("attribute", "type", "options"), rows, len(self))
 
     def axis(self, name: str) -> int:
         """Return the place of an attribute."""
@@ -243,3 +258,8 @@ def _attribute(place: int, table: Any, vocabularies: Mapping[str, list[str]]) ->
     if kind == "string":
         options["vocabulary"] = vocabularies.get(str(name), ())
     return KINDS[kind](name, **options)  # type: ignore[arg-type]
+
+
+def _options(attribute: Attribute) -> list[tuple[str, Any]]:
+    definition = attribute.definition().items()
+    return [(key, value) for key, value in definition if key not in ("name", "type")]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.arguments import finite, whole
 from rangecast.model.boxes import id_array
+from rangecast.model.display import ROWS, counted, html_table
 from rangecast.model.flags import flag
 from rangecast.model.members import Id, Members
 from rangecast.model.snapshot import (
@@ -114,12 +116,21 @@ class Board(InterestSet):
             self.subscribe_many(interests)
 
     def __repr__(self) -> str:
-        objects, interests = len(self._objects), len(self)
-        over = "" if self.space is None else f" over {self.space}"
-        return (
-            f"<Board: {objects:,} object{'s'[: objects != 1]}, "
-            f"{interests:,} interest{'s'[: interests != 1]} in the {self.k} best{over}>"
+        return f"<{self._said()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the first interests and their lists as a table, for notebooks."""
+        rows = (
+            (one, interest._where(), [entry.object for entry in interest.best])
+            for one in islice(self, ROWS)
+            for interest in [self[one]]
         )
+        return html_table(self._said(), ("interest", "where", "best"), rows, len(self))
+
+    def _said(self) -> str:
+        objects, interests = counted(len(self._objects), "object"), counted(len(self), "interest")
+        over = "" if self.space is None else f" over {self.space}"
+        return f"Board: {objects}, {interests} in the {self.k} best{over}"
 
     def __copy__(self) -> Self:
         """Return a board of its own."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import edited
 from rangecast.kernels.jit import jit
+from rangecast.model.display import ITEMS, brief, counted
 from rangecast.model.results import Results
 
 BYTES = 24
@@ -115,7 +116,7 @@ def post(
     tile[0], tile[1], tile[2], tile[3] = left_outer, left_inner, right_inner, right_outer
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Messages(Results[Any]):
     """Messages in the order in which they are sent, one array per column."""
 
@@ -155,6 +156,22 @@ class Messages(Results[Any]):
     def __len__(self) -> int:
         return len(self.seq)
 
+    def __repr__(self) -> str:
+        said = zip(self.objects[:ITEMS], self.y[:ITEMS].tolist(), strict=True)
+        first = ", ".join(f"{brief(one)} {_value(y)}" for one, y in said)
+        more = ", ..." if len(self) > ITEMS else ""
+        return f"<Messages: {self._size()}{f': {first}{more}' if first else ''}>"
+
+    def _size(self) -> str:
+        return counted(len(self), "message")
+
+    def _header(self) -> tuple[str, ...]:
+        return "seq", "position", "object", "y"
+
+    def _cells(self, place: int) -> tuple[Any, ...]:
+        seq, position = int(self.seq[place]), int(self.position[place])
+        return seq, position, self.objects[place], _value(float(self.y[place]))
+
     def _item(self, place: int) -> Any:
         left_outer, left_inner, right_inner, right_outer = self.tile[place].tolist()
         return Message(
@@ -187,3 +204,7 @@ class Messages(Results[Any]):
                 "arrival": self.arrival,
             }
         )
+
+
+def _value(y: float) -> str:
+    return "gone" if math.isinf(y) else repr(y)

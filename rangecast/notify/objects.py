@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import Bundle
+from rangecast.model.display import ITEMS, brief, counted
 from rangecast.model.members import Id, Members, as_id
 from rangecast.notify.line import (
     BLOCK,
@@ -180,6 +182,11 @@ class BoardObjects(Mapping[Id, Any]):
 
     def __contains__(self, one: object) -> bool:
         return one in self._members
+
+    def __repr__(self) -> str:
+        first = ", ".join(brief(self[one], 120) for one in islice(self, ITEMS))
+        more = ", ..." if len(self) > ITEMS else ""
+        return f"<{counted(len(self), 'object')}{f': {first}{more}' if first else ''}>"
 
     def __getitem__(self, one: Id) -> Any:
         return self._at(as_id(one), self._members.row(one))

@@ -22,6 +22,7 @@ import numpy as np
 from rangecast.kernels.arrays import F64, I32, I64
 from rangecast.kernels.bundle import opened
 from rangecast.kernels.jit import jit
+from rangecast.model.display import ITEMS, brief, html_table
 from rangecast.model.flags import flag
 from rangecast.notify.line import Line, best_of
 from rangecast.notify.messages import Message, Messages
@@ -85,6 +86,25 @@ class ReceivingInterest:
         """The k best objects, the best first."""
         return merged(self._lists, self._rank)[: self.k]
 
+    def __repr__(self) -> str:
+        best = self.best
+        first = ", ".join(f"{brief(entry.object)} {entry.y!r}" for entry in best[:ITEMS])
+        more = f", ... {len(best):,} in all" if len(best) > ITEMS else ""
+        return f"<{self._said()}: {first}{more}>" if best else f"<{self._said()}: nothing>"
+
+    def _repr_html_(self) -> str:
+        """Return the list as a table, for notebooks."""
+        best = self.best
+        rows = ((at + 1, entry.object, entry.y) for at, entry in enumerate(best))
+        return html_table(self._said(), ("rank", "object", "y"), rows, len(best))
+
+    def _said(self) -> str:
+        return f"{type(self).__name__} in the {self.k} best of {self._where()}"
+
+    def _where(self) -> str:
+        """Return where it lies, for a person."""
+        raise NotImplementedError
+
     def _rank(self, entry: Any) -> tuple[float, int]:
         return -entry.y if self.descending else entry.y, entry.arrival
 
@@ -117,6 +137,9 @@ class Interest(ReceivingInterest):
         self.lo, self.hi = lo, hi
         lists = [entries]
         super().__init__([(lo, hi)], k, keeps=keeps, lists=lists, seq=seq, descending=descending)
+
+    def _where(self) -> str:
+        return f"[{self.lo}, {self.hi}]"
 
     def _entry(self, message: Message) -> Entry:
         return Entry(message.y, message.arrival, message.object, message.x)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from rangecast.errors import FilterError, UsageError
 from rangecast.model.attributes import MISSING
+from rangecast.model.display import brief, cut
 from rangecast.model.filters.compile import MAX_BOXES, region_of
 from rangecast.model.filters.plain import plain_boxes
 from rangecast.model.filters.regions import (
@@ -38,6 +40,9 @@ from rangecast.model.text_attributes import OTHER, String
 
 if TYPE_CHECKING:
     from rangecast.kernels.arrays import F64, I32
+
+_LONGEST = 300
+"""Characters of a filter that are shown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +90,11 @@ class Filter:
         return text_of(self.space, self.boxes)
 
     def __repr__(self) -> str:
-        return f"Filter({str(self)!r})"
+        return f"Filter({brief(str(self), _LONGEST)})"
+
+    def _repr_html_(self) -> str:
+        """Return its text, for notebooks."""
+        return f"<code>{escape(cut(str(self), _LONGEST))}</code>"
 
     def __eq__(self, other: object) -> bool:
         # Boxes on strings are numbers of words in the vocabulary of one space.

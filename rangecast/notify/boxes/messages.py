@@ -50,7 +50,7 @@ class BoxMessage(NamedTuple):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BoxMessages(Messages):
     """Messages of a board over a space; x and tile have a column per attribute and bound."""
 

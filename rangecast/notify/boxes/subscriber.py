@@ -49,6 +49,9 @@ class BoxInterest(ReceivingInterest):
         lists = entries or [()] * len(boxes)
         super().__init__(boxes, k, keeps=keeps, lists=lists, seq=seq, descending=descending)
 
+    def _where(self) -> str:
+        return repr(self.filter)
+
     def _entry(self, message: BoxMessage) -> BoxEntry:
         return BoxEntry(message.y, message.arrival, message.object, message.values)
 
