@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rangecast.errors import BadRowError, FileError, UsageError
@@ -406,3 +408,15 @@ def test_a_batch_is_answered_with_all_edits_that_were_there_when_it_began(spark,
     done.clear()
     load(folder, text).run(spark, done.append)
     assert [one.steps for one in done] == [{"edits": 1}]
+
+
+def test_columns_that_only_newer_parquet_files_have_are_named_with_the_way_out(spark, folder):
+    (folder / "quotes").mkdir()
+    pq.write_table(pa.table({"id": [1], "price": [5.0]}), folder / "quotes" / "0.parquet")
+    text = HEAD.replace('"csv"', '"parquet"').replace('"events"', '"quotes"')
+    pipeline = load(folder, text + step("match") + sink("out"))
+    with pytest.raises(FileError, match=r"lacks 'name'(.|\n)*hint: .*schema = 'id long"):
+        pipeline.run(spark)
+    whole = text.replace("[[subs", 'schema = "id long, price double, name string"\n[[subs')
+    load(folder, whole + step("match") + sink("out")).run(spark)
+    assert rows(folder, "out", "event", "subscription") == [(1, "narrow"), (1, "wide")]

@@ -114,7 +114,7 @@ def test_a_driver_leaves_nothing_behind_even_if_it_is_killed(own_cache):
 def test_what_is_released_goes_once_nobody_needs_it(tmp_path):
     folder = shipped.save(tmp_path, np.arange(5))
     one = ShippedObject(folder.name, str(folder), None, 1)
-    shipped._uses[folder.name] += 2
+    shipped._uses[str(folder)] += 2
     one.release()
     assert folder.exists()
     one.release()

@@ -48,7 +48,9 @@ _KIND = "shipped"
 ROOM = 512 << 20
 """Bytes of objects that a worker keeps open, by default: it lets go of the others."""
 _UNUSED_SECONDS = 3600
+_BUILD = "build-"
 _uses: Counter[str] = Counter()
+"""How often each folder was shipped."""
 _shipping = RLock()
 """Held while folders come and go: several streams of a process may ship what is equal."""
 _artifacts: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
@@ -104,14 +106,20 @@ class ShippedObject:
         Workers that map it go on; no new ones may be given it.
         """
         if self.archive is not None:
-            self.archive.destroy()
+            with suppress(Exception):  # its session may have stopped, and the archive with it
+                self.archive.destroy()
+        if self.folder is None:
+            return
         with _shipping:
-            _uses[self.digest] -= 1
-            if _uses[self.digest] > 0:
+            _uses[self.folder] -= 1
+            if _uses[self.folder] > 0:
                 return
-            del _uses[self.digest]
-            if self.folder is not None:
-                shutil.rmtree(self.folder, ignore_errors=True)
+            del _uses[self.folder]
+            folder = Path(self.folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent.name.startswith(_BUILD):
+                with suppress(OSError):  # it has other shards
+                    folder.parent.rmdir()
 
     def _place(self) -> Path:
         if self.archive is None:
@@ -129,15 +137,13 @@ def ship(session: SparkSession, thing: Any) -> ShippedObject:
 def ship_folder(session: SparkSession, folder: Path) -> ShippedObject:
     """Make an object that was saved in the driver's folder available to the workers."""
     with _shipping:
-        _uses[folder.name] += 1
+        _uses[str(folder)] += 1
     archive = None if is_local(session) else _sent(session, folder.name, packed(folder))
     return ShippedObject(folder.name, str(folder), archive, _size(folder))
 
 
 def ship_archive(session: SparkSession, digest: str, archive: bytes) -> ShippedObject:
     """Make an object that a worker saved and packed available to all workers."""
-    with _shipping:
-        _uses[digest] += 1
     return ShippedObject(digest, None, _sent(session, digest, archive), len(archive))
 
 
@@ -240,6 +246,13 @@ def drivers_folder() -> Path:
     _hold(mine / "lock")
     atexit.register(shutil.rmtree, mine, ignore_errors=True)
     return mine
+
+
+def build_folder() -> Path:
+    """Return a new folder of the driver's for what workers build; it goes with the last shard."""
+    folder = drivers_folder() / f"{_BUILD}{uuid4().hex}"
+    folder.mkdir()
+    return folder
 
 
 _held: list[IO[str]] = []

@@ -12,7 +12,7 @@ afterwards (`model.filters.unnumbered`). Order of arrival is `seq`, or else the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -136,10 +136,11 @@ def _schema(kind: DataType) -> StructType:
     return schema.add("weights", BinaryType()).add("boxes", BinaryType()).add("error", ERROR)
 
 
-def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
+def encoded_boxes(session: SparkSession, boxes: Boxes) -> tuple[DataFrame, Callable[[], None]]:
     """Return boxes that are on the driver as `encode` gives them; their order is that of rows.
 
-    The workers map them and hand over their share, so that the JVM never holds all.
+    The workers map them and hand over their share, so that the JVM never holds all. Call what
+    comes with them when the rows are no longer used.
     """
     shipped = ship(session, boxes)
     whole = pa.types.is_integer(boxes.ids.type)
@@ -162,7 +163,8 @@ def encoded_boxes(session: SparkSession, boxes: Boxes) -> DataFrame:
                 )
 
     schema = _schema(LongType() if whole else StringType())
-    return session.range(-(-boxes.rows // _SLICE)).mapInArrow(hand_over, schema)
+    rows = session.range(-(-boxes.rows // _SLICE)).mapInArrow(hand_over, schema)
+    return rows, shipped.release
 
 
 def gather(encoded: DataFrame, space: Space, bad_rows: BadRows | None = None) -> Boxes:

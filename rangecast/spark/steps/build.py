@@ -9,6 +9,7 @@ driver, which hands it to Spark and never holds more than one shard.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.spark.columns import as_spark_ids
 from rangecast.spark.session import is_local
 from rangecast.spark.shipped import (
-    drivers_folder,
+    build_folder,
     hosts_folder,
     packed,
     save,
@@ -73,7 +74,7 @@ def build_shards(
     numbered = encoded.select(*_COLUMNS, by_seq) if by_row else _numbered(encoded)
     placed = _placed(numbered, dimensions, placing)
     ordered = placed.repartition(placing.shards, "shard").sortWithinPartitions("shard")
-    folder = drivers_folder() if is_local(session) else None
+    folder = build_folder() if is_local(session) else None
 
     def build_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in _by_shard(batches):
@@ -83,6 +84,10 @@ def build_shards(
     try:
         built.select(F.count("digest")).collect()  # all at once; what follows goes one by one
         return tuple(_shards(session, built, folder))
+    except BaseException:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     finally:
         built.unpersist()
 

@@ -24,6 +24,7 @@ from rangecast.merge.ranges import Ranges
 from rangecast.merge.summary import Summary
 from rangecast.model.answers import Answers
 from rangecast.model.space import Space
+from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.steps.question import Question
 from rangecast.spark.steps.shards import Settings
@@ -90,6 +91,12 @@ def filter_events(
     sieve = ship(asked.session, Sieve(summary.cells, summary.ranges()))
     passing = Passing(ship(asked.session, summary.space))
     found = asked.answer(passing, sieves=[sieve])
+
+    def release() -> None:
+        sieve.release()
+        passing.shipped_space.release()
+
+    release_with_frame(found, release, sieve.size)
     return found.withColumnRenamed("event", event_id).select(
         [f"`{name}`" for name in events.columns]
     )

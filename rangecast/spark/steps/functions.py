@@ -32,7 +32,8 @@ from rangecast.model.sources import Fields
 from rangecast.model.space import Space
 from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting, need_types
 from rangecast.spark.events import Encoded, encode_batch
-from rangecast.spark.session import running
+from rangecast.spark.lifetime import release_with_functions
+from rangecast.spark.session import is_connect, running
 from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare
 from rangecast.spark.steps.question import need_one_of
 from rangecast.spark.steps.results import Form, answer, result_schema
@@ -59,8 +60,10 @@ def match_ids(
                     and is null for all others
     nan             "refuse" NaN in events, or read it as "missing"
     """
-    prepared = _prepared(subscriptions, space)
+    session, prepared = _prepared(subscriptions, space)
     made = _column_function(prepared, errors, nan)
+    if session is not None and not isinstance(subscriptions, Prepared):
+        _release_with(session, [made._unwrapped], prepared)
     names = space.names
 
     def ids(*columns: Column | str) -> Column:
@@ -100,16 +103,21 @@ def register(
     nan          "refuse" NaN in events, or read it as "missing"
     """
     need_one_of("event_type", event_type, ("bigint", "string"))
-    prepared = _prepared(subscriptions, space, session)
+    _, prepared = _prepared(subscriptions, space, session)
     kind = LongType() if event_type == "bigint" else StringType()
     form = Form(False, event_id, kind, StructType(), errors == "column")
-    session.udf.register(f"{name}_match", _column_function(prepared, errors, nan))
-    session.udtf.register(f"{name}_pairs", _table_function(prepared, form, nan))
+    column_function = _column_function(prepared, errors, nan)
+    made = [
+        session.udf.register(f"{name}_match", column_function),
+        session.udtf.register(f"{name}_pairs", _table_function(prepared, form, nan)),
+    ]
+    if not isinstance(subscriptions, Prepared):
+        _release_with(session, made, prepared)
 
 
 def _prepared(
     subscriptions: Subscriptions | Prepared, space: Space, session: SparkSession | None = None
-) -> Prepared:
+) -> tuple[SparkSession | None, Prepared]:
     if not hasattr(F, "arrow_udf"):
         raise UsageError(
             f"functions of columns need PySpark 4.1 or newer; this is {pyspark.__version__}\n"
@@ -117,7 +125,7 @@ def _prepared(
         )
     if isinstance(subscriptions, Prepared):
         subscriptions.check(space, MatchAnswerer)
-        return subscriptions
+        return session, subscriptions
     if isinstance(subscriptions, DataFrame):
         session = subscriptions.sparkSession
     session = session or running()
@@ -126,7 +134,17 @@ def _prepared(
             "there is no Spark session that could ship the subscriptions\n"
             "  hint: start one, with rangecast.spark.start() for instance"
         )
-    return prepare(session, subscriptions, space)
+    return session, prepare(session, subscriptions, space)
+
+
+def _release_with(session: SparkSession, functions: list[Any], prepared: Prepared) -> None:
+    """Release a set once nothing uses the functions over it."""
+    if is_connect(session):
+        prepared.release()
+        return
+    of_jvm = [one._judf if hasattr(one, "_judf") else one._judtf for one in functions]
+    known = [one.func() for one in of_jvm]
+    release_with_functions(session, known, prepared.release, prepared.memory)
 
 
 def _quoted(path: Fields) -> str:

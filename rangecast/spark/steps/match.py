@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from rangecast.match.answerer import MatchAnswerer
 from rangecast.match.choose import check_index
 from rangecast.model.space import Space
+from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.steps.prepared import (
     WORKER_BYTES,
     Prepared,
@@ -53,8 +54,8 @@ def match(
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
-    worker_bytes    about what a worker may take: a set that is large for that is built by the
-                    workers, in shards
+    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+                    for it is built by the workers, in shards
     """
     check_index(index)
     if isinstance(subscriptions, Prepared):
@@ -70,10 +71,13 @@ def match(
         allow_missing=allow_missing,
         nan=nan,
     )
-    if not isinstance(subscriptions, Prepared):
-        make = partial(MatchAnswerer.of, index=index)
-        subscriptions = prepare_answers(asked.session, subscriptions, space, make, worker_bytes)
-    return asked.answer(subscriptions)
+    if isinstance(subscriptions, Prepared):
+        return asked.answer(subscriptions)
+    make = partial(MatchAnswerer.of, index=index)
+    prepared = prepare_answers(asked.session, subscriptions, space, make, worker_bytes)
+    found = asked.answer(prepared)
+    release_with_frame(found, prepared.release, prepared.memory)
+    return found
 
 
 def question(events: DataFrame, space: Space, *, output: str, **options: Any) -> Question:

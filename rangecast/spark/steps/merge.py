@@ -72,7 +72,7 @@ def check_width(grid: Cells) -> None:
 
 def union_by_workers(session: SparkSession, boxes: Boxes, limit: int) -> Callable[[Cells], Ranges]:
     """Return what sums up boxes that are on the driver, by the workers."""
-    encoded = encoded_boxes(session, boxes)
+    encoded, release = encoded_boxes(session, boxes)
 
     def union(grid: Cells) -> Ranges:
         if len(grid.axes) * grid.bits > _MOST_BITS:
@@ -80,6 +80,7 @@ def union_by_workers(session: SparkSession, boxes: Boxes, limit: int) -> Callabl
         table = _union(encoded, grid, boxes.dimensions, limit, 0).toArrow()
         return Ranges(*(table[name].to_numpy().astype(np.uint64) for name in ("start", "end")))
 
+    weakref.finalize(union, release)
     return union
 
 

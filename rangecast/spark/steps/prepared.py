@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -156,8 +156,8 @@ def prepare(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
-    worker_bytes    about what a worker may take: a set that is large for that is built by the
-                    workers, in shards
+    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+                    for it is built by the workers, in shards
     """
     check_match_index(index)
     make = partial(MatchAnswerer.of, index=index)
@@ -179,8 +179,8 @@ def prepare_ranking(
 
     subscriptions   a DataFrame, `Boxes`, a snapshot folder, a folder of versions (the newest is
                     taken), or a file of subscriptions
-    worker_bytes    about what a worker may take: a set that is large for that is built by the
-                    workers, in shards
+    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+                    for it is built by the workers, in shards
     """
     check_rank_index(index)
     check_combine(combine, relaxed=relaxed)
@@ -213,10 +213,14 @@ def prepare_answers(
             shards: tuple[Shard, ...] = (_whole(session, make(boxes), boxes),)
         else:
             by_row = isinstance(given, Boxes)
-            encoded = encoded_boxes(session, given) if isinstance(given, Boxes) else given.rows
-            empty = _empty(make, arrow_ids(encoded.schema["id"].dataType), len(known))
-            good = encoded if by_row else _usable(encoded, bad_rows)
-            shards = build_shards(session, good, make, size, wanted, by_row=by_row)
+            with ExitStack() as held:
+                if isinstance(given, Boxes):
+                    encoded, release = encoded_boxes(session, given)
+                    held.callback(release)
+                else:
+                    encoded = _usable(given.rows, bad_rows)
+                empty = _empty(make, arrow_ids(encoded.schema["id"].dataType), len(known))
+                shards = build_shards(session, encoded, make, size, wanted, by_row=by_row)
     width = len(known) if width is None else width
     if shards[0].shipped.folder is not None:
         warm(shards[0].shipped.open_here(), width)  # the workers find it compiled

@@ -31,6 +31,7 @@ from rangecast.rank.result import check_k
 from rangecast.rank.shed import WINDOW, limits
 from rangecast.rank.slabs.index import Span
 from rangecast.spark.columns import arrow_ids, id_kind
+from rangecast.spark.lifetime import release_with_frame
 from rangecast.spark.steps.prepared import (
     WORKER_BYTES,
     Prepared,
@@ -90,8 +91,8 @@ def rank(
                     `error` tells what is wrong with it, and is null for all others
     allow_missing   whether events may lack the column of an attribute: all lack a value then
     nan             "refuse" NaN in events, or read it as "missing"
-    worker_bytes    about what a worker may take: a set that is large for that is built by the
-                    workers, in shards
+    worker_bytes    memory that a worker should need, as a target and no limit: a set that is large
+                    for it is built by the workers, in shards
     """
     check_k(k)
     check_index(index)
@@ -149,6 +150,7 @@ def rank(
             question.session, subscriptions, space, make, worker_bytes, width=width
         )
         found = question.answer(prepared)
+        release_with_frame(found, prepared.release, prepared.memory)
     return found if axis is None else best_of_seconds(found, limit or 0)
 
 

@@ -96,6 +96,7 @@ class BatchRunner:
             sink.check(session)
         self._refused += self._refresh()
         for step in self.steps:
+            self.closing.callback(step.release)
             ready, _ = step.ready(session, step.subscriptions.latest())
             columns = _columns(self._question(step, events).schema(ready, step.settings))
             for sink in step.sinks:
@@ -215,6 +216,7 @@ class BatchRunner:
         space = self.steps[0].space
         if self._passing is None:
             self._passing = Passing(ship(events.sparkSession, space))
+            self.closing.callback(self._passing.shipped_space.release)
         bad = _bad_rows(_with_whole_row(events), space, self.nan, self._passing)
         if self.quarantine is None:
             first = bad.first()

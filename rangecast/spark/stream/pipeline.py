@@ -22,6 +22,7 @@ from rangecast.errors import FileError, SpaceError, UsageError
 from rangecast.match.choose import check_index as check_match_index
 from rangecast.merge.cells import Cells
 from rangecast.model.boxes import Boxes
+from rangecast.model.events import PLAIN
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
 from rangecast.notify.tables import X
@@ -56,7 +57,7 @@ from rangecast.spark.stream.settings import (
 )
 from rangecast.spark.stream.settings import Subscriptions as SetTable
 from rangecast.spark.stream.sinks import Sink
-from rangecast.spark.stream.sources import read_table
+from rangecast.spark.stream.sources import Files, read_table
 from rangecast.spark.stream.steps import AnswerStep
 from rangecast.spark.stream.steps import FilterStep as Filtering
 from rangecast.spark.stream.steps import MatchStep as Matching
@@ -181,7 +182,10 @@ class _Build:
         names = list(dict.fromkeys(name for some in keep for name in some))
         given = graph.sources[source]
         more = {"named": False} if isinstance(given, KafkaSource) and keep[0] in _OF_IDS else {}
-        return given.read(self._session, space, names, stream=stream, **more)
+        events = given.read(self._session, space, names, stream=stream, **more)
+        if isinstance(given, Files) and given.schema is None and keep[0] not in _OF_IDS:
+            _need_columns(given, events, space)
+        return events
 
     def step(self, name: str) -> AnswerStep:
         """Return a step that answers events."""
@@ -283,6 +287,20 @@ class _Build:
 
     def _table(self, given: SetTable) -> DataFrame:
         return read_table(self._session, given.format, given.table, {})
+
+
+def _need_columns(source: Files, events: DataFrame, space: Space) -> None:
+    """Refuse files without the columns of attributes: newer ones may have them."""
+    present = {*events.columns}
+    absent = [one for one in space if not {*PLAIN.names(one)} & present]
+    if absent and source.format == "parquet":
+        names = ", ".join(repr(PLAIN.names(one)[0]) for one in absent)
+        raise FileError(
+            f"{source.path}: the file from which Spark learns the columns lacks {names}\n"
+            f"  present: {', '.join(map(repr, events.columns))}\n"
+            "  hint: if other files of the folder have them, name all columns by the source's "
+            "schema = 'id long, ...'; rows of older files have no values there"
+        )
 
 
 def _space_of(step: NotifyStep) -> Space | None:

@@ -214,6 +214,19 @@ class ReadySets:
                 self._layers[number] = layer_shard(session, layer, self._make)
         return self._bases[base].with_layers(session, found, [self._layers.get(n) for n in layers])
 
+    def release(self) -> None:
+        """Release all structures; one that is asked for again is built again."""
+        of_bases = [base.shipped_space for base in self._bases.values()]
+        for prepared in self._held.values():
+            if prepared.shipped_space not in of_bases:
+                prepared.shipped_space.release()
+        for base in self._bases.values():
+            base.release()
+        for layer in self._layers.values():
+            layer.shipped.release()
+        for held in (self._held, self._bases, self._layers):
+            held.clear()
+
     def _let_go(self, old: Prepared) -> None:
         """Release what no version needs that is held: else a long stream fills the disk."""
         if all(old.shipped_space != base.shipped_space for base in self._bases.values()):
@@ -255,9 +268,14 @@ class MergedSet:
         """Return the summary of a version, for the workers."""
         if self._held is None or self._held[0] != version:
             found = self.summary(version)
-            if self._held is not None:
-                self._held[1].sieve.release()
-                self._held[1].space.release()
+            self.release()
             sieve = ship(session, Sieve(found.cells, found.ranges()))
             self._held = version, Summed(sieve, ship(session, found.space), len(found))
         return self._held[1]
+
+    def release(self) -> None:
+        """Release the summary that is held; one that is asked for again is made again."""
+        if self._held is not None:
+            self._held[1].sieve.release()
+            self._held[1].space.release()
+            self._held = None

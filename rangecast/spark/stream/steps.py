@@ -85,6 +85,13 @@ class AnswerStep(ABC):
         """Return what filters the events of a batch."""
         return [one.ready(session, one.of.pin(stream, batch)).sieve for one in self.filters]
 
+    def release(self) -> None:
+        """Release what was built for batches: there are no more."""
+        for one in self.filters:
+            one.release()
+        if hasattr(self, "_ready"):
+            self._ready.release()
+
     @abstractmethod
     def question(self, events: DataFrame, keep: Sequence[str], nan: str) -> Question:
         """Check the columns of events, and return what is asked about them, with errors."""
