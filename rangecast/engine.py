@@ -10,7 +10,7 @@ threads may ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from rangecast.rank.live import Query, best_live
 from rangecast.rank.result import Best
 from rangecast.rank.shed import limits, seconds_of, shed
 from rangecast.rank.slabs.index import SLABS_ALONE, Slabs, Span
-from rangecast.results import Matches, Rankings, by_arrival
+from rangecast.results import Matches, Rankings, by_arrival, separated
 
 Factor = Callable[[int, list[Id]], npt.ArrayLike]
 """(event, ids of some subscriptions) -> what their scores are multiplied with for this event, which
@@ -79,6 +79,8 @@ class Engine(LiveSet):
         ignore_unknown: bool = False,
         nan: str = "refuse",
         threads: Threads = 1,
+        id: str | None = None,  # noqa: A002
+        keep: str | Sequence[str] = (),
     ) -> Matches:
         """Return the subscriptions that match each event of a table, DataFrame or list of dicts.
 
@@ -86,11 +88,14 @@ class Engine(LiveSet):
         nan              "refuse" NaN in an event, or read it as "missing"
         threads          how many threads match; "auto": one per core that this process may use,
                          fewer if there are less than 1,024 events for each
+        id               the column of the ids of events, if it isn't `id`
+        keep             columns of events that `table()` of the result has, too
         """
         view = self._view
-        encoded = encode_events(events, self.space, ignore_unknown=ignore_unknown, nan=nan)
-        found = _match(view, encoded.points, threads)
-        return Matches(found, encoded.ids, view.rows)
+        ids, points = encode_events(
+            events, self.space, ignore_unknown=ignore_unknown, nan=nan, id=id, keep=keep
+        )
+        return Matches(_match(view, points, threads), *separated(ids), view.rows)
 
     def match_each(
         self,
@@ -130,13 +135,13 @@ class Engine(LiveSet):
         view = self._view
         given = np.asarray(points, np.float64, order="C")
         if given.shape == self._one and threads == 1:
-            return Matches(match_one_live(view, given), None, view.rows)
+            return Matches(match_one_live(view, given), None, None, view.rows)
         if given.ndim != 2 or given.shape[1] != len(self.space) or has_nan(given):
             raise UsageError(
                 f"points take the shape (events, {len(self.space)}) and hold no NaN; "
                 f"given: {given.shape}"
             )
-        return Matches(_match(view, given, threads), None, view.rows)
+        return Matches(_match(view, given, threads), None, None, view.rows)
 
     # ---- ranking
 
@@ -170,7 +175,9 @@ class Engine(LiveSet):
         else:
             given = encode_event(event, self.space, ignore_unknown=ignore_unknown, nan=nan)[None]
         parts = asked.columns.parts(given, len(self.space))
-        found: list[tuple[Id, float]] = Rankings(self._rank(view, parts, asked), None, view.rows)[0]
+        found: list[tuple[Id, float]] = Rankings(
+            self._rank(view, parts, asked), None, None, view.rows
+        )[0]
         return found
 
     def rank_many(
@@ -188,6 +195,8 @@ class Engine(LiveSet):
         clock: str | None = None,
         ignore_unknown: bool = False,
         nan: str = "refuse",
+        id: str | None = None,  # noqa: A002
+        keep: str | Sequence[str] = (),
     ) -> Rankings:
         """Return the k best subscriptions of each event of a table, DataFrame or list of dicts.
 
@@ -209,14 +218,22 @@ class Engine(LiveSet):
                   second: the best of them
         ignore_unknown   events may have values that are no attribute of the space
         nan              "refuse" NaN in an event, or read it as "missing"
+        id               the column of the ids of events, if it isn't `id`
+        keep             columns of events that `table()` of the result has, too
         """
         view = self._view
         asked = _Options(k, relaxed, combine, span, factor, between, chances, limit, clock)
         ids, points = encode_events(
-            events, self.space, ignore_unknown=ignore_unknown, nan=nan, columns=asked.columns
+            events,
+            self.space,
+            ignore_unknown=ignore_unknown,
+            nan=nan,
+            columns=asked.columns,
+            id=id,
+            keep=keep,
         )
         parts = asked.columns.parts(points, len(self.space))
-        return Rankings(self._rank(view, parts, asked), ids, view.rows)
+        return Rankings(self._rank(view, parts, asked), *separated(ids), view.rows)
 
     def rank_points(
         self, points: F64, k: int = 10, *, relaxed: bool = False, combine: Combine = "sum"
@@ -224,7 +241,7 @@ class Engine(LiveSet):
         """Return the k best of each point, (events, d): events already encoded."""
         view = self._view
         query = Query.of((points, points), len(self.space), k, None, combine, relaxed=relaxed)
-        return Rankings(self._best(view, query), None, view.rows)
+        return Rankings(self._best(view, query), None, None, view.rows)
 
     def _rank(self, view: View, parts: Parts, asked: _Options) -> Best:
         k, axis = limits(self.space, asked.k, asked.limit, asked.clock)

@@ -162,7 +162,13 @@ class LiveSet(SubscriptionSet):
             row = new, terms, number, given, view.arrivals
             self._publish([new], append_one(view.rows, view.count, *row), arrivals=1)
 
-    def subscribe_many(self, subscriptions: Any, *, bad_rows: SetAside = None) -> int:
+    def subscribe_many(
+        self,
+        subscriptions: Any,
+        *,
+        bad_rows: SetAside = None,
+        id: str | None = None,  # noqa: A002
+    ) -> int:
         """Add all of these as one edit; return how many.
 
         They are the path of a file, or an Arrow table, a DataFrame, a list of dicts or a dict of
@@ -170,8 +176,9 @@ class LiveSet(SubscriptionSet):
 
         bad_rows   a list that gets the bad rows, or the path of a file for them; without, the
                    first one is an error, and nothing is added
+        id         the column of the ids, if it isn't `id`
         """
-        boxes = as_boxes(subscriptions, self.space, bad_rows)
+        boxes = as_boxes(subscriptions, self.space, bad_rows, id)
         with self._edits:
             ids, view = self._members.new_many(boxes.ids), self._view
             if ids:

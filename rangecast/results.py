@@ -20,15 +20,21 @@ from rangecast.rank.result import Best
 class Matches(Results[list[Id]]):
     """The subscriptions that match each event, in order of arrival."""
 
-    __slots__ = ("_found", "_rows", "event_ids")
+    __slots__ = ("_found", "_rows", "event_ids", "kept")
 
     def __init__(
-        self, found: tuple[MatchRows, ...] | I32, event_ids: pa.Array | None, rows: RowArrays
+        self,
+        found: tuple[MatchRows, ...] | I32,
+        event_ids: pa.Array | None,
+        kept: pa.Table | None,
+        rows: RowArrays,
     ):
         """Take rows of the set: in pieces, or of a single event."""
         self._found = found
         self.event_ids = event_ids
         """Of the batch; `None`: its events are numbered from 0."""
+        self.kept = kept
+        """The columns of events that are kept, a row per event; `None`: there are none."""
         self._rows = rows
 
     @property
@@ -76,7 +82,7 @@ class Matches(Results[list[Id]]):
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def table(self) -> pa.Table:
-        """Return all pairs, with the columns event and subscription.
+        """Return all pairs, with the columns event and subscription, and those that are kept.
 
         Events are in order; the subscriptions of one event are in any order, which saves sorting
         them.
@@ -87,7 +93,7 @@ class Matches(Results[list[Id]]):
                 "event": _events(self.event_ids, piece.events + first),
                 "subscription": _subscriptions(self._rows, piece.rows),
             }
-            tables.append(pa.table(columns))
+            tables.append(_with_kept(columns, self.kept, piece.events + first))
             first += len(piece.offsets) - 1
         return pa.concat_tables(tables)
 
@@ -100,6 +106,8 @@ class Rankings(Results[list[tuple[Id, float]]]):
     """The same as rows of the set."""
     event_ids: pa.Array | None
     """Of the batch; `None`: its events are numbered from 0."""
+    kept: pa.Table | None
+    """The columns of events that are kept, a row per event; `None`: there are none."""
     _rows: RowArrays
 
     def __len__(self) -> int:
@@ -119,16 +127,23 @@ class Rankings(Results[list[tuple[Id, float]]]):
         return place if self.event_ids is None else self.event_ids[place].as_py()
 
     def table(self) -> pa.Table:
-        """Return all of them, with the columns event, rank, subscription and score."""
+        """Return all: the columns event, rank, subscription and score, and those that are kept."""
         event, rank, rows, scores = self.best.pairs()
-        return pa.table(
-            {
-                "event": _events(self.event_ids, event),
-                "rank": pa.array(rank),
-                "subscription": _subscriptions(self._rows, rows),
-                "score": pa.array(scores),
-            }
-        )
+        columns = {
+            "event": _events(self.event_ids, event),
+            "rank": pa.array(rank),
+            "subscription": _subscriptions(self._rows, rows),
+            "score": pa.array(scores),
+        }
+        return _with_kept(columns, self.kept, event)
+
+
+def separated(ids: pa.Array) -> tuple[pa.Array, pa.Table | None]:
+    """Return the ids of events, and the columns that are kept with them."""
+    if not pa.types.is_struct(ids.type):
+        return ids, None
+    first, *kept = ids.flatten()
+    return first, pa.table(kept, names=[ids.type.field(n + 1).name for n in range(len(kept))])
 
 
 def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
@@ -146,6 +161,16 @@ def by_arrival(rows: RowArrays, found: I32) -> list[Id]:
 
 def _events(ids: pa.Array | None, places: I64) -> pa.Array:
     return pa.array(places) if ids is None else ids.take(pa.array(places))
+
+
+def _with_kept(columns: dict[str, pa.Array], kept: pa.Table | None, events: I64) -> pa.Table:
+    """Return a table with kept columns, `event_<name>` where it has such a column already."""
+    table = pa.table(columns)
+    if kept is not None:
+        taken = kept.take(pa.array(events))
+        for name, column in zip(kept.column_names, taken.columns, strict=True):
+            table = table.append_column(f"event_{name}" if name in columns else name, column)
+    return table
 
 
 def _subscriptions(rows: RowArrays, found: I32) -> pa.Array:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rangecast.cli.keep import kept_by
 from rangecast.cli.options import Engine
 from rangecast.cli.output import counted
 from rangecast.cli.run import Run
@@ -58,6 +59,7 @@ def answer_events(
     boxes, known = one_set(run, files[1], where, None)
     if known is not where:  # a snapshot has words of its own
         source, where = run.events(files[0], known, columns=columns), known
+    kept = kept_by(run, source, files[1], boxes)
     table = None if factors is None else run.factors(factors, source, boxes)
     if table is not None:
         source.columns = columns._replace(factor_events=Places(table.events))
@@ -101,13 +103,18 @@ def answer_events(
     types = {"event": source.id_type or pa.int64(), "subscription": boxes.ids.type}
     written = ["event", *(name for name in answers.names if name != WINDOW)]
     kinds = [types.get(name) or answers.field(name).type for name in written]
-    schema = pa.schema(list(zip(written, kinds, strict=True)))
+    schema = kept.schema(pa.schema(list(zip(written, kinds, strict=True))))
     with run.writer(schema) as writer:
         for piece in shed(pieces, where):
-            found = piece["subscription"]
-            local = engine == Engine.LOCAL
-            piece["subscription"] = boxes.ids.take(found) if local else found.cast(boxes.ids.type)
-            writer.write(pa.record_batch([piece[name] for name in written], schema=schema))
+            rows = piece["subscription"]
+            if engine == Engine.LOCAL:
+                piece["subscription"] = boxes.ids.take(rows)
+            else:
+                piece["subscription"] = rows.cast(boxes.ids.type)
+                rows = kept.rows_of(piece["subscription"])
+            piece["event"], *carried = kept.columns(piece["event"], rows)
+            answer = [piece[name] for name in written]
+            writer.write(pa.record_batch([*answer, *carried], schema=schema))
     text = f"{counted(count, 'event')} against {counted(boxes.rows, 'subscription')}"
     run.done(
         f"{text}: {counted(writer.rows, 'row')}",

@@ -10,16 +10,19 @@ from rangecast.cli.options import (
     BadRowsFile,
     Engine,
     EngineOption,
+    EventId,
     EventsFile,
     ExplainPlan,
     IgnoreUnknown,
     Json,
+    Keep,
     Master,
     MatchIndexOption,
     Nan,
     Output,
     Quiet,
     SpaceFile,
+    SubscriptionId,
     SubscriptionsFile,
 )
 from rangecast.model.attributes import NanMeaning
@@ -44,6 +47,9 @@ def match(
     master: Master = None,
     explain_plan: ExplainPlan = False,
     bad_rows: BadRowsFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
+    keep: Keep = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -54,10 +60,11 @@ def match(
     \b
     Examples:
       rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
+      rangecast match quotes.csv alerts.csv --space space.toml --id quote_id --keep user,note
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
     """
     from rangecast.cli.answer import answer_events
-    from rangecast.cli.run import Run
+    from rangecast.cli.run import Columns, Run
     from rangecast.errors import UsageError
     from rangecast.match.answerer import MatchAnswerer
 
@@ -75,6 +82,7 @@ def match(
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
+        columns=Columns.of(event_id, subscription_id, keep),
         as_json=as_json,
         quiet=quiet,
     ) as run:

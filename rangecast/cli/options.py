@@ -218,6 +218,31 @@ BadRowsFile = Annotated[
 IgnoreUnknown = Annotated[
     bool, typer.Option("--ignore-unknown", help="Ignore columns that are not attributes.")
 ]
+EventId = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="The column with the ids of events (default: id; without one, rows are numbered).",
+    ),
+]
+SubscriptionId = Annotated[
+    str | None,
+    typer.Option(
+        "--subscription-id",
+        metavar="COLUMN",
+        help="The column with the ids of subscriptions (default: id).",
+    ),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMN,...",
+        help="Carry columns of events or subscriptions through to the result; repeatable. One that "
+        "both have is written as event_COLUMN and subscription_COLUMN.",
+    ),
+]
 Nan = Annotated[
     NanMeaning, typer.Option("--nan", help="Refuse NaN in events, or read it as a missing value.")
 ]

@@ -14,10 +14,12 @@ from rangecast.cli.options import (
     CombineOption,
     Engine,
     EngineOption,
+    EventId,
     EventsFile,
     ExplainPlan,
     IgnoreUnknown,
     Json,
+    Keep,
     Master,
     Nan,
     Output,
@@ -25,6 +27,7 @@ from rangecast.cli.options import (
     RankIndexOption,
     SpaceFile,
     Span,
+    SubscriptionId,
     SubscriptionsFile,
 )
 from rangecast.model.attributes import NanMeaning
@@ -92,6 +95,9 @@ def rank(
     explain_plan: ExplainPlan = False,
     output: Output = "-",
     bad_rows: BadRowsFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
+    keep: Keep = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -107,7 +113,7 @@ def rank(
     """
     from rangecast.cli.answer import answer_events
     from rangecast.cli.limit import clock_of, in_order, per_second, read_limit
-    from rangecast.cli.run import Run
+    from rangecast.cli.run import Columns, Run
     from rangecast.rank.adjusted import check_adjusted
     from rangecast.rank.answerer import Asked, RankAnswerer
     from rangecast.rank.combine import check_combine
@@ -150,6 +156,7 @@ def rank(
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
+        columns=Columns.of(event_id, subscription_id, keep),
         as_json=as_json,
         quiet=quiet,
     ) as run:

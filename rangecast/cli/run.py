@@ -76,6 +76,25 @@ class _Summary(NamedTuple):
     is_loud: bool
 
 
+class Columns(NamedTuple):
+    """Which columns of events and subscriptions have their ids, and which are kept in the result.
+
+    `None`: `id` has the ids.
+    """
+
+    event_id: str | None = None
+    subscription_id: str | None = None
+    keep: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, event_id: str | None, subscription_id: str | None, keep: Sequence[str] | None = None
+    ) -> Columns:
+        """Return what options say; several names may be in one, with commas between them."""
+        names = [name.strip() for listed in keep or () for name in listed.split(",")]
+        return cls(event_id, subscription_id, tuple(dict.fromkeys(filter(None, names))))
+
+
 @dataclass
 class Run:
     """One run of a command, from its options to its summary."""
@@ -86,6 +105,7 @@ class Run:
     quiet: bool
     ignore_unknown: bool
     nan: str
+    columns: Columns
     bad: BadRows
     _on_stdout: bool
     """Whether results go to stdout."""
@@ -111,6 +131,7 @@ class Run:
         bad_rows: File = None,
         ignore_unknown: bool = False,
         nan: str = "refuse",
+        columns: Columns | None = None,
         as_json: bool = False,
         quiet: bool = False,
     ) -> Iterator[Run]:
@@ -121,6 +142,7 @@ class Run:
         tables      what else is written as a table
         pictures    plots and pages that are written
         texts       other files that are written
+        columns     which columns have ids, and which are kept
         """
         written = [output, bad_rows, *tables]
         _check_files([*written, *pictures, *texts], reads)
@@ -146,7 +168,8 @@ class Run:
             ):
                 bars = progress(quiet=silent, on_stdout=on_stdout)
                 closing.callback(bars.stop)
-                options = (output, bad_rows, as_json, quiet, ignore_unknown, nan)
+                named = columns or Columns()
+                options = (output, bad_rows, as_json, quiet, ignore_unknown, nan, named)
                 run = cls(*options, bad, on_stdout, bars, compiled, closing, copies)
                 yield run
         except BrokenPipeError:  # whoever reads stdout went away, as `head` does: no fault
@@ -188,6 +211,8 @@ class Run:
                 bad_rows=self.bad,
                 ignore_unknown=self.ignore_unknown,
                 progress=advance,
+                id=self.columns.subscription_id,
+                keep=self.columns.keep,
             )
 
     def events(
@@ -205,6 +230,8 @@ class Run:
             nan=self.nan,
             ignore_unknown=self.ignore_unknown,
             columns=columns,
+            id=self.columns.event_id,
+            keep=self.columns.keep,
         )
         events.check()
         events.warnings = [] if again else self.warnings

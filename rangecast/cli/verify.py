@@ -9,6 +9,7 @@ import typer
 
 from rangecast.cli.options import (
     BadRowsFile,
+    EventId,
     EventsFile,
     IgnoreUnknown,
     Json,
@@ -16,6 +17,7 @@ from rangecast.cli.options import (
     Nan,
     Quiet,
     SpaceFile,
+    SubscriptionId,
 )
 from rangecast.model.attributes import NanMeaning
 
@@ -61,6 +63,8 @@ def verify(
         int, typer.Option("--show", min=0, help="Number of differing events to show.")
     ] = 5,
     bad_rows: BadRowsFile = None,
+    event_id: EventId = None,
+    subscription_id: SubscriptionId = None,
     ignore_unknown: IgnoreUnknown = False,
     nan: Nan = NanMeaning.REFUSE,
     as_json: Json = False,
@@ -82,13 +86,14 @@ def verify(
     from dataclasses import asdict
 
     from rangecast.cli.output import counted
-    from rangecast.cli.run import Run
+    from rangecast.cli.run import Columns, Run
 
     with Run.started(
         reads=[events, subscriptions, result, space],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         nan=nan,
+        columns=Columns.of(event_id, subscription_id),
         as_json=as_json,
         quiet=quiet,
     ) as run:

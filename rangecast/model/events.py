@@ -7,6 +7,7 @@ what a Python program holds. Both end in `Events`: ids and an array of coordinat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from rangecast.model.badrows import BadRows
 from rangecast.model.encode import coordinate, nan_is_missing
 from rangecast.model.event_columns import EventColumns
 from rangecast.model.flags import flag
+from rangecast.model.kept import as_names, identified, kept_columns, kept_schema
 from rangecast.model.records import Records, Rows, file_source, table_source
 from rangecast.model.sources import value_at
 from rangecast.model.space import Space
@@ -48,7 +50,15 @@ class EventFile:
         nan: str = "refuse",
         ignore_unknown: bool = False,
         columns: EventColumns = PLAIN,
+        id: str | None = None,  # noqa: A002
+        keep: Sequence[str] = (),
     ):
+        """Open a file; it is read when it is iterated.
+
+        id     the column of the ids, if it isn't `id`
+        keep   columns that may be there beside the attributes; ids are structs of the id and of
+               those that are there
+        """
         self.path = path
         self.columns = columns
         self.space = space
@@ -57,13 +67,20 @@ class EventFile:
         self._ignore_unknown = flag("ignore_unknown", ignore_unknown)
         nan_is_missing(nan)  # a word that means nothing is refused before anything runs
         exact = [column for one in space if is_whole(one) for column in columns.names(one)]
-        source = file_source(path, exact)
+        source = identified(file_source(path, exact), id)
         self._records = Records(source, bad_rows or BadRows(), self._check_columns)
+        self._extra = {"id", id, *keep}
+        self._keep = keep
 
     @property
     def id_type(self) -> pa.DataType | None:
         """The type of the ids, `None` if the file has none."""
         return self._records.id_type
+
+    @cached_property
+    def kept(self) -> pa.Schema:
+        """The columns that are kept, and their types."""
+        return kept_schema(self._records.source, self._keep)
 
     def check(self) -> None:
         """Refuse a file that can't be read, or has an unknown column where it begins."""
@@ -72,7 +89,13 @@ class EventFile:
     def __iter__(self) -> Iterator[Events]:
         """Yield events batch by batch; bad rows go where bad rows go."""
         for rows, points in self._read():
-            yield Events(rows.good_ids, points)
+            ids = rows.good_ids
+            if len(self.kept):
+                good = pa.array(rows.good)
+                kept = [one.filter(good) for one in kept_columns(rows.batch, self.kept)]
+                names = ["", *self.kept.names]  # a column may be called as the id is
+                ids = pa.StructArray.from_arrays([ids, *kept], names)
+            yield Events(ids, points)
 
     def tables(self) -> Iterator[tuple[pa.Table, F64]]:
         """Yield events batch by batch with all columns as they were given, and their points."""
@@ -110,7 +133,7 @@ class EventFile:
     def _check_columns(self, names: Sequence[str], where: str) -> None:
         known = set(self.columns.all_names(self.space))
         for name in names:
-            if name != "id" and name not in known and not self._ignore_unknown:
+            if name not in self._extra and name not in known and not self._ignore_unknown:
                 hint = unknown_hint(name, self.space.names, may_ignore=True)
                 if name in ANY.all_names(self.space):
                     hint = "`rangecast rank` takes spans with --span, and chances with --uncertain"
@@ -193,6 +216,8 @@ def encode_events(
     ignore_unknown: bool = False,
     nan: str = "refuse",
     columns: EventColumns = PLAIN,
+    id: str | None = None,  # noqa: A002
+    keep: str | Sequence[str] = (),
 ) -> Events:
     """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
 
@@ -202,9 +227,18 @@ def encode_events(
     ignore_unknown   events may have values that are no attribute of the space
     nan              "refuse" NaN, or read it as "missing"
     columns          what columns there may be beside values
+    id               the column of the ids, if it isn't `id`
+    keep             columns that may be there beside the attributes, and go with the ids: these
+                     are structs then
     """
     flag("ignore_unknown", ignore_unknown)
-    known = {"id", *columns.all_names(space)}
+    names = as_names(keep)
+    source = identified(table_source(events, "events"), id)
+    known = {"id", id, *names, *columns.all_names(space)}
+    kept = kept_schema(source, names)
+    absent = [name for name in names if name not in kept.names]
+    if absent:
+        raise UsageError(f"events have no column {absent[0]!r} to keep")
 
     def check(names: Sequence[str], _where: str) -> None:
         for name in names:
@@ -212,12 +246,16 @@ def encode_events(
                 raise UsageError(_unknown(space, name))
 
     found = []
-    for rows in Records(table_source(events, "events"), BadRows(), check, unique=False):
-        found.append(Events(rows.ids, columns.points_of(space, rows, nan)))
+    for rows in Records(source, BadRows(), check, unique=False):
+        ids = rows.ids
+        if names:
+            arrays = [ids, *kept_columns(rows.batch, kept)]
+            ids = pa.StructArray.from_arrays(arrays, ["", *names])
+        found.append(Events(ids, columns.points_of(space, rows, nan)))
     if len(found) == 1:
         return found[0]
-    ids, points = zip(*found, strict=True)
-    return Events(pa.concat_arrays(ids), np.concatenate(points))
+    every, points = zip(*found, strict=True)
+    return Events(pa.concat_arrays(every), np.concatenate(points))
 
 
 def _unknown(space: Space, name: str) -> str:

@@ -67,17 +67,22 @@ def as_filter(given: Any, space: Space) -> Filter:
     )
 
 
-def as_boxes(given: Any, space: Space, bad_rows: SetAside = None) -> Boxes:
+def as_boxes(
+    given: Any,
+    space: Space,
+    bad_rows: SetAside = None,
+    id: str | None = None,  # noqa: A002
+) -> Boxes:
     """Return a set of subscriptions of this space.
 
     It is the path of a file; a table or DataFrame (Arrow, pandas, Polars), a list of dicts or a
     dict of columns, with the columns of a file; or `Boxes`, which have no bad rows, and are brought
-    to the simplest form, as filters are.
+    to the simplest form, as filters are. `id` is the column of the ids, if it isn't `id`.
     """
     if isinstance(given, str | Path):
-        return read_subscriptions(given, space, bad_rows=bad_rows)
+        return read_subscriptions(given, space, bad_rows=bad_rows, id=id)
     if not isinstance(given, Boxes):
-        return encode_subscriptions(given, space, bad_rows=bad_rows)
+        return encode_subscriptions(given, space, bad_rows=bad_rows, id=id)
     if given.space is None:  # plain coordinates: the caller's own business
         if given.dimensions != len(space):
             raise UsageError(

@@ -23,6 +23,7 @@ from rangecast.model.boxes import Boxes, frozen
 from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse, boxes_of_texts
 from rangecast.model.flags import flag
+from rangecast.model.kept import identified
 from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
 from rangecast.model.timestamps import is_whole
@@ -88,6 +89,8 @@ def read_subscriptions(
     bad_rows: SetAside = None,
     ignore_unknown: bool = False,
     progress: Callable[[int], None] | None = None,
+    id: str | None = None,  # noqa: A002
+    keep: Sequence[str] = (),
 ) -> Boxes:
     """Read a file of subscriptions.
 
@@ -95,11 +98,14 @@ def read_subscriptions(
                      first one raises a `BadRowError`
     ignore_unknown   the file may have columns that mean nothing
     progress         is called with the rows of each batch
+    id               the column of the ids, if it isn't `id`
+    keep             columns that the file may have beside those of subscriptions
     """
     flag("ignore_unknown", ignore_unknown)
-    source = file_source(path, exact_columns(space))
+    source = identified(file_source(path, exact_columns(space)), id)
+    extra = [*([] if id is None else [id]), *keep]
     with setting_aside(bad_rows) as bad:
-        return _read(source, space, bad, ignore_unknown, progress or _silent)
+        return _read(source, space, bad, ignore_unknown, progress or _silent, extra)
 
 
 def exact_columns(space: Space) -> list[str]:
@@ -109,7 +115,12 @@ def exact_columns(space: Space) -> list[str]:
 
 
 def encode_subscriptions(
-    given: Any, space: Space, *, noun: str = "subscriptions", bad_rows: SetAside = None
+    given: Any,
+    space: Space,
+    *,
+    noun: str = "subscriptions",
+    bad_rows: SetAside = None,
+    id: str | None = None,  # noqa: A002
 ) -> Boxes:
     """Return the subscriptions of a table, a DataFrame, a dict of columns or a list of dicts.
 
@@ -117,10 +128,11 @@ def encode_subscriptions(
 
     noun       what errors call them
     bad_rows   as for `read_subscriptions`
+    id         the column of the ids, if it isn't `id`
     """
-    source = table_source(given, noun, nan_is_null=True)
+    source = identified(table_source(given, noun, nan_is_null=True), id)
     with setting_aside(bad_rows) as bad:
-        return _read(source, space, bad, None, _silent)
+        return _read(source, space, bad, None, _silent, [] if id is None else [id])
 
 
 def read_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Replacements:
@@ -161,8 +173,9 @@ def _read(
     bad: BadRows,
     ignore_unknown: bool | None,
     progress: Callable[[int], None],
+    extra: Sequence[str] = (),
 ) -> Boxes:
-    return _joined(_parts(source, space, bad, ignore_unknown, progress), space)
+    return _joined(_parts(source, space, bad, ignore_unknown, progress, extra), space)
 
 
 def _parts(
@@ -171,8 +184,9 @@ def _parts(
     bad: BadRows,
     ignore_unknown: bool | None,
     progress: Callable[[int], None],
+    extra: Sequence[str] = (),
 ) -> list[Part]:
-    columns = SubscriptionColumns(space, ignore_unknown)
+    columns = SubscriptionColumns(space, ignore_unknown, extra)
     parts = []
     for rows in Records(source, bad, columns.check):
         parts.append(columns.part(rows))
