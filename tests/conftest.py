@@ -24,17 +24,21 @@ settings.load_profile("suite")
 def spark() -> Iterator[Any]:
     """One local session for all tests that need one; they share a process (`xdist_group`)."""
     from rangecast.spark import start
+    from tests.servers import LIGHT
 
-    session = start(
-        "local[2]", app="tests", conf={"spark.driver.memory": "2g", "spark.default.parallelism": 2}
-    )
+    conf = {
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": LIGHT,
+        "spark.default.parallelism": 2,
+    }
+    session = start("local[2]", app="tests", conf=conf)
     yield session
     session.stop()
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker, for all tests of the group "servers" that need one."""
+    """The address of a broker, for all tests that need one: they are of the group "kafka"."""
     from tests.servers import kafka_broker
 
     with kafka_broker(tmp_path_factory.mktemp("kafka")) as servers:
@@ -52,6 +56,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # xdist reads a group off the end of an id, and puts it in a field of the item that
             # pytest 9.2 no longer has: without this line every worker would start a Spark.
             item._id = item.id.parse(f"{item.nodeid}@{group.args[0]}")
+    items.sort(key=_when)
+
+
+def _when(item: pytest.Item) -> int:
+    """Where a test comes: those that take long begin first, so that all processes end together."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return 0 if {"spark", "process"} <= marks else 1 if {"spark", "process"} & marks else 2
 
 
 @pytest.fixture

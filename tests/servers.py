@@ -1,7 +1,7 @@
 """Servers that tests start, beside those of `benchmarks.started`.
 
-Tests that start one are of the group "servers": they run one after the other, beside those that
-share a session of Spark.
+Tests that start one are marked "process". Those that share a broker are of the group "kafka": they
+run one after the other, in one process.
 """
 
 import base64

@@ -20,6 +20,8 @@ from rangecast.server.waiting import answered
 
 T = "default"
 SPACE = Space.from_toml('attribute = [{ name = "price", type = "number" }]')
+HANGS = 1800.0
+"""Seconds after which a test hangs: a busy machine that compiles takes minutes."""
 WANTED = {"low": "price > 0 and price < 30", "high": "price > 60", "all": "price > 0"}
 
 
@@ -75,7 +77,7 @@ async def subscribe(service: Service) -> None:
     await answered(service.edit(*edits))
 
 
-async def until(is_so: Callable[[], Any], seconds: float = 90) -> None:
+async def until(is_so: Callable[[], Any], seconds: float = 600) -> None:
     for _ in range(int(seconds / 0.01)):
         if is_so():
             return
@@ -84,4 +86,4 @@ async def until(is_so: Callable[[], Any], seconds: float = 90) -> None:
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 300))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(work(), HANGS))  # type: ignore[arg-type]

@@ -244,6 +244,7 @@ def test_ids_that_a_peer_of_the_server_gives_are_compared() -> None:
 # ---------------------------------------------------------------- everything runs
 
 
+@pytest.mark.process
 def test_a_benchmark_runs_at_a_tiny_size(tmp_path: Path) -> None:
     """The others take minutes: `make bench-quick`."""
     check_page(frame.run("server", quick=True, folder=tmp_path), "server")

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.plan import Plan, Round
 from tests.chaos.runner import Run
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("chaos")]
 POWER = {"sync_delay": 20_000, "count": 6, "how": "power"}
 
 

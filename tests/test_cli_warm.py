@@ -3,7 +3,9 @@ import gc
 import pytest
 from numba.core.dispatcher import Dispatcher
 
+from rangecast import Number, Space
 from rangecast.cli.warm import Verb, compile_for
+from rangecast.notify import Board
 
 COMMANDS = {
     Verb.MATCH: ["match", "events.parquet", "subscriptions.parquet"],
@@ -34,6 +36,29 @@ def test_a_command_needs_no_other_kernels_than_those_compiled_ahead(cli, tmp_pat
     name, *files = COMMANDS[verb]
     files = [made / one if one.endswith("parquet") else one for one in files]
     cli(name, *files, "--space", made / "space.toml", "-o", tmp_path / "out.parquet")
+    assert signatures() - ahead == set()
+
+
+PLANE = Space([Number("km"), Number("m2")])
+BOARDS = {
+    "line": (None, None, [0, 5]),
+    "space": (PLANE, None, ["km <= 5 and m2 <= 80"]),
+    "upper": (PLANE, "m2", ["km <= 5 and m2 <= 80"]),
+}
+
+
+@pytest.mark.parametrize("kind", BOARDS)
+def test_a_board_needs_no_other_kernels_than_those_compiled_ahead(kind):
+    compile_for(Verb.NOTIFY)
+    ahead = signatures()
+    space, upper, where = BOARDS[kind]
+    board = Board(2, space=space, upper=upper, descending=True)
+    board.subscribe("near", *where)
+    places = [{"x": n} if space is None else {"km": n, "m2": 10 * n} for n in range(30)]
+    board.update_many([{"id": f"o{n}", **place, "y": n} for n, place in enumerate(places)])
+    board.update_batch([{"id": "o1", "y": 40}, {"id": "o2", **places[9], "y": 3}])
+    board.update("o3", 7.0)
+    board.unsubscribe("near")
     assert signatures() - ahead == set()
 
 

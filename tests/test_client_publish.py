@@ -17,7 +17,7 @@ from rangecast.client import AsyncClient, Client, PublishError, RejectedRow, Ser
 from rangecast.errors import FileError
 from tests.test_server_http import Served
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = pytest.mark.xdist_group("client_publish")
 SPACE = Space.from_toml("""
 attribute = [{ name = "price", type = "number" }, { name = "symbol", type = "string" }]
 """)

@@ -22,7 +22,7 @@ from rangecast.client import AsyncClient, Client, ServerError
 from rangecast.errors import UsageError
 from tests.test_server_http import Served
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = pytest.mark.xdist_group("client_tls")
 
 
 class Signed(NamedTuple):

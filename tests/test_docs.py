@@ -47,8 +47,8 @@ def named(page: Path) -> str:
 def having(language: str) -> list:
     """The pages with blocks in a language; those that need Spark share its session."""
     pages = [page for page in PAGES if blocks(page, language)]
-    group = pytest.mark.xdist_group("spark")
-    return [pytest.param(page, marks=[group] if on_spark(page) else []) for page in pages]
+    marks = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+    return [pytest.param(page, marks=marks if on_spark(page) else []) for page in pages]
 
 
 def on_spark(page: Path) -> bool:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import nbformat
+import pytest
 
 from rangecast.workloads import generate
 
@@ -72,6 +73,7 @@ def test_offers_are_shown_as_one_view_at_a_time_would():
     assert len(offers) < 800, "few budgets were spent"
 
 
+@pytest.mark.process
 def test_the_notebook_gives_what_it_shows(tmp_path):
     copy = shutil.copy(EXAMPLES / "geofences.ipynb", tmp_path)
     # In a process of its own: nbclient leaves sockets open, which pytest takes for an error.

@@ -194,8 +194,18 @@ def test_what_a_user_names(cli: Any) -> None:
     assert "there is no experiment 'nothing'" in error
 
 
-@pytest.mark.parametrize("name", chosen(["all"]))
+@pytest.mark.parametrize("name", [paper.names[0] for paper in PAPERS])
+def test_an_experiment_of_each_paper_runs_at_a_tiny_size(name: str, tmp_path: Path) -> None:
+    check_run(name, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [name for paper in PAPERS for name in paper.names[1:]])
 def test_every_experiment_runs_at_a_tiny_size(name: str, tmp_path: Path) -> None:
+    check_run(name, tmp_path)
+
+
+def check_run(name: str, tmp_path: Path) -> None:
     one = papers.experiment(name)
     assert one.name == name
     assert set(one.verdicts) <= set(one.parts)

@@ -71,16 +71,18 @@ def test_an_error_of_the_set_reaches_everybody_and_the_next_ones_are_answered(
 def test_while_one_batch_runs_the_next_one_gathers_and_a_task_may_give_up(engine):
     async def ask():
         asked, ask, may_go_on = Gathering(engine), engine.match_each, threading.Event()
+        has_begun = threading.Event()
 
         def slow(events):
-            assert may_go_on.wait(60)
+            has_begun.set()
+            assert may_go_on.wait(600)
             return ask(events)
 
         asked._ask = slow
         first = [asyncio.create_task(asked.match({"price": 1})) for _ in range(20)]
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(has_begun.wait, 600)
         second = [asyncio.create_task(asked.match({"price": 50})) for _ in range(30)]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)  # they are asked for
         first[3].cancel()
         second[4].cancel()
         may_go_on.set()

@@ -30,7 +30,7 @@ from rangecast.server.records import (
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 from rangecast.workloads import generate
-from tests.serving import ids_of
+from tests.serving import HANGS, ids_of, until
 
 MADE = generate("market", seed=5, subscriptions=120, events=300)
 SPACE = MADE.space
@@ -43,7 +43,7 @@ T = "default"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 240))
+    asyncio.run(asyncio.wait_for(work, HANGS))
 
 
 async def edit(service: Service, *edits: Any, **options: Any) -> int:
@@ -143,7 +143,7 @@ def test_every_event_is_matched_with_the_subscriptions_of_its_seq(tmp_path: Path
 
         listening = asyncio.create_task(listen())
         await history(service, judge)
-        await asyncio.sleep(0.2)
+        await until(lambda: len(pairs(got)) >= len(judge.expected["one"]))
         service.hub.close(live)
         await listening
         # live, read again, after a restart by snapshot, and after one without: the same
@@ -234,7 +234,7 @@ def test_a_listener_that_is_cancelled_as_news_come_ends() -> None:
         await asyncio.sleep(0.1)
         feed.wake()
         waiting.cancel()
-        await asyncio.wait([waiting], timeout=1)
+        await asyncio.wait([waiting], timeout=HANGS)
         assert waiting.cancelled()
         service.stop()
 

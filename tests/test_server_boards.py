@@ -38,6 +38,7 @@ from rangecast.server.registry import RefusedError
 from rangecast.server.segment import checked_units
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
+from tests.serving import HANGS
 from tests.test_server_http import Served
 
 T, B = "default", "flats"
@@ -51,7 +52,7 @@ KINDS = [*SPACES]
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 240))
+    asyncio.run(asyncio.wait_for(work, HANGS))
 
 
 class Mirror:
@@ -415,6 +416,7 @@ def test_boards_over_http_and_with_clients() -> None:
         served.stop()
 
 
+@pytest.mark.process
 def test_nothing_of_a_board_is_lost_by_kill_9(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rangecast", "serve", "--port", "0", "--data", "data"]
     acked: list[tuple[int, dict[str, Any]]] = []

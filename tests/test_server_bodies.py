@@ -292,6 +292,7 @@ async def bombard() -> None:
         print(peak() - before)
 
 
+@pytest.mark.process
 def test_bombs_take_no_memory() -> None:
     """Seen in practice: the highest resident size of a process of its own."""
     script = "import asyncio; from tests.test_server_bodies import bombard; asyncio.run(bombard())"

@@ -37,7 +37,7 @@ from tests.servers import nats_server
 from tests.serving import SPACE, WANTED, Client, run, serving, subscribe, until
 from tests.test_server_log import filled
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("kafka")]
 PRICES = [float(one) for one in range(-10, 90)]
 REJECTED = [b"{", b'{"price": "x"}', b"[" * 3_000, b'{"price": "\xff"}']
 """Messages that are no events: they are counted, and what comes after them is taken."""

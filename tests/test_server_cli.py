@@ -51,6 +51,7 @@ def server(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     process.stdout.close()
 
 
+@pytest.mark.process
 def test_a_server_from_the_shell(
     cli: Cli, folder: Path, server: tuple[str, subprocess.Popen[str]]
 ) -> None:

@@ -96,6 +96,7 @@ def test_those_who_never_read_cost_nobody_anything(monkeypatch: pytest.MonkeyPat
         assert max(held) < WRITE_BUFFER
 
 
+@pytest.mark.process
 def test_all_come_back_after_a_kill_and_miss_nothing(tmp_path: Path) -> None:
     """`python -m tests.server_crowd` does it with 2,000."""
     asyncio.run(Crowd(tmp_path, sessions=100, events=1000).run())

@@ -19,7 +19,8 @@ from tests.test_server_page import browser as browser
 from tests.test_server_page import loaded
 
 pytestmark = [
-    pytest.mark.xdist_group("servers"),
+    pytest.mark.process,
+    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not shutil.which("chromium"), reason="there is no chromium here"),
 ]
 HOSTILE = "<img src=x onerror=\"document.title='run'\">"

@@ -80,6 +80,7 @@ def comes(http: httpx.Client, status: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.process
 def test_a_full_disk_prevents_neither_stopping_nor_starting(tmp_path: Path) -> None:
     MADE.space.save(tmp_path / "market.toml")
     with small_disk(tmp_path, "4m") as disk:

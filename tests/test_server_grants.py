@@ -106,9 +106,7 @@ def test_a_websocket_ends_with_its_token(tokens: Tokens) -> None:
             socket.send('{"type": "open", "consumer": "c"}')
             assert json.loads(socket.recv(timeout=LONG))["type"] == "opened"
             tokens.end(token)
-            began = time.monotonic()
-            check_ended(socket)
-            assert time.monotonic() - began < LONG / 2  # by itself, not when messages come
+            check_ended(socket)  # by itself: no messages come
 
 
 def test_a_frame_after_the_end_of_a_token_does_nothing(
@@ -223,9 +221,10 @@ def test_a_connection_without_a_token_is_closed_after_a_while(
     with tokens.socket({}) as socket:
         check_ended(socket)
     token = tokens.made(["read"])
+    monkeypatch.setattr(stream, "MAX_SILENCE", 2.0)  # enough for a busy machine to send one
     with tokens.socket({}) as socket:
         socket.send(json.dumps({"type": "auth", "token": token.secret}))
-        time.sleep(0.5)  # past the limit: it is known by now
+        time.sleep(2.1)  # past the limit: it is known by now
         socket.send('{"type": "beat", "ref": 1}')
         frames = [json.loads(socket.recv(timeout=LONG)) for _ in range(2)]
         assert [one["type"] for one in frames] == ["done", "done"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.server_kills import Hunt
 
 
+@pytest.mark.process
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     Hunt(tmp_path, seed=11).run(kills=9)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.link_kills import SMALL, Net
 
 
+@pytest.mark.process
 def test_what_was_settled_before_an_event_gets_it_whatever_is_cut_and_killed(
     tmp_path: Path,
 ) -> None:

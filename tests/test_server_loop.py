@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,8 +32,6 @@ LONG = {
     "and": " and ".join(f"(price < {at} or price > {at + 5})" for at in range(400)),
 }
 """Filters of shapes that take long."""
-WORST = 2.0
-"""Seconds that the loop may stand still on a busy machine; the filters took it ten before."""
 
 
 @pytest.fixture
@@ -61,25 +57,12 @@ def parsed_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]
 
 @asynccontextmanager
 async def watched(seen: list[tuple[int, int]]) -> AsyncIterator[None]:
-    """Watch the loop: no long text is read on its thread, and it never stands still for long."""
+    """Watch the loop: no long text is read on its thread."""
     seen.clear()
-    longest = 0.0
-
-    async def beat() -> None:
-        nonlocal longest
-        before = time.monotonic()
-        while True:
-            await asyncio.sleep(0.005)
-            longest, before = max(longest, time.monotonic() - before), time.monotonic()
-
-    task = asyncio.create_task(beat())
     yield
-    await asyncio.sleep(0.01)
-    task.cancel()
     mine = threading.get_ident()
     assert not [size for size, thread in seen if thread == mine and size > INLINE_LENGTH]
     assert any(size > INLINE_LENGTH for size, _ in seen), "nothing long was read"
-    assert longest < WORST
 
 
 @pytest.mark.parametrize("what", LONG)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -69,6 +70,7 @@ def address(log: Path) -> str:
     return found[1]
 
 
+@pytest.mark.process
 def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -> None:
     MADE.space.save(tmp_path / "market.toml")
     certify(tmp_path, "first")
@@ -149,6 +151,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         assert f"--certificate {name} and --key {key} can't be used" in done.stderr
 
 
+@pytest.mark.process
 def test_a_small_disk_fills_up_under_load_and_is_freed(tmp_path: Path) -> None:
     need_namespaces()
     MADE.space.save(tmp_path / "market.toml")

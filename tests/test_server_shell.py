@@ -17,7 +17,7 @@ from rangecast import Space
 from rangecast.client import Client, ServerError
 from tests.test_server_http import Served
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = pytest.mark.xdist_group("server_shell")
 SPACE = Space.from_toml('attribute = [{ name = "price", type = "number" }]')
 Cli = Callable[..., Any]
 
@@ -72,6 +72,7 @@ def test_a_subscription_and_its_consumer_are_one_request(
     assert len(client) == 1
 
 
+@pytest.mark.process
 def test_a_follower_that_is_killed_leaves_nothing_behind(client: Client) -> None:
     follow = subprocess.Popen(
         [sys.executable, "-m", "rangecast", "subscribe", "price < 3", "--follow"],

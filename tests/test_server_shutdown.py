@@ -25,7 +25,7 @@ from tests.silent_peers import dial, request, send_frame, upgrade
 from tests.test_server_http import MADE, Served
 from tests.test_server_process import HERE, SERVE, address, certify
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = pytest.mark.process
 LONG = "x" * 20_000
 SLACK = 60.0
 """Seconds that a busy machine may take for what takes none; below that nothing is measured."""
@@ -223,6 +223,7 @@ def test_a_peer_that_does_not_read_is_cut(kind: str, monkeypatch: pytest.MonkeyP
 
 def test_a_ping_time_out_ends_a_connection_with_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rangecast.server.run.PING", 0.3)
+    monkeypatch.setattr(stalled, "MAX_STALL", 3600.0)  # nothing else ends it
     served = Served()
     try:
         fill(served.url)
@@ -231,7 +232,7 @@ def test_a_ping_time_out_ends_a_connection_with_what_waits(monkeypatch: pytest.M
             send_frame(one, {"type": "open", "consumer": "c"})
             assert served.server is not None
             state = served.server.server_state
-            deadline = time.monotonic() + stalled.MAX_STALL / 2
+            deadline = time.monotonic() + 600
             while state.connections:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)

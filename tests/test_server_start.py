@@ -44,6 +44,7 @@ print("ended", len(asked), told)
 """
 
 
+@pytest.mark.process
 def test_a_signal_during_the_start_ends_it_cleanly(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _EARLY, str(tmp_path / "data")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

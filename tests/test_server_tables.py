@@ -25,7 +25,7 @@ from rangecast.server.http.tables import MAX_ROWS, MAX_TABLE_BYTES
 from rangecast.server.registry import RefusedError
 from tests.test_server_http import Served
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = pytest.mark.xdist_group("server_tables")
 SPACE = Space.from_toml("""
 attribute = [
     { name = "price", type = "number" },

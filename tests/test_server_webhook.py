@@ -366,8 +366,8 @@ def test_what_fails_comes_again_under_the_same_id(monkeypatch: pytest.MonkeyPatc
             there.status, there.more = 429, "Retry-After: 3600\r\n"
             await publish(service, 3)
             await until(lambda: len(there.got) == 5)
-            await asyncio.sleep(0.2)
-            shown = await client("GET", "consumers/out")
+            while (shown := await client("GET", "consumers/out"))["state"] != "failing":
+                await asyncio.sleep(0.01)
             assert (shown["state"], shown["error"]) == ("failing", "answered 429")
             assert (shown["attempts"], len(there.got)) == (1, 5)
             # put again, it begins again; 410 ends it, and the message stays unacknowledged

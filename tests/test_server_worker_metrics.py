@@ -42,6 +42,7 @@ main()
 """
 
 
+@pytest.mark.process
 def test_a_worker_whose_batch_hangs_ends_after_a_signal() -> None:
     options = ["--space", "s", "--events", "in", "--matches", "out"]
     command = [sys.executable, "-c", HANGS, "worker", "run", "kafka://127.0.0.1:1/p", *options]

@@ -39,7 +39,7 @@ from rangecast.server.workers.prove import proved
 from rangecast.server.workers.worker import Worker, WorkerSettings
 from tests.serving import SPACE, T, run, serving, until
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("kafka")]
 
 
 # ---- without Kafka

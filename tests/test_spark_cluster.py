@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers import ROOT, cluster, environment
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 CODE = """
 import sys
@@ -49,7 +49,7 @@ def test_steps_on_workers_that_do_not_see_the_drivers_disk(tmp_path):
             env=environment(RANGECAST_CACHE=str(hidden / "cache"), TMPDIR=str(hidden / "tmp")),
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (hidden / "cache" / "snapshots").exists(), "a worker used the driver's folder"

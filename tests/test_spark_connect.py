@@ -8,7 +8,7 @@ import pytest
 
 from tests.servers import ROOT, connect_server, environment
 
-pytestmark = pytest.mark.xdist_group("servers")
+pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 CODE = """
 import sys
@@ -61,7 +61,7 @@ def test_every_step_is_right_on_connect_and_what_needs_a_driver_is_refused(tmp_p
                 env=ours,
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=1800,
             )
             assert done.returncode == 0, done.stdout + done.stderr
             print(done.stdout)

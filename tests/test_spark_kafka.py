@@ -19,7 +19,7 @@ from rangecast.spark.stream.kafka import (
 from rangecast.spark.stream.sinks import Batch
 from rangecast.spark.stream.sources import text_schema
 from tests.kafka_driver import EVENTS
-from tests.servers import CONNECTOR, ROOT, environment, jars, kafka_broker
+from tests.servers import CONNECTOR, ROOT, environment, jars
 
 
 def test_without_its_connector_kafka_names_what_to_add(spark):
@@ -63,22 +63,25 @@ def test_messages_of_kafka_are_events_and_answers_are_messages(spark):
         messages_of_rows(answers, "subscription", batch)
 
 
-@pytest.mark.xdist_group("servers")
-def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be_told(tmp_path):
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.xdist_group("kafka")
+def test_a_stream_between_topics_that_is_killed_loses_nothing_and_repeats_can_be_told(
+    tmp_path, kafka
+):
     """The events are older than the stream. A batch is sent, and its process dies."""
     connector = ",".join(map(str, jars("connector", *CONNECTOR)))
-    with kafka_broker(tmp_path) as servers:
-        for code, deadly in ((-signal.SIGKILL, ["staged", "2"]), (0, [])):
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.kafka_driver", tmp_path, servers, connector, *deadly],
-                env=environment(),
-                cwd=ROOT,
-                start_new_session=True,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            assert done.returncode == code, done.stderr[-3000:]
+    for code, deadly in ((-signal.SIGKILL, ["staged", "2"]), (0, [])):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.kafka_driver", tmp_path, kafka, connector, *deadly],
+            env=environment(),
+            cwd=ROOT,
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            timeout=1800,
+        )
+        assert done.returncode == code, done.stderr[-3000:]
     expected = {
         (one, name)
         for one, price in EVENTS.items()

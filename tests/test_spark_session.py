@@ -64,13 +64,15 @@ def test_the_packaged_java_is_started_without_the_flag_that_it_lacks(no_java):
     assert 'version "21' in done.stderr
 
 
+@pytest.mark.spark
 def test_spark_runs_on_the_packaged_java(tmp_path):
     """All other Java is hidden."""
     code = """
 from rangecast.spark import start
 from tests.everywhere import run
+from tests.servers import LIGHT
 
-session = start("local[1]")
+session = start("local[1]", conf={"spark.driver.extraJavaOptions": LIGHT})
 run(session, ["match"])
 print(session._jvm.System.getProperty("java.version"))
 session.stop()

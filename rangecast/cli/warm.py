@@ -11,6 +11,7 @@ import typer
 from rangecast.cli.options import Quiet
 
 if TYPE_CHECKING:
+    from rangecast.notify import Board
     from rangecast.workloads.base import Workload
 
 _SUBSCRIPTIONS, _EVENTS = 3_000, 600
@@ -73,7 +74,8 @@ def warm(
             return
         # Fresh processes: a fork of one whose libraries have threads may hang.
         with ProcessPoolExecutor(most, multiprocessing.get_context("spawn")) as pool:
-            waiting = {pool.submit(compile_for, verb): verb for verb in wanted}
+            # The last ones take longest: they are begun first, so that all end together.
+            waiting = {pool.submit(compile_for, verb): verb for verb in reversed(wanted)}
             yield from ((waiting[done], done.result()) for done in as_completed(waiting))
 
     for verb, seconds in finished():
@@ -156,8 +158,11 @@ def _merge(made: Workload) -> None:
 
 
 def _notify(_made: Workload) -> None:
+    """Boards over a line by both algorithms, over a space, and with one-sided interests."""
     import numpy as np
 
+    from rangecast.model.attributes import Number
+    from rangecast.model.space import Space
     from rangecast.notify import Board
 
     at = np.arange(100.0)
@@ -165,8 +170,28 @@ def _notify(_made: Workload) -> None:
     interests = {"id": objects["id"], "x_lo": at, "x_hi": at + 10}
     for algorithm in ("dense", "sparse"):
         board = Board(3, objects=objects, interests=interests, algorithm=algorithm)
-        board.update(5, 0.5)
-        board.update_batch({"id": objects["id"][:9], "y": at[:9] + 0.5})
+        board.subscribe(200, 7.0, 9.0)
+        _change(board, 7.5, {"x": 7.5})
+    space = Space([Number("a"), Number("b")])
+    objects = {"id": objects["id"], "a": at, "b": at[::-1], "y": at}
+    place = {"a": 7.5, "b": 60.5}
+    for upper in (None, "b"):
+        board = Board(3, space=space, upper=upper, objects=objects)
+        for number in range(20):
+            board.subscribe(number, f"a between {number} and {number + 30} and b <= 150")
+        _change(board, place, place)
+
+
+def _change(board: Board, place: float | dict[str, float], columns: dict[str, float]) -> None:
+    """Make every kind of change; the columns are those of the place."""
+    board.update(5, 0.5)
+    board.put(200, place, 0.25)
+    board.move(6, place)
+    board.remove(7)
+    rows: list[dict[str, float]] = [{"id": one, "y": (7 * one) % 40} for one in range(10, 29)]
+    board.update_batch([*rows, {"id": 40, **columns, "y": 1.5}])
+    board.unsubscribe(3)
+    board.lists()
 
 
 _EXAMPLES: dict[Verb, Callable[[Workload], None]] = {

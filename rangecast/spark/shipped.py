@@ -243,8 +243,9 @@ def drivers_folder() -> Path:
             _remove(other)
     mine = drivers / uuid4().hex
     mine.mkdir()
-    _hold(mine / "lock")
-    atexit.register(shutil.rmtree, mine, ignore_errors=True)
+    lock = (mine / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # for as long as this process lives
+    atexit.register(_leave, mine, lock)
     return mine
 
 
@@ -255,14 +256,10 @@ def build_folder() -> Path:
     return folder
 
 
-_held: list[IO[str]] = []
-
-
-def _hold(path: Path) -> None:
-    """Lock a file for as long as this process lives."""
-    file = path.open("w")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    _held.append(file)
+def _leave(folder: Path, lock: IO[str]) -> None:
+    """Remove the folder of this process, then let go of it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    lock.close()
 
 
 @contextmanager

@@ -41,7 +41,7 @@ async function load(after = "") {
     const page = await ask(inSpace(state.space.name, `/subscriptions?${asked}`));
     if (text !== $("search").value.trim()) return;
     next = page.next;
-    const rows = page.items.filter((one) => !isTail(one.id)).map(subscription);
+    const rows = page.items.filter((one) => !isTail(one.id)).map((one) => kept(body, one) ?? subscription(one));
     if (after) body.append(...rows);
     else body.replaceChildren(...rows);
     if (!body.rows.length) body.append(empty(5, text ? "No subscription has this in its id or filter." : "There are no subscriptions yet. Try a filter above, and save it."));
@@ -52,6 +52,9 @@ async function load(after = "") {
   }
 }
 
+// The row of a subscription that hasn't changed, with what was asked about it.
+const kept = (body, one) => [...body.rows].find((row) => row.dataset.of === JSON.stringify(one));
+
 const empty = (columns, text) => el("tr", {}, el("td", { colspan: columns, class: "empty" }, text));
 
 function subscription(one) {
@@ -61,7 +64,7 @@ function subscription(one) {
     cover.replaceChildren(by !== null ? by : looked < subscriptions ? `none of the first ${looked.toLocaleString("en")}` : "none: it is needed");
   }) } }, "Check");
   cover.append(ask_cover);
-  const row = el("tr", {}, el("td", {}, one.id), el("td", { class: "code" }, one.filter), el("td", {}, one.consumer ?? "–"), cover);
+  const row = el("tr", { "data-of": JSON.stringify(one) }, el("td", {}, one.id), el("td", { class: "code" }, one.filter), el("td", {}, one.consumer ?? "–"), cover);
   const actions = el("td");
   const sure = el("button", { type: "button", class: "plain bad", on: { click: () => run(sure, actions, async () => {
     await ask(inSpace(state.space.name, `/subscriptions/${encodeURIComponent(one.id)}`), { method: "DELETE" });
