@@ -73,6 +73,7 @@ def opened(browser: Browser, url: str) -> tuple[Page, list[str]]:
     """The page, loaded, for all tests of this file."""
     page, wrong = loaded(browser, url)
     expect(page.locator("#attributes")).to_contain_text("Attributes")
+    expect(page.locator("#tail tbody tr").first).to_be_visible()  # there are events to try on
     return page, wrong
 
 
