@@ -51,6 +51,7 @@ def data(tmp_path):
         ("interests.csv", "id,x_lo,x_hi\n0,0,5\n"),
         ("flats.csv", "id,price,time,y\na,5,2026-01-01,5\nb,7,2026-01-02,3\n"),
         ("rents.csv", "id,y\nb,9\na,1\n"),
+        ("quotes.csv", "quote_id,price,venue\nq,5,XETRA\n"),
         ("rules.json", '{"cheap": {"price": [{"numeric": ["<", 10]}]}}'),
         ("wishes.csv", "id,filter\n0,price < 6\n"),
     ):

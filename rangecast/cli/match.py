@@ -60,7 +60,7 @@ def match(
     \b
     Examples:
       rangecast match events.csv subscriptions.csv --space space.toml -o matches.parquet
-      rangecast match quotes.csv alerts.csv --space space.toml --id quote_id --keep user,note
+      rangecast match quotes.csv subscriptions.csv --space space.toml --id quote_id --keep venue
       cat events.csv | rangecast match - subscriptions.csv --space space.toml --threads auto
     """
     from rangecast.cli.answer import answer_events

@@ -80,6 +80,14 @@ def notify(
             "--lists", help="Write the lists as they are at the end: interest, rank, object, y."
         ),
     ] = None,
+    changes: Annotated[
+        Path | None,
+        typer.Option(
+            "--changes",
+            help="Write whose list changed and how: seq, interest, change (entered, left, moved, "
+            "changed), object, rank, rank_before, y; - is stdout.",
+        ),
+    ] = None,
     algorithm: Annotated[
         Algorithm,
         typer.Option(
@@ -131,23 +139,31 @@ def notify(
     position. With --space, a box is reached iff <attribute>_low_from <= lo <= <attribute>_low_to
     and <attribute>_high_from <= hi <= <attribute>_high_to for every attribute.
 
+    --changes writes what the messages do to the lists: a row for each object that enters, leaves
+    or moves in the list of an interest, or changes its value there.
+
     One update depends on those before it, so one process makes the messages. With --engine spark
     and --check, the workers apply them to the lists, and compare these.
 
     \b
     Examples:
       rangecast notify objects.csv updates.csv interests.csv --top 5 --check -o messages.csv
+      rangecast notify objects.csv updates.csv interests.csv -o messages.csv --changes -
       rangecast notify objects.csv updates.csv interests.csv --algorithm batch --batch-size 100
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml -k 5 --lists lists.csv
       rangecast notify flats.csv rents.csv wishes.csv --space space.toml --upper price -o sent.csv
     """
+    from contextlib import ExitStack
+
     from rangecast.cli.output import counted
     from rangecast.cli.run import Run
     from rangecast.cli.spark import check_master
     from rangecast.errors import UsageError
+    from rangecast.model.table_writer import TableWriter
     from rangecast.notify import tables
     from rangecast.notify.board import Board
     from rangecast.notify.boxes.tables import SpaceTables
+    from rangecast.notify.changes import ListChanges
     from rangecast.notify.half.tables import HalfTables
 
     check_master(engine, master)
@@ -176,7 +192,7 @@ def notify(
     with Run.started(
         output,
         reads=[objects, updates, interests, space],
-        tables=[lists],
+        tables=[lists, changes],
         bad_rows=bad_rows,
         ignore_unknown=ignore_unknown,
         as_json=as_json,
@@ -186,10 +202,10 @@ def notify(
         files: Any = tables
         if where is not None:
             files = SpaceTables(where) if upper is None else HalfTables(where, upper)
-        given, changes, watched = (
+        given, updated, watched = (
             files.file_rows(run.file(path)) for path in (objects, updates, interests)
         )
-        kind = tables.common_id_type(given, changes)
+        kind = tables.common_id_type(given, updated)
         things = files.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
         with run.task("reading interests") as advance:
             wanted = files.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
@@ -208,21 +224,30 @@ def notify(
         plan, why = board.plan
         if explain_plan:
             run.say(f"plan: {plan}: {why}")
-        kept = board.lists() if check and engine == Engine.LOCAL else None
+        told = None if changes is None else ListChanges(board, kind)
+        kept = None
+        if check and engine == Engine.LOCAL:
+            kept = board.lists() if told is None else told.lists
         sent: list[Messages] = []
         schema = files.message_schema(kind)
         steps = files.read_updates(
-            changes, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
+            updated, kind, board.objects.__contains__, run.bad, ignore_unknown=ignore_unknown
         )
         count = batches = 0
-        with run.writer(schema) as writer, run.task("painting updates") as advance:
-            for painted, messages, seq in _painted(board, steps, size):
-                if kept is not None:
+        with ExitStack() as open_files, run.task("painting updates") as advance:
+            writer = open_files.enter_context(run.writer(schema))
+            if told is not None:
+                change_writer = open_files.enter_context(TableWriter(str(changes), told.schema))
+            for updates_done, messages, seq in _painted(board, steps, size):
+                if told is not None:
+                    change_writer.write(told.apply(messages, seq, updates_done))
+                elif kept is not None:
                     kept.deliver(messages)
-                elif check:
+                if check and kept is None:
                     sent.append(messages)
                 if len(messages):
                     writer.write(tables.message_rows(messages, schema, seq))
+                painted = sum(map(len, updates_done))
                 count, batches = count + painted, batches + (size is not None)
                 advance(painted)
         wrong = 0 if kept is None else len(board.wrong(kept))
@@ -243,6 +268,7 @@ def notify(
             "descending": descending,
             "plan": f"{plan}: {why}",
             "messages": writer.rows,
+            "changes": None if told is None else change_writer.rows,
             "batches": batches,
             "checked": check,
             "wrong_lists": wrong,
@@ -252,6 +278,8 @@ def notify(
             f"{counted(count, 'update')} of {counted(len(board.objects), 'object')} for "
             f"{counted(len(board), 'interest')}: {counted(writer.rows, 'message')}"
         )
+        if told is not None:
+            text += f", {counted(change_writer.rows, 'change')} of lists"
         right = ["all lists equal a recomputation"] if check and not wrong else []
         run.done(text, count, facts, right)
     if wrong:
@@ -264,8 +292,8 @@ _BATCH = 1000
 
 def _painted(
     board: Board, given: Iterable[tuple[I64, list[Change]]], size: int | None
-) -> Iterator[tuple[int, Messages, I64]]:
-    """Yield how many updates were painted, their messages, and the number of each message.
+) -> Iterator[tuple[list[list[Any]], Messages, I64]]:
+    """Yield the objects of each update or batch, their messages, and the number of each message.
 
     With a size, updates are painted in batches of it; the messages are numbered by batch then.
     """
@@ -275,9 +303,9 @@ def _painted(
         for rows, changes in given:
             first = board.seq
             messages = board.update_many(changes)
-            yield len(changes), messages, rows[messages.seq - first]
+            yield [[change.id] for change in changes], messages, rows[messages.seq - first]
         return
     waiting = chain.from_iterable(changes for _, changes in given)
     while batch := list(islice(waiting, size)):
         messages = board.update_batch(batch)
-        yield len(batch), messages, messages.seq
+        yield [[change.id for change in batch]], messages, messages.seq

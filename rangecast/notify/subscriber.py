@@ -245,6 +245,10 @@ class InterestLists:
         """Apply messages of which only these columns are known; the lowest y ranks first."""
         raise NotImplementedError
 
+    def reached(self, tile: F64) -> I32:
+        """Return the rows of the lists that messages with these tiles go to."""
+        raise NotImplementedError
+
     def _look_up(self, objects: Any) -> None:
         """Work out all lists from the objects."""
         raise NotImplementedError
@@ -269,6 +273,14 @@ class Lists(InterestLists):
             self.received,
             stack,
         )
+
+    def reached(self, tile: F64) -> I32:
+        """Return the rows of the lists that messages with these tiles go to."""
+        inside = np.stack(
+            [np.nextafter(tile[:, 0], np.inf), *tile.T[1:3], np.nextafter(tile[:, 3], -np.inf)], 1
+        )
+        found = [self._interests.within(*ends) for ends in inside.tolist()]
+        return np.concatenate([np.zeros(0, np.int32), *found])
 
     def _look_up(self, objects: Objects) -> None:
         _, row, nodes = self._interests.entries()

@@ -102,6 +102,12 @@ class BoxLists(InterestLists):
         lists = self.arrivals, self.ys
         _deliver(self._interests.table, arrival, y, tile, *lists, found, self.received)
 
+    def reached(self, tile: F64) -> I32:
+        """Return the rows of the lists that messages with these tiles go to."""
+        entries = [self._interests.within(bounds) for bounds in tile]
+        rows: I32 = self._interests.tree.row[np.concatenate([np.zeros(0, np.int32), *entries])]
+        return rows
+
     def _look_up(self, objects: Points) -> None:
         k, table = self.ys.shape[1], self._interests.table
         _look_up(objects.table, table, k, self.arrivals, self.ys)
