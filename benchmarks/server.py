@@ -66,7 +66,9 @@ def run(report: Report, *, quick: bool) -> None:
     rng = np.random.default_rng(4)
     boxes = Load.made(rng, subscriptions, BODY * (4 if quick else 20))
     if not quick:
-        subprocess.run([sys.executable, "-m", "rangecast", "warm", "match", "--quiet"], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "rangecast", "precompile", "match", "--quiet"], check=True
+        )
         _alone(Load.made(rng, 1_000, BODY), quick=True)  # and what else is used for the first time
     with tempfile.TemporaryDirectory() as folder:
         ours = _measured(Path(folder), boxes, rng, quick=quick)

@@ -66,7 +66,7 @@ class Scene:
         self.nats = Process(nats, folder / "nats", "nats", lambda: answers(nats_port))
         SPACE.save(folder / "s.toml")
         buses = ["--kafka", self.servers, "--nats", self.url]
-        sources = ["--from-kafka", "in:s", "--from-nats", "quotes:s"]
+        sources = ["--kafka-source", "in:s", "--nats-source", "quotes:s"]
         self.server = self._serve("server", "--data", "data", *buses, *sources)
         self.log = f"kafka://{self.servers}/chaos"
         topics = ["--space", "s", "--events", "work", "--matches", "hits", "--name", "w"]

@@ -122,7 +122,7 @@ def test_what_serve_refuses(cli: Cli, folder: Path) -> None:
         return text
 
     assert "can be reached from elsewhere, without TLS" in said("--host", "0.0.0.0")
-    assert "go together" in said("--certificate", "x.pem")
+    assert "go together" in said("--tls-cert", "x.pem")
     assert "can't be read" in said("--space", "none.toml")
     assert "no log is there" in cli("log", "check", folder / "nothing", code=2).stderr
     assert "no answer" in cli("token", "x", "--server", "http://127.0.0.1:9", code=2).stderr

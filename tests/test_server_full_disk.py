@@ -107,7 +107,7 @@ def test_a_full_disk_prevents_neither_stopping_nor_starting(tmp_path: Path) -> N
             comes(http, "disk full")
             refused = http.post(EVENTS, json=[{"symbol": "y" * 300_000}])
             assert refused.status_code == 507
-            assert "--keep-gigabytes" in refused.json()["detail"]
+            assert "--retention-gb" in refused.json()["detail"]
             came = http.get("/v1/consumers/c/messages").json()["items"]
             assert [one["event"]["price"] for one in came] == list(range(20))
             ballast.unlink()

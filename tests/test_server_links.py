@@ -308,8 +308,8 @@ def test_a_link_needs_a_token_of_its_own_and_tls_hides_it(tmp_path: Path, monkey
 def test_what_is_given_for_links_is_checked_before_anything_starts(tmp_path: Path) -> None:
     good = {"data": tmp_path, "spaces": {"s": SPACE}, "broker": "a"}
     wrong = [
-        ({"broker": None, "links": ("ws://127.0.0.1/v1/link",)}, "--link needs --broker"),
-        ({"data": None}, "--broker needs --data"),
+        ({"broker": None, "links": ("ws://127.0.0.1/v1/link",)}, "--link needs --server-name"),
+        ({"data": None}, "--server-name needs --data"),
         ({"spaces": {}}, "exactly one --space"),
         ({"spaces": {"s": SPACE, "t": SPACE}}, "exactly one --space"),
         ({"broker": "a b"}, "the name of a broker"),

@@ -75,7 +75,7 @@ def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -
     MADE.space.save(tmp_path / "market.toml")
     certify(tmp_path, "first")
     log = tmp_path / "log.txt"
-    options = ["--certificate", "tls.pem", "--key", "tls.key", "--log-format", "json"]
+    options = ["--tls-cert", "tls.pem", "--tls-key", "tls.key", "--log-format", "json"]
     command = [*SERVE, *options, "--log-level", "info"]
     with server(
         command, log, lambda: "Serving on" in log.read_text(), cwd=tmp_path, env=HERE
@@ -145,10 +145,10 @@ def test_a_new_certificate_without_a_restart_and_lines_of_json(tmp_path: Path) -
 def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     certify(tmp_path, "one")
     for name, key in (("none.pem", "tls.key"), ("tls.pem", "tls.pem"), ("tls.key", "tls.key")):
-        command = [*SERVE[:4], "--certificate", name, "--key", key, "--port", "0"]
+        command = [*SERVE[:4], "--tls-cert", name, "--tls-key", key, "--port", "0"]
         done = subprocess.run(command, cwd=tmp_path, env=HERE, capture_output=True, text=True)
         assert done.returncode == 2
-        assert f"--certificate {name} and --key {key} can't be used" in done.stderr
+        assert f"--tls-cert {name} and --tls-key {key} can't be used" in done.stderr
 
 
 @pytest.mark.process

@@ -80,7 +80,7 @@ def is_stuck(url: str) -> bool:
 def test_a_signal_ends_it_whatever_its_peers_do(tmp_path: Path, is_tls: bool) -> None:
     """Peers that don't read megabytes, don't end their request, don't end their handshake."""
     certify(tmp_path, "one")
-    tls = ["--certificate", "tls.pem", "--key", "tls.key"] if is_tls else []
+    tls = ["--tls-cert", "tls.pem", "--tls-key", "tls.key"] if is_tls else []
     with (
         ExitStack() as stack,
         running(tmp_path, "--shutdown-seconds", "2", *tls) as (process, url, log),

@@ -25,6 +25,7 @@ from rangecast.cli import (
     network,
     notify,
     pipeline,
+    precompile,
     rank,
     remote,
     report,
@@ -34,7 +35,6 @@ from rangecast.cli import (
     space,
     subscribe,
     verify,
-    warm,
     why,
     why_not,
     worker,
@@ -88,7 +88,7 @@ _GROUPS: dict[str, dict[str, tuple[_Command, str]]] = {
         "route": (route.app, "Route events through a network of brokers; inject faults."),
         "network": (network.network, "Compare what messages cost in a network of brokers."),
         "experiment": (experiment.app, "Run the papers' tables and figures again."),
-        "warm": (warm.warm, "Compile kernels ahead, for a quick first answer."),
+        "precompile": (precompile.precompile, "Compile kernels ahead, for a quick first answer."),
     },
 }
 """Commands as `--help` lists them, one line of 80 characters each. The docstrings say more."""

@@ -67,17 +67,17 @@ def serve(
         Durability,
         typer.Option("--durability", help="When an answer comes: see docs/SERVER.md."),
     ] = Durability.FSYNC,
-    keep_days: Annotated[
-        float, typer.Option("--keep-days", min=0, help="Days that the log is kept.")
+    retention_days: Annotated[
+        float, typer.Option("--retention-days", min=0, help="Days that the log is kept.")
     ] = 7.0,
-    keep_gigabytes: Annotated[
-        float, typer.Option("--keep-gigabytes", min=0, help="Size up to which the log is kept.")
+    retention_gb: Annotated[
+        float, typer.Option("--retention-gb", min=0, help="Size up to which the log is kept.")
     ] = 10.0,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", help="TLS: a PEM file with the certificates.")
+        Path | None, typer.Option("--tls-cert", help="TLS: a PEM file with the certificates.")
     ] = None,
     key: Annotated[
-        Path | None, typer.Option("--key", help="TLS: a PEM file with the private key.")
+        Path | None, typer.Option("--tls-key", help="TLS: a PEM file with the private key.")
     ] = None,
     insecure: Annotated[
         bool,
@@ -100,7 +100,9 @@ def serve(
     ] = None,
     broker: Annotated[
         str | None,
-        typer.Option("--broker", help="The name of this server among those that it is linked to."),
+        typer.Option(
+            "--server-name", help="The name of this server among those that it is linked to."
+        ),
     ] = None,
     link: Annotated[
         list[str] | None,
@@ -116,16 +118,16 @@ def serve(
     nats: Annotated[
         str | None, typer.Option("--nats", help="NATS, for sources and ways out: nats://HOST:PORT.")
     ] = None,
-    from_nats: Annotated[
+    nats_source: Annotated[
         list[str] | None,
-        typer.Option("--from-nats", help="SUBJECT:SPACE: its messages are events of the space."),
+        typer.Option("--nats-source", help="SUBJECT:SPACE: its messages are events of the space."),
     ] = None,
     kafka: Annotated[
         str | None, typer.Option("--kafka", help="Kafka, for sources and ways out: HOST:PORT,...")
     ] = None,
-    from_kafka: Annotated[
+    kafka_source: Annotated[
         list[str] | None,
-        typer.Option("--from-kafka", help="TOPIC:SPACE: its messages are events of the space."),
+        typer.Option("--kafka-source", help="TOPIC:SPACE: its messages are events of the space."),
     ] = None,
     on_failed_record: Annotated[
         OnFailedRecord,
@@ -166,7 +168,7 @@ def serve(
     Examples:
       rangecast serve --space market.toml --data data --port 8080
       rangecast serve --demo
-      rangecast serve --space market.toml --data east --broker east --link ws://127.0.0.1:8080/v1/link
+      rangecast serve --space market.toml --data east --server-name east --link ws://127.0.0.1:8080/v1/link
     """
     from rangecast.errors import UsageError
     from rangecast.model.space import Space
@@ -189,7 +191,7 @@ def serve(
     if log is not None:
         need("kafka")
     skips = on_failed_record is OnFailedRecord.SKIP
-    read = sources(nats, from_nats or [], kafka, from_kafka or [], skips=skips)
+    read = sources(nats, nats_source or [], kafka, kafka_source or [], skips=skips)
     if read and follow is not None:
         raise UsageError("a server that follows another one has no sources of its own")
     settings = Settings(
@@ -198,7 +200,7 @@ def serve(
         port,
         spaces,
         durability.value,
-        Retention(int(keep_gigabytes * 1e9), keep_days * 86_400),
+        Retention(int(retention_gb * 1e9), retention_days * 86_400),
         certificate,
         key,
         insecure,

@@ -4,9 +4,9 @@ Compiling takes longer than plain comparison in NumPy does, for a small set and 
 events. So until another process has compiled the kernels, a structure without any answers; then the
 structure that suits the set is built and takes over. The answers are the same.
 
-The process is `rangecast warm VERB`. It is started once per verb, and goes on if this process ends:
-the next one finds its kernels. Not where kernels can't be kept on disk, and not if the environment
-variable RANGECAST_COMPILE is `first`: then whoever needs a kernel compiles it.
+The process is `rangecast precompile VERB`. It is started once per verb, and goes on if this process
+ends: the next one finds its kernels. Not where kernels can't be kept on disk, and not if the
+environment variable RANGECAST_COMPILE is `first`: then the process that needs a kernel compiles it.
 """
 
 from __future__ import annotations

@@ -101,19 +101,21 @@ class Settings:
         if self.follow is not None and (self.data is None or self.spaces):
             raise UsageError("--follow needs --data, and takes its spaces from the other server")
         if self.links and self.broker is None:
-            raise UsageError("--link needs --broker: the name of this server among linked ones")
+            raise UsageError(
+                "--link needs --server-name: the name of this server among linked ones"
+            )
         if self.broker is not None:
             self._check_broker(self.broker)
         if self.follow is not None and self.log is not None:
             raise UsageError("--follow keeps its copy in --data: it goes without --log")
         if (self.certificate is None) != (self.key is None):
-            raise UsageError("--certificate and --key go together")
+            raise UsageError("--tls-cert and --tls-key go together")
         if self.certificate is not None:
             self.check_certificate()
         if self.host not in _LOOPBACK and self.certificate is None and not self.insecure:
             raise UsageError(
                 f"--host {self.host} can be reached from elsewhere, without TLS\n"
-                "  hint: give --certificate and --key, or --insecure if something in front of it "
+                "  hint: give --tls-cert and --tls-key, or --insecure if something in front of it "
                 "does TLS"
             )
 
@@ -122,10 +124,10 @@ class Settings:
         if self.follow is not None:
             raise UsageError("a server that follows another one has no links of its own")
         if self.data is None:
-            raise UsageError("--broker needs --data: what is promised to others must be kept")
+            raise UsageError("--server-name needs --data: what is promised to others must be kept")
         if len(self.spaces) != 1:
             raise UsageError(
-                f"--broker needs exactly one --space, the one that links carry; given: "
+                f"--server-name needs exactly one --space, the one that links carry; given: "
                 f"{len(self.spaces)}\n  hint: give one; others can be made over HTTP, and stay "
                 "with this server"
             )
@@ -149,7 +151,7 @@ class Settings:
             context.load_cert_chain(self.certificate, self.key, password=lambda: b"")
         except (OSError, ssl.SSLError) as error:
             raise UsageError(
-                f"--certificate {self.certificate} and --key {self.key} can't be used: {error}\n"
+                f"--tls-cert {self.certificate} and --tls-key {self.key} can't be used: {error}\n"
                 "  hint: give two PEM files that belong together, the key without a password"
             ) from None
 
@@ -160,7 +162,7 @@ class Settings:
         assert self.certificate is not None
         if wrong := wrong_with(context, self.certificate):
             logger.warning(
-                "clients will refuse --certificate %s: %s\n"
+                "clients will refuse --tls-cert %s: %s\n"
                 "  hint: renew it, and send SIGHUP to load it",
                 self.certificate,
                 wrong,

@@ -205,7 +205,7 @@ class SqliteLog:
         if self._is_full(error):
             return LogFullError(
                 f"{self.folder}: the disk is full; nothing was accepted\n"
-                "  hint: free some space, or keep less (--keep-gigabytes, --keep-days)"
+                "  hint: free some space, or keep less (--retention-gb, --retention-days)"
             )
         return self._failed(error)
 

@@ -229,7 +229,7 @@ class SingleEpisode(Episode):
 
     def __init__(self, zygote: Zygote, folder: Path, plan: Plan, *others: Any):
         super().__init__(zygote, folder, plan, *others)
-        keep = ["--keep-gigabytes", "0.0003"] if plan.has_retention else []
+        keep = ["--retention-gb", "0.0003"] if plan.has_retention else []
         self.main = self.server("a", "--space", str(folder / "points.toml"), *keep)
         self.readers = Readers(self.main, self.history, plan.seed)
         self.workloads = [Workload(plan.seed, one) for one in range(plan.writers)]

@@ -28,10 +28,10 @@ class LinkedEpisode(Episode):
     def __init__(self, zygote: Zygote, folder: Path, plan: Plan, *others: Any):
         super().__init__(zygote, folder, plan, *others)
         space = ("--space", str(folder / "points.toml"))
-        self.a = self.server("a", *space, "--broker", "a")
+        self.a = self.server("a", *space, "--server-name", "a")
         self.proxy = Proxy(self.a.port)
         link = f"ws://127.0.0.1:{self.proxy.port}/v1/link"
-        self.b = self.server("b", *space, "--broker", "b", "--link", link)
+        self.b = self.server("b", *space, "--server-name", "b", "--link", link)
         self.both = {"a": self.a, "b": self.b}
         self.workloads = {"a": Workload(plan.seed, 0), "b": Workload(plan.seed, 1)}
         self.readers = [

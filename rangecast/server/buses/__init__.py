@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def sources(
     nats: str | None,
-    from_nats: Sequence[str],
+    nats_subjects: Sequence[str],
     kafka: str | None,
-    from_kafka: Sequence[str],
+    kafka_topics: Sequence[str],
     *,
     skips: bool = False,
 ) -> list[Callable[[Service], Awaitable[None]]]:
@@ -28,8 +28,8 @@ def sources(
     """
     found: list[Callable[[Service], Awaitable[None]]] = []
     for bus, url, given, made in (
-        ("nats", nats, from_nats, nats_source),
-        ("kafka", kafka, from_kafka, kafka_source),
+        ("nats", nats, nats_subjects, nats_source),
+        ("kafka", kafka, kafka_topics, kafka_source),
     ):
         if url is not None:
             need(bus)

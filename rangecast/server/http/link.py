@@ -69,7 +69,9 @@ def _admitted(service: Service, socket: WebSocket) -> tuple[Links, Grant]:
     if caller.tenant != DEFAULT:
         raise RefusedError(403, f"links are of the tenant {DEFAULT!r}; given: {caller.tenant!r}")
     if service.links is None:
-        raise RefusedError(404, "this server takes no links\n  hint: start it with --broker NAME")
+        raise RefusedError(
+            404, "this server takes no links\n  hint: start it with --server-name NAME"
+        )
     check_name("broker", socket.headers.get(HEADER, ""))
     return service.links, grant
 

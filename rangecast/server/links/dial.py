@@ -115,7 +115,7 @@ class Dial:
 
             if not self.peer:  # it says why not, or it isn't a server of ours
                 await receive()
-                self.error = refused or "the server there has no --broker"
+                self.error = refused or "the server there has no --server-name"
                 return
             wire = Wire(self._links, self.peer, self.url)
             self.error = self._links.wrong_with(wire)

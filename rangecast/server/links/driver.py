@@ -201,7 +201,7 @@ class Driver:
         if wire.peer == self.name:
             return (
                 f"the broker there is called {self.name!r} as well\n"
-                "  hint: give every server a --broker of its own, and no --link to itself"
+                "  hint: give every server a --server-name of its own, and no --link to itself"
             )
         taken = self._service.registry.consumers.get((TENANT, consumer_name(wire.peer)))
         if taken is not None and taken.out.get("kind") != KIND:

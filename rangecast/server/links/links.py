@@ -65,7 +65,7 @@ class Links:
             raise UsageError(
                 f"the data folder is that of the broker {before.name!r} with the space "
                 f"{before.space!r}; given: {self.name!r} with {options.space!r}\n"
-                "  hint: keep its --broker and --space, or begin with another --data"
+                "  hint: keep its --server-name and --space, or begin with another --data"
             )
         self.alarms: deque[str] = deque(maxlen=_ALARMS)
         """The last things that a person should look at."""

@@ -14,7 +14,7 @@ export function ticked({ status }) {
   const rows = [...status.links.map((one) => link(one, status)), ...status.dials.filter((one) => !named.has(one.broker)).map(dial)];
   const body = $("links").tBodies[0];
   body.replaceChildren(...rows);
-  if (!rows.length) body.append(el("tr", {}, el("td", { colspan: 7, class: "empty" }, `Nobody is linked yet. Start another server with --broker NAME --link ${address()}`)));
+  if (!rows.length) body.append(el("tr", {}, el("td", { colspan: 7, class: "empty" }, `Nobody is linked yet. Start another server with --server-name NAME --link ${address()}`)));
   $("links-note").textContent = status.alarms.at(-1) ?? "";
 }
 

@@ -4,7 +4,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from rangecast import Number, Space
-from rangecast.cli.warm import Verb, compile_for
+from rangecast.cli.precompile import Verb, compile_for
 from rangecast.notify import Board
 
 COMMANDS = {
@@ -64,6 +64,6 @@ def test_a_board_needs_no_other_kernels_than_those_compiled_ahead(kind):
 
 def test_kernels_are_compiled_in_processes_of_their_own(cli):
     for processes in ("1", "2"):
-        lines = cli("warm", "match", "rank", "--processes", processes).stderr.splitlines()
+        lines = cli("precompile", "match", "rank", "--processes", processes).stderr.splitlines()
         assert sorted(line.partition(":")[0] for line in lines[:-1]) == ["match", "rank"]
         assert lines[-1].startswith("compiled kernels are kept in ")

@@ -1,4 +1,4 @@
-"""`rangecast warm`: compile kernels ahead, so that the first answer needn't wait for them."""
+"""`rangecast precompile`: compile kernels ahead, so that the first answer needn't wait for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Verb(StrEnum):
     NOTIFY = "notify"
 
 
-def warm(
+def precompile(
     verbs: Annotated[
         list[Verb] | None, typer.Argument(metavar="[VERB]...", help="Whose kernels; default: all.")
     ] = None,
@@ -44,8 +44,8 @@ def warm(
 
     \b
     Examples:
-      rangecast warm
-      rangecast warm match rank
+      rangecast precompile
+      rangecast precompile match rank
     """
     import multiprocessing
     import os
