@@ -48,7 +48,7 @@ serve: setup  ## a server with something to see: open http://127.0.0.1:8080
 # Three processes: those that wait for Spark leave a core to the others. Kernels are compiled first,
 # each once: three processes that begin at once would compile the same ones.
 test: setup  ## all tests but the long repetitions of make test-soak
-	$(BIN)/rangecast warm
+	$(BIN)/rangecast precompile
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --durations=30
 
 test-quick: setup  ## the tests that start neither Spark nor servers: minutes

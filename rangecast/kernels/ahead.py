@@ -40,7 +40,7 @@ def must_wait(verb: str, *kernels: Callable[..., Any]) -> bool:
                 return False
             if os.environ.get(_VARIABLE) == _FIRST:
                 return False
-            command = [sys.executable, "-m", "rangecast", "warm", verb, "--quiet"]
+            command = [sys.executable, "-m", "rangecast", "precompile", verb, "--quiet"]
             try:
                 _started[verb] = subprocess.Popen(
                     command,
