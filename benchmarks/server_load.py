@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -123,12 +123,12 @@ class Load:
         lines = self.lines
         return [b"\n".join(lines[at : at + BODY]) for at in range(0, len(lines), BODY)]
 
-    def check(self, who: str, found: list[list[str]]) -> None:
+    def check(self, who: str, found: Sequence[Sequence[str | int]]) -> None:
         """Compare the ids that somebody gives for the first points with those that are right."""
         for place, (point, ids) in enumerate(zip(self.points[:_CHECKED], found, strict=False)):
             held = ((self.lo <= point) & (point <= self.hi)).all(axis=1)
             right = [f"s{n}" for n in np.flatnonzero(held)]
-            if sorted(ids) != sorted(right):
+            if sorted(map(str, ids)) != sorted(right):
                 raise DisagreementError(
                     f"{who} gives {sorted(ids)[:5]} for event {place}, right is {sorted(right)[:5]}"
                 )

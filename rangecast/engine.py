@@ -55,7 +55,7 @@ class Engine(LiveSet):
 
     Any number of threads may use it. A service on an event loop awaits single events through
     `Gathering(engine).match(event)`; other calls that take long, such as `subscribe_many` of a
-    large file, it gives to `asyncio.to_thread`. Against a server, `AsyncClient` has the same names.
+    large file, it gives to `asyncio.to_thread`. `AsyncClient` has these methods against a server.
     """
 
     # ---- matching
@@ -82,8 +82,9 @@ class Engine(LiveSet):
         id: str | None = None,  # noqa: A002
         keep: str | Sequence[str] = (),
     ) -> Matches:
-        """Return the subscriptions that match each event of a table, DataFrame or list of dicts.
+        """Return the subscriptions that match each event of many.
 
+        events           a file, a table, a DataFrame, a dict of columns or a list of dicts
         ignore_unknown   events may have values that are no attribute of the space
         nan              "refuse" NaN in an event, or read it as "missing"
         threads          how many threads match; "auto": one per core that this process may use,
@@ -198,7 +199,7 @@ class Engine(LiveSet):
         id: str | None = None,  # noqa: A002
         keep: str | Sequence[str] = (),
     ) -> Rankings:
-        """Return the k best subscriptions of each event of a table, DataFrame or list of dicts.
+        """Return the k best subscriptions of each event of many, given as to `match_many`.
 
         relaxed   one attribute is enough, and the score is the sum of the weights of those that
                   hold

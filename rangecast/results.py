@@ -174,5 +174,10 @@ def _with_kept(columns: dict[str, pa.Array], kept: pa.Table | None, events: I64)
 
 
 def _subscriptions(rows: RowArrays, found: I32) -> pa.Array:
-    kind = pa.int64() if rows.ids.dtype == np.int64 else pa.large_string()
-    return pa.array(rows.ids[found], kind)
+    ids = rows.ids[found]
+    if rows.ids.dtype == np.int64:
+        return pa.array(ids, pa.int64())
+    try:
+        return pa.array(ids, pa.large_string())
+    except pa.ArrowTypeError:  # a server may have ids of both kinds
+        return pa.array([str(one) for one in ids], pa.large_string())

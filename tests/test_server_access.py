@@ -66,12 +66,17 @@ ROUTES = {
     f"PUT {SUBSCRIPTIONS}/{{name:path}}": Asked("subscribe", {"filter": "price < 1"}),
     f"DELETE {SUBSCRIPTIONS}/{{name:path}}": Asked("subscribe"),
     f"POST {SUBSCRIPTIONS}:bulk": Asked("subscribe", [{"id": "bulk", "filter": "price < 1"}]),
+    f"PATCH {SUBSCRIPTIONS}/{{name:path}}": Asked("subscribe", {"score": 2}),
+    f"PATCH {SUBSCRIPTIONS}:bulk": Asked("subscribe", [{"id": "{name}", "filter": "price < 1"}]),
+    f"POST {SUBSCRIPTIONS}:select": Asked("read", {"ids": ["{name}"]}),
+    f"POST {SUBSCRIPTIONS}:delete": Asked("subscribe", {"ids": []}),
     f"POST {SUBSCRIPTIONS}:check": Asked("read", {"filter": "price < 5"}),
     f"POST {SUBSCRIPTIONS}:covered": Asked("read", {"filter": "price < 0.5"}),
     "POST /v1/spaces/{space}/events": Asked("publish", EVENT, "wait=matches"),
     "GET /v1/spaces/{space}/events": Asked("read"),
     "POST /v1/spaces/{space}/events:match": Asked("read", EVENT),
     "POST /v1/spaces/{space}/events:rank": Asked("read", EVENT, "relaxed=true"),
+    "GET /v1/spaces/{space}/explain": Asked("read"),
     "POST /v1/spaces/{space}/why": Asked("read", {"event": EVENT, "subscription": "{name}"}),
     "POST /v1/spaces/{space}/why-not": Asked("read", {"event": EVENT}),
     "GET /v1/spaces/{space}/plane": Asked("read", query="x=price&y=word"),
@@ -83,6 +88,7 @@ ROUTES = {
     "GET /v1/boards/{board}/interests/{name:path}": Asked("read"),
     "PUT /v1/boards/{board}/interests/{name:path}": Asked("subscribe", {"x_lo": 1}),
     "DELETE /v1/boards/{board}/interests/{name:path}": Asked("subscribe"),
+    "POST /v1/boards/{board}/interests:delete": Asked("subscribe", {"ids": []}),
     "POST /v1/boards/{board}/interests:bulk": Asked("subscribe", [{"id": "bulk"}]),
     "POST /v1/boards/{board}/updates": Asked("publish", {"id": "o", "x": 1, "y": 1}),
     "GET /v1/boards/{board}/best": Asked("read"),
@@ -198,6 +204,8 @@ def _bearer(secret: str | None) -> dict[str, str]:
 def filled(given: Any, names: dict[str, str]) -> Any:
     if isinstance(given, dict):
         return {key: filled(value, names) for key, value in given.items()}
+    if isinstance(given, list):
+        return [filled(one, names) for one in given]
     if isinstance(given, str):
         for name, value in names.items():
             given = given.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)

@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from rangecast import Category, Number, Space
 from rangecast.client import AsyncClient, Client, ServerError
-from rangecast.errors import DuplicateIdError, RangecastError
+from rangecast.errors import DuplicateIdError, RangecastError, UnknownIdError, UsageError
 from rangecast.notify import Board
 from rangecast.server.boards import updates_of
 from rangecast.server.http.problems import status_of
@@ -341,13 +341,17 @@ def test_boards_over_http_and_with_clients() -> None:
             client.put_consumer("ann", start="start", board=B)
             ann = board.subscribe("near", "km < 10", consumer="ann")
             assert [(one.object, one.y, one.x) for one in ann.best] == [("a", 700.0, place)]
-            assert board.upsert_many([{"id": "all", "filter": "true", "k": 1}]) == 1
+            assert board.upsert_many([{"id": "all", "filter": "true", "k": 1}]) == (1, 0)
             with pytest.raises(DuplicateIdError, match="already exists"):
                 board.subscribe("near", "km < 10")
-            with pytest.raises(ServerError, match="row 0: an interest of the board"):
+            with pytest.raises(UsageError, match="an interest of the board"):
                 board.upsert_many([{"id": "x", "x_lo": 1}])
-            with pytest.raises(ServerError, match="no object 'z'"):
+            with pytest.raises(UnknownIdError, match="no object 'z'"):
                 board.update("z", 1)
+            with pytest.raises(UnknownIdError, match="no object 'z'"):
+                board.move("z", place, 1)
+            with pytest.raises(DuplicateIdError, match="object 'a' already exists"):
+                board.put("a", place, 1)
             board.update_many([("b", 600, place), {"id": "c", "y": 1, "km": 50}])
             board.update_batch([("a", 650), ("b", None)])
             board.move("a", {"town": None})
@@ -372,6 +376,26 @@ def test_boards_over_http_and_with_clients() -> None:
                 event | {"consumer": 0} for event in events
             ]
             assert [event["position"] for event in events] == [one.position for one in found.items]
+            rows = [{"id": one, "filter": "true", "k": 2} for one in ("m1", "m2")]
+            assert board.subscribe_many(rows) == 2
+            with pytest.raises(DuplicateIdError):
+                board.subscribe_many(rows)
+            assert board.replace_many([{"id": "m1", "filter": "km < 10"}]) == 1
+            with pytest.raises(UnknownIdError, match="no interest 'm3'"):
+                board.replace_many([{"id": "m3", "filter": "km < 10"}])
+            board.replace("near", "km < 11")
+            assert [board[one][1:4] for one in ("m1", "m2", "near")] == [
+                (("km < 10",), 2, None),  # what isn't given stays
+                (("true",), 2, None),
+                (("km < 11",), None, "ann"),
+            ]
+            board.replace("near", "km < 10")
+            assert board.upsert("m1", "true").k is None  # and upsert replaces all of it
+            with pytest.raises(UsageError, match="a list of interests"):
+                board.unsubscribe_many("m1")
+            with pytest.raises(UnknownIdError):
+                board.unsubscribe_many(["m1", "m3"])
+            assert board.unsubscribe_many(["m1", "m2"]) == 2
             with (
                 Client(served.url, space="flats") as other,
                 pytest.raises(ServerError, match="is of the board 'flats', the subscription"),
@@ -404,7 +428,7 @@ def test_boards_over_http_and_with_clients() -> None:
                 await line.update("b", 4)
                 await line.move("b", 0.5, 5)
                 assert [one.y for one in await line.best(0, 1)] == [5.0]
-                assert await line.upsert_many([{"id": "j"}]) == 1
+                assert await line.upsert_many([{"id": "j"}]) == (1, 0)
                 await line.remove("b")
                 await line.unsubscribe("i")
                 await client.delete_board("line")

@@ -53,7 +53,7 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
             index.name(one.subscription): sum(not line.holds for line in one.boxes[one.nearest])
             for one in explained
         }
-        found = look.who(index, event, nearest=12)
+        found = look.who(index, look.Asked(event), nearest=12)
         assert set(found["matches"]) == {name for name, count in lacks.items() if not count}
         assert found["count"] == len(found["matches"])
         near = [one["subscription"] for one in found["nearest"]]
@@ -67,13 +67,13 @@ def test_who_gets_an_event_and_who_lacks_least(index: SpaceIndex) -> None:
 
 def test_why_says_the_same(index: SpaceIndex) -> None:
     event = EVENTS[0]
-    found = look.who(index, event)
+    found = look.who(index, look.Asked(event))
     for name in [*found["matches"], *(one["subscription"] for one in found["nearest"])]:
-        said = look.why(MADE.space, index.entry.live[name], event)
+        said = look.why(MADE.space, index.entry.live[name], look.Asked(event))
         assert said["matches"] == (name in found["matches"])
         assert said["verdict"].startswith(name)
     with pytest.raises(RangecastError, match="pric"):
-        look.who(index, {"pric": 3})
+        look.who(index, look.Asked({"pric": 3}))
 
 
 def test_covered_is_what_cover_says(index: SpaceIndex) -> None:
@@ -102,7 +102,7 @@ def test_a_large_set_is_looked_at_in_part(
 ) -> None:
     monkeypatch.setattr(look, "LOOKED_AT", 10)
     first = [index.name(number) for number in index.engine.boxes(10).ids.to_pylist()]
-    found = look.who(index, EVENTS[0], nearest=50)
+    found = look.who(index, look.Asked(EVENTS[0]), nearest=50)
     assert (found["looked_at"], found["subscriptions"]) == (10, len(index.engine))
     assert {one["subscription"] for one in found["nearest"]} <= {*first}
     drawn = look.plane(index, "price", "risk")

@@ -99,7 +99,7 @@ def test_limits_over_http() -> None:
             found = await client("PUT", f"{path}/b", {"filter": "price < 1"}, 403)
             assert "may have 1 subscriptions, and has 1" in found["detail"]
             rows = [
-                {"id": "a", "filter": "price < 1 or price > 3"},
+                {"id": "c", "filter": "price < 1 or price > 3"},
                 {"id": "a", "filter": "price > 3"},
             ]
             found = await client("POST", f"{path}:bulk", rows)

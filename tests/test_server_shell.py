@@ -67,7 +67,7 @@ def test_a_subscription_and_its_consumer_are_one_request(
         with pytest.raises(KeyboardInterrupt):
             subscribe("price < 3", server=client.url, consumer="c")
     assert (client.consumers(), list(client)) == ([], [])
-    assert send(client, calls[0]) is None
+    assert send(client, calls[0])["created"]
     assert [one["name"] for one in client.consumers()] == ["c"]
     assert len(client) == 1
 
@@ -108,7 +108,7 @@ def test_a_file_of_subscriptions(cli: Cli, client: Client, tmp_path: Path) -> No
     assert "columns" in cli(*load, code=2).stderr
     (tmp_path / "fences.csv").write_text("id,price_lo,price_hi\nc,2,1\nd,3,\n")
     said = cli(*load, code=2).stderr
-    assert "fences.csv: row 0: " in said
+    assert "fences.csv, row 0 (counted from 0), column 'price_hi': " in said
     assert "pass --rejected FILE" in said
     assert "d" not in client
     done = cli(*load, "--rejected", "no.csv", "--json")

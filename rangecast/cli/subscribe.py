@@ -169,7 +169,7 @@ def _load(
 
     from rangecast.cli.output import counted, progress, taken
     from rangecast.client import SubscribeError
-    from rangecast.errors import UsageError
+    from rangecast.errors import BadRowError, UsageError
     from rangecast.model.table_writer import TableWriter
 
     began = time.monotonic()
@@ -182,20 +182,22 @@ def _load(
         bars = open_files.enter_context(progress(quiet=quiet, on_stdout=False))
         task = bars.add_task("saving subscriptions", total=None)
         try:
-            count = client.upsert_many(
+            saved = client.upsert_many(
                 file,
                 rejected=bad,
                 consumer=consumer,
                 create_consumer=True,
                 progress=lambda rows: bars.advance(task, rows),
             )
-        except SubscribeError as error:
-            if not error.rejected:
+        except (BadRowError, SubscribeError) as error:
+            if isinstance(error, SubscribeError) and not error.rejected:
                 raise
-            raise UsageError(f"{file}: {error}, or pass --rejected FILE and go on") from None
+            where = "" if isinstance(error, BadRowError) else f"{file}: "
+            raise UsageError(f"{where}{error}, or pass --rejected FILE and go on") from None
         if writer is not None:
             rows = [one._asdict() for one in bad or []]
             writer.write(pa.RecordBatch.from_pylist(rows, schema))
+    count = sum(saved)
     if as_json:
         facts = {"saved": count, "rejected": len(bad or []), "rejected_file": rejected}
         print(json.dumps(facts, default=str))

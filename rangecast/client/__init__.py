@@ -19,7 +19,8 @@ if find_spec("httpx") is None:
 
 from rangecast.client.awaited import AsyncClient
 from rangecast.client.blocking import Client
-from rangecast.client.boards import AsyncClientBoard, ClientBoard, ListedInterest
+from rangecast.client.board_operations import ListedInterest
+from rangecast.client.boards import AsyncClientBoard, ClientBoard
 from rangecast.client.errors import ServerError
 from rangecast.client.results import (
     Lists,

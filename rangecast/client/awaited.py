@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from typing import Any, Self
 
 import httpx
 
+from rangecast.client import server_operations, set_operations
 from rangecast.client.boards import AsyncClientBoard
-from rangecast.client.calls import ATTEMPTS, Calls, wanted_of
-from rangecast.client.many import BulkOptions, is_file, match_parts
-from rangecast.client.requests import EXISTS, IS_NEW, Call, Condition
-from rangecast.client.results import (
-    Lists,
-    Message,
-    Messages,
-    Published,
-    RejectedRow,
-)
+from rangecast.client.calls import ATTEMPTS, Calls
+from rangecast.client.operation import awaited
+from rangecast.client.requests import Call
+from rangecast.client.results import Lists, Message
 from rangecast.client.tls import Cert, Verify
-from rangecast.errors import RangecastError
-from rangecast.model.sets import Subscription
-from rangecast.model.space import Space
+from rangecast.model.members import Id
 
 
 class AsyncClient(Calls):
@@ -64,149 +57,56 @@ class AsyncClient(Calls):
             await asyncio.sleep(0.1 * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    async def subscribe(
-        self,
-        subscription: str | int,
-        filter: Any,  # noqa: A002
-        *,
-        score: float = 0.0,
-        weights: Mapping[str, float] | None = None,
-        consumer: str | None = None,
-        ttl: float | None = None,
-        create_consumer: bool = False,
-    ) -> None:
-        """Add a subscription; its id must be new."""
-        wanted = wanted_of(filter, score, weights, consumer, ttl)
-        call = self._put(subscription, wanted, IS_NEW, create_consumer=create_consumer)
-        await self._send(call)
+    # ---- as an Engine
 
-    async def replace(
-        self,
-        subscription: str | int,
-        filter: Any,  # noqa: A002
-        *,
-        score: float = 0.0,
-        weights: Mapping[str, float] | None = None,
-        consumer: str | None = None,
-        ttl: float | None = None,
-        create_consumer: bool = False,
-    ) -> None:
-        """Replace a subscription, all of it; it keeps its place in ties."""
-        wanted = wanted_of(filter, score, weights, consumer, ttl)
-        call = self._put(subscription, wanted, EXISTS, create_consumer=create_consumer)
-        await self._send(call)
+    subscribe = awaited(set_operations.subscribe)
+    replace = awaited(set_operations.replace)
+    upsert = awaited(set_operations.upsert)
+    rescore = awaited(set_operations.rescore)
+    unsubscribe = awaited(set_operations.unsubscribe)
+    subscribe_many = awaited(set_operations.subscribe_many, reads_files=True)
+    replace_many = awaited(set_operations.replace_many, reads_files=True)
+    upsert_many = awaited(set_operations.upsert_many, reads_files=True)
+    unsubscribe_many = awaited(set_operations.unsubscribe_many)
+    select = awaited(set_operations.select)
+    match = awaited(set_operations.match)
+    match_many = awaited(set_operations.match_many, reads_files=True)
+    match_each = awaited(set_operations.match_each)
+    rank = awaited(set_operations.rank)
+    rank_many = awaited(set_operations.rank_many, reads_files=True)
+    why = awaited(set_operations.why)
+    why_not = awaited(set_operations.why_not)
+    explain = awaited(set_operations.explain)
+    get = awaited(set_operations.get)
+    contains = awaited(set_operations.contains)
+    count = awaited(set_operations.count)
 
-    async def upsert(
-        self,
-        subscription: str | int,
-        filter: Any,  # noqa: A002
-        *,
-        score: float = 0.0,
-        weights: Mapping[str, float] | None = None,
-        consumer: str | None = None,
-        ttl: float | None = None,
-        create_consumer: bool = False,
-    ) -> None:
-        """Add a subscription, or replace all of the one that has its id."""
-        wanted = wanted_of(filter, score, weights, consumer, ttl)
-        call = self._put(subscription, wanted, None, create_consumer=create_consumer)
-        await self._send(call)
+    async def __aiter__(self) -> AsyncIterator[Id]:
+        """Go through the ids, in order of arrival."""
+        after: str | None = ""
+        while after is not None:
+            page = await self._send(self._page(after))
+            for one in page["items"]:
+                yield one["id"]
+            after = page["next"]
 
-    async def subscribe_many(
-        self,
-        subscriptions: Any,
-        *,
-        rejected: list[RejectedRow] | None = None,
-        consumer: str | None = None,
-        create_consumer: bool = False,
-        progress: Callable[[int], None] | None = None,
-    ) -> int:
-        """Add many, whose ids must be new, as `Client.subscribe_many` does; return how many."""
-        options = BulkOptions(rejected, consumer, create_consumer, progress)
-        return await self._put_many(subscriptions, IS_NEW, options)
+    # ---- as a server
 
-    async def replace_many(
-        self,
-        subscriptions: Any,
-        *,
-        rejected: list[RejectedRow] | None = None,
-        consumer: str | None = None,
-        create_consumer: bool = False,
-        progress: Callable[[int], None] | None = None,
-    ) -> int:
-        """Replace many, all of each, given as to `subscribe_many`; return how many."""
-        options = BulkOptions(rejected, consumer, create_consumer, progress)
-        return await self._put_many(subscriptions, EXISTS, options)
-
-    async def upsert_many(
-        self,
-        subscriptions: Any,
-        *,
-        rejected: list[RejectedRow] | None = None,
-        consumer: str | None = None,
-        create_consumer: bool = False,
-        progress: Callable[[int], None] | None = None,
-    ) -> int:
-        """Add or replace many, given as to `subscribe_many`; return how many."""
-        options = BulkOptions(rejected, consumer, create_consumer, progress)
-        return await self._put_many(subscriptions, None, options)
-
-    async def _put_many(
-        self, subscriptions: Any, condition: Condition, options: BulkOptions
-    ) -> int:
-        space = await self._send(self._get_space()) if is_file(subscriptions) else None
-        asked = self._subscribing(subscriptions, space, condition, options)
-        async for call in _in_thread(asked):
-            try:
-                asked.add(await self._send(call))
-            except RangecastError as error:
-                raise asked.failed(error) from None
-        return asked.result()
-
-    async def wait_settled(self, subscription: str | int) -> bool:
-        """Wait until all linked servers know of a subscription; return whether they do.
-
-        After 30 seconds the answer is no: some of them can't be reached. Ask again then.
-        """
-        settled: bool = await self._send(self._settled(subscription))
-        return settled
-
-    async def unsubscribe(self, subscription: str | int) -> None:
-        """End a subscription."""
-        await self._send(self._delete(subscription))
-
-    async def get(self, subscription: str | int) -> Subscription:
-        """Return what a subscription wants, its score and its weights."""
-        found: Subscription = await self._send(self._get(subscription))
-        return found
-
-    async def match(self, event: Mapping[str, Any], *, ignore_unknown: bool = False) -> list[str]:
-        """Return the subscriptions that match one event, which isn't published."""
-        return (await self.match_many([event], ignore_unknown=ignore_unknown))[0]
-
-    async def match_many(self, events: Any, *, ignore_unknown: bool = False) -> list[list[str]]:
-        """Return the subscriptions that match each event; they aren't published."""
-        found: list[list[str]] = []
-        for part in match_parts(events):
-            found += await self._send(self._match(part, {"ignore_unknown": ignore_unknown}))
-        return found
-
-    async def rank(
-        self,
-        event: Mapping[str, Any],
-        k: int = 10,
-        *,
-        relaxed: bool = False,
-        ignore_unknown: bool = False,
-    ) -> list[tuple[str, float]]:
-        """Return the k best subscriptions of one event and their scores, best first."""
-        options = {"k": k, "relaxed": relaxed, "ignore_unknown": ignore_unknown}
-        found: list[list[tuple[str, float]]] = await self._send(self._rank([event], options))
-        return found[0]
-
-    async def put_space(self, name: str, space: Space) -> None:
-        """Make a space, or add attributes and categories to it."""
-        await self._send(self._put_space(name, space))
+    put_space = awaited(server_operations.put_space)
+    delete_board = awaited(server_operations.delete_board)
+    publish = awaited(server_operations.publish, reads_files=True)
+    wait_settled = awaited(server_operations.wait_settled)
+    put_consumer = awaited(server_operations.put_consumer)
+    consumers = awaited(server_operations.consumers)
+    consumer = awaited(server_operations.consumer)
+    delete_consumer = awaited(server_operations.delete_consumer)
+    messages = awaited(server_operations.messages)
+    acknowledge = awaited(server_operations.acknowledge)
+    seek = awaited(server_operations.seek)
+    spaces = awaited(server_operations.spaces)
+    make_token = awaited(server_operations.make_token)
+    ready = awaited(server_operations.ready)
+    status = awaited(server_operations.status)
 
     async def put_board(
         self,
@@ -226,66 +126,6 @@ class AsyncClient(Calls):
         """Return a board of the server, under the names of `notify.Board`."""
         return AsyncClientBoard(self, name)
 
-    async def delete_board(self, name: str) -> None:
-        """End a board, with its objects and interests; its consumers are deleted before."""
-        await self._send(self._delete_board(name))
-
-    async def publish(
-        self,
-        events: Any,
-        *,
-        matches: bool = False,
-        key: str | None = None,
-        ignore_unknown: bool = False,
-        rejected: list[RejectedRow] | None = None,
-    ) -> Published:
-        """Publish events, as `Client.publish` does; when this returns, they are durable."""
-        options: Any = {"matches": matches, "key": key, "ignore_unknown": ignore_unknown}
-        asked = self._publishing(events, **options)
-        async for call in _in_thread(asked):
-            try:
-                asked.add(await self._send(call))
-            except RangecastError as error:
-                raise asked.failed(error) from None
-        return asked.result(rejected)
-
-    async def put_consumer(
-        self, name: str, *, start: str = "now", **options: Any
-    ) -> dict[str, Any]:
-        """Make a consumer: from 'start', 'now' or a position on."""
-        call = self._put_consumer(name, {"from": start} | options)
-        found: dict[str, Any] = await self._send(call)
-        return found
-
-    async def consumers(self) -> list[dict[str, Any]]:
-        """Return the consumers: the position of each, its lag and its delivery."""
-        found: list[dict[str, Any]] = await self._send(self._consumers())
-        return found
-
-    async def consumer(self, name: str) -> dict[str, Any]:
-        """Return a consumer: its position, its lag and its delivery."""
-        found: dict[str, Any] = await self._send(self._get_consumer(name))
-        return found
-
-    async def delete_consumer(self, name: str) -> None:
-        """End a consumer, with its subscriptions."""
-        await self._send(self._delete_consumer(name))
-
-    async def messages(self, consumer: str, *, wait: float = 0.0, limit: int = 500) -> Messages:
-        """Return the messages after what was acknowledged; wait for some, at most so long."""
-        found: Messages = await self._send(self._pull(consumer, wait, limit))
-        return found
-
-    async def acknowledge(self, consumer: str, position: str) -> str:
-        """Note that all messages up to a position have arrived."""
-        found: str = await self._send(self._ack(consumer, position))
-        return found
-
-    async def seek(self, consumer: str, position: str, *, set: str = "then") -> str:  # noqa: A002
-        """Move a consumer to 'start', 'now' or a position."""
-        found: str = await self._send(self._seek(consumer, position, set))
-        return found
-
     async def follow(self, consumer: str) -> AsyncIterator[Message | Lists]:
         """Yield messages for ever; each is acknowledged when the next one is asked for."""
         while True:
@@ -295,32 +135,3 @@ class AsyncClient(Calls):
                 await self.acknowledge(consumer, one.position)
             if not page.items:
                 await self.acknowledge(consumer, page.position)
-
-    async def spaces(self) -> list[str]:
-        """Return the names of the spaces."""
-        found: list[str] = await self._send(self._spaces())
-        return found
-
-    async def make_token(
-        self, label: str, scopes: Sequence[str] | None = None, *, tenant: str = "default"
-    ) -> str:
-        """Make a token and return it; the server keeps only its digest."""
-        found: str = await self._send(self._make_token(label, scopes, tenant))
-        return found
-
-    async def ready(self) -> str:
-        """Return 'ok' if events can be published, else why they can't."""
-        found: str = await self._send(self._ready())
-        return found
-
-    async def status(self) -> dict[str, Any]:
-        """Return how the server does."""
-        found: dict[str, Any] = await self._send(self._status())
-        return found
-
-
-async def _in_thread(calls: Iterable[Call]) -> AsyncIterator[Call]:
-    """Yield requests; to make them may mean to read files."""
-    requests = iter(calls)
-    while (call := await asyncio.to_thread(next, requests, None)) is not None:
-        yield call

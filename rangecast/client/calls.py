@@ -17,8 +17,10 @@ from rangecast.client.parts import encode
 from rangecast.client.requests import Call, Condition
 from rangecast.client.results import Messages, message
 from rangecast.errors import UsageError
+from rangecast.model.arguments import score_of
 from rangecast.model.flags import flag
 from rangecast.model.inputs import as_space
+from rangecast.model.members import Id, as_id
 from rangecast.model.sets import Subscription
 from rangecast.model.space import Space
 
@@ -66,27 +68,40 @@ class Calls:
     def _in_space(self, rest: str) -> str:
         return f"/v1/spaces/{quote(self._named_space(), safe='')}{rest}"
 
-    def _subscription(self, name: str | int) -> str:
-        return self._in_space(f"/subscriptions/{quote(str(name), safe='')}")
+    def _subscription(self, name: Id) -> str:
+        return self._in_space(f"/subscriptions/{quote(str(as_id(name)), safe='')}")
 
     def _put(
         self,
-        name: str | int,
+        name: Id,
         wanted: dict[str, Any],
         condition: Condition,
         *,
         create_consumer: bool,
     ) -> Call:
-        body = {key: value for key, value in wanted.items() if value is not None}
         return Call(
             "PUT",
             self._subscription(name),
-            lambda _: None,
-            encode(body | {"filter": str(wanted["filter"])}),
+            _same,
+            encode(_present(name, wanted)),
             params={"create_consumer": True} if flag("create_consumer", create_consumer) else {},
             headers=dict([condition] if condition else []),
             repeatable=condition is None,
         )
+
+    def _patch(self, name: Id, wanted: dict[str, Any]) -> Call:
+        return Call("PATCH", self._subscription(name), _same, encode(_present(name, wanted)))
+
+    def _by_ids(self, verb: str, ids: Sequence[Id]) -> Call:
+        path, body = self._in_space(f"/subscriptions:{verb}"), encode({"ids": ids})
+        return Call("POST", path, _same, body, repeatable=verb != "delete")
+
+    def _explain(self) -> Call:
+        return Call("GET", self._in_space("/explain"), lambda one: one["text"])
+
+    def _why(self, path: str, asked: dict[str, Any], ignore_unknown: bool) -> Call:
+        options = {"ignore_unknown": flag("ignore_unknown", ignore_unknown), "boxes": True}
+        return Call("POST", self._in_space(path), _same, encode(asked | options))
 
     def _subscribing(
         self,
@@ -106,43 +121,31 @@ class Calls:
 
         return Call("GET", self._in_space(""), read)
 
-    def _get(self, name: str | int) -> Call:
+    def _get(self, name: Id) -> Call:
         def read(found: Any) -> Subscription:
-            return Subscription(found["id"], found["filter"], found["score"], found["weights"])
+            weights = {name: weight for name, weight in found["weights"].items() if weight != 1}
+            return Subscription(found["id"], found["filter"], found["score"], weights)
 
         return Call("GET", self._subscription(name), read)
 
-    def _settled(self, name: str | int) -> Call:
+    def _settled(self, name: Id) -> Call:
         params = {"wait": "settled"}
         return Call("GET", self._subscription(name), lambda one: one["settled"], params=params)
 
-    def _delete(self, name: str | int) -> Call:
+    def _delete(self, name: Id) -> Call:
         return Call("DELETE", self._subscription(name), lambda _: None, repeatable=False)
 
-    def _page(self, after: str) -> Call:
-        params = {"after": after}
-        return Call("GET", self._in_space("/subscriptions"), lambda one: one, params=params)
+    def _page(self, after: str, limit: int = 1000) -> Call:
+        params = {"after": after, "limit": limit}
+        return Call("GET", self._in_space("/subscriptions"), _same, params=params)
 
     def _match(self, body: bytes, options: dict[str, Any]) -> Call:
-        def read(answer: Any) -> list[list[str]]:
-            _check_refused(answer)
-            found: list[list[str]] = answer["matches"]
-            return found
-
         flag("ignore_unknown", options["ignore_unknown"])
-        return Call("POST", self._in_space("/events:match"), read, body, params=options)
+        return Call("POST", self._in_space("/events:match"), _same, body, params=options)
 
-    def _rank(self, events: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Call:
-        def read(answer: Any) -> list[list[tuple[str, float]]]:
-            _check_refused(answer)
-            return [
-                [(one["subscription"], one["score"]) for one in best] for best in answer["best"]
-            ]
-
-        for name in ("relaxed", "ignore_unknown"):
-            flag(name, options[name])
-        path = self._in_space("/events:rank")
-        return Call("POST", path, read, encode(list(events)), params=options)
+    def _rank(self, body: bytes, options: dict[str, Any]) -> Call:
+        flag("ignore_unknown", options["ignore_unknown"])
+        return Call("POST", self._in_space("/events:rank"), _same, body, params=options)
 
     def _publishing(
         self, events: Any, *, matches: bool, key: str | None, ignore_unknown: bool
@@ -262,35 +265,30 @@ class Calls:
 
 
 def wanted_of(
-    filter: Any,  # noqa: A002
-    score: float,
+    filter: str | None,  # noqa: A002
+    score: float | None,
     weights: Mapping[str, float] | None,
     consumer: str | None,
     ttl: float | None,
 ) -> dict[str, Any]:
-    """Return a subscription as the server takes it."""
+    """Return a subscription, or what changes of it, as the server takes it."""
     return {
         "filter": filter,
-        "score": score,
-        "weights": None if weights is None else dict(weights),
+        "score": None if score is None else score_of(score),
+        "weights": dict(weights) if isinstance(weights, Mapping) else weights,
         "consumer": consumer,
         "ttl": ttl,
     }
 
 
-def accepted(answer: Any) -> int:
-    """Return how many of a request were taken; raise an error for the first that wasn't."""
-    if answer["refused"]:
-        first = answer["refused"][0]
-        raise ServerError(f"row {first['row']}: {first['reason']}", 422)
-    count: int = answer["accepted"]
-    return count
+def _present(name: Id, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given of a subscription; a text that is its id is in the path."""
+    own = {"id": as_id(name)} if not isinstance(name, str) else {}
+    return own | {key: value for key, value in wanted.items() if value is not None}
 
 
-def _check_refused(answer: Any) -> None:
-    if answer["refused"]:
-        first = answer["refused"][0]
-        raise ServerError(f"event {first['row']}: {first['reason']}", 422)
+def _same(answer: Any) -> Any:
+    return answer
 
 
 def _param(value: Any) -> Any:

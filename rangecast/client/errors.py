@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from rangecast.errors import (
 )
 
 _HINT = "hint: "
+_REMEDY = "correct the value"
 _LIBRARY = {
     one.code: one
     for one in (DuplicateIdError, InvalidValueError, SpaceError, UnknownIdError, UsageError)
@@ -40,8 +42,8 @@ def error_of(problem: Mapping[str, Any], status: int) -> RangecastError:
     """Return the error that a problem document, or an error frame, stands for."""
     code, text = problem.get("code"), from_interface(str(problem.get("detail", problem)), "http")
     if code == FilterError.code:
-        reason, _, to_do = text.rpartition(f"\n{_HINT}")
-        error = FilterError(reason, to_do) if reason else FilterError(text)
+        reason, _, hint = text.rpartition(f"\n{_HINT}")
+        error = FilterError(reason, hint) if reason else FilterError(text)
         error.span = tuple(problem["span"]) if "span" in problem else None
         return error
     return _LIBRARY[code](text) if code in _LIBRARY else ServerError(text, status)
@@ -56,16 +58,17 @@ def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -
     code, text = rejected["code"], from_interface(rejected["reason"], "http")
     if code == UsageError.code:
         return UsageError(text)
-    reason, _, remedy = text.rpartition(_HINT)
-    reason = reason.rstrip() if reason else text
+    reason, _, remedy = text.rpartition(_HINT) if _HINT in text else (text, "", _REMEDY)
+    reason, _, value = reason.rstrip().partition("\n  given: ")
     given = values if isinstance(values, Mapping) else {}
-    column = "filter" if code == FilterError.code else _named(reason, given)
-    value = shown(given[column]) if column in given else ""
-    return BadRowError(
-        BadRow(source, row, column, value, reason, remedy if remedy != text else "correct the row")
-    )
+    column = "filter" if code == FilterError.code else _named(reason)
+    if column in given and not value:
+        value = shown(given[column])
+    reason = reason.removeprefix(f"{column!r}: ")
+    return BadRowError(BadRow(source, row, column, value, reason, remedy))
 
 
-def _named(reason: str, values: Mapping[str, Any]) -> str:
-    """Return the column that a reason begins with."""
-    return next((name for name in values if reason.startswith(repr(name))), "")
+def _named(reason: str) -> str:
+    """Return the column that a reason begins with, in quotes."""
+    found = re.match(r"'([^']*)'", reason)
+    return found[1] if found else ""

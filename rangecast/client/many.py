@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.client.errors import ServerError
+from rangecast.client.errors import ServerError, row_error
 from rangecast.client.parts import (
     BULK,
     MAX_ROWS,
@@ -29,10 +29,13 @@ from rangecast.client.results import (
 )
 from rangecast.errors import RangecastError
 from rangecast.kernels.arrays import I64
-from rangecast.model.files import read_batches
+from rangecast.model.ids import as_ids, id_type
+from rangecast.model.kept import identified
+from rangecast.model.members import Id
+from rangecast.model.records import Source, file_source, pass_over, table_source
+from rangecast.model.sets import UpsertResult
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import exact_columns
-from rangecast.model.tables import batches_of
 
 _LINES = {"Content-Type": "application/x-ndjson"}
 _ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
@@ -54,7 +57,7 @@ class Publishing:
         self._accepted = 0
         self._ends: tuple[str | None, str | None] = None, None
         self._rejected: list[RejectedRow] = []
-        self._matches: list[list[str]] | None = [] if "wait" in params else None
+        self._matches: list[list[Id]] | None = [] if "wait" in params else None
 
     def __iter__(self) -> Iterator[Call]:
         """Yield the requests; `add` each answer before the next."""
@@ -123,6 +126,10 @@ class BulkOptions(NamedTuple):
     consumer: str | None
     create_consumer: bool
     progress: Callable[[int], None] | None
+    is_patch: bool = False
+    """They replace others, which keep what isn't given."""
+    id: str | None = None
+    """The column of the ids, if it isn't `id`."""
 
 
 class Subscribing:
@@ -144,11 +151,23 @@ class Subscribing:
             self._params["create_consumer"] = True
         if options.consumer is not None:
             self._params["consumer"] = options.consumer
-        self._given = given if is_file(given) or is_table(given) else list(given)
+        self._given = given if is_file(given) or is_table(given) else self._named(list(given))
         self._rows: I64 = np.zeros(0, np.int64)
         """The numbers of the last request's rows."""
-        self.accepted = 0
+        self.accepted = self._inserted = 0
         self.rejected: list[RejectedRow] = []
+
+    def _named(self, rows: list[Any]) -> list[Any]:
+        """Return rows with their ids under `id`."""
+        column = self._options.id
+        if column in (None, "id"):
+            return rows
+        return [
+            {"id": row.get(column), **{name: row[name] for name in row if name != column}}
+            if is_row(row)
+            else row
+            for row in rows
+        ]
 
     def __iter__(self) -> Iterator[Call]:
         """Yield the requests; `add` each answer before the next."""
@@ -164,6 +183,7 @@ class Subscribing:
 
     def _json(self) -> Iterator[Call]:
         first = 0
+        id_type([[row.get("id") for row in self._given if is_row(row)]], texts_too=False)
         for part in split(map(encode, self._given), BULK):
             self._rows = np.arange(first, first + len(part))
             yield self._call(listed(part), {})
@@ -171,16 +191,24 @@ class Subscribing:
 
     def _tables(self) -> Iterator[Call]:
         given: Any = self._given
+        column, kind = self._options.id, None
         if is_file(given):
             exact = () if self._space is None else exact_columns(self._space)
-            batches = read_batches(given, None if self._is_strict else self._broken, exact=exact)
+            source = identified(file_source(given, exact), column)
+            kind = _id_type(source)
         else:
-            batches = iter(batches_of(given, "subscriptions", nan_is_null=True))
+            source = table_source(given, "subscriptions", nan_is_null=True)
+            source = identified(source, column) if is_table(given) else source
+        batches = source.read(None if self._is_strict else self._broken)
         seen: dict[str, None] = {}
         for batch in batches:
             for name in seen:  # a block of JSON has only the keys of its own lines
                 batch.columns.setdefault(name, pa.nulls(len(batch.rows)))
             seen.update(dict.fromkeys(batch.columns))
+            if column not in (None, "id"):
+                batch.columns.pop(column, None)
+            if kind is not None and "id" in batch.columns:
+                batch.columns["id"] = as_ids(batch.columns["id"], kind)[0]
             for self._rows, body in arrow_bodies(batch):
                 yield self._call(body, _ARROW)
 
@@ -190,14 +218,20 @@ class Subscribing:
     def _call(self, body: bytes, headers: dict[str, str]) -> Call:
         headers = headers | self._condition
         is_repeatable = not self._condition
-        return Call("POST", self._path, _same, body, self._params, headers, is_repeatable)
+        method = "PATCH" if self._options.is_patch else "POST"
+        return Call(method, self._path, _same, body, self._params, headers, is_repeatable)
 
     def add(self, answer: Mapping[str, Any]) -> None:
         """Take the answer to the last request."""
+        refused = answer["refused"]
+        if self._is_strict and refused and not self.accepted:
+            row = int(self._rows[refused[0]["row"]])
+            values = self._given[row] if isinstance(self._given, list) else None
+            source = str(self._given) if is_file(self._given) else "subscriptions"
+            raise row_error(source, refused[0], row, values)
         self.accepted += answer["accepted"]
-        found = [
-            RejectedRow(int(self._rows[one["row"]]), one["reason"]) for one in answer["refused"]
-        ]
+        self._inserted += answer["inserted"]
+        found = [RejectedRow(int(self._rows[one["row"]]), one["reason"]) for one in refused]
         self.rejected += found
         if self._is_strict and found:
             before = f"{self.accepted:,} are saved, by requests before; " if self.accepted else ""
@@ -207,11 +241,11 @@ class Subscribing:
         if self._options.progress is not None:
             self._options.progress(len(self._rows))
 
-    def result(self) -> int:
-        """Return how many are saved."""
+    def result(self) -> UpsertResult:
+        """Return how many are saved: new ones, and those in place of others."""
         if self._options.rejected is not None:
             self._options.rejected.extend(sorted(self.rejected))
-        return self.accepted
+        return UpsertResult(self._inserted, self.accepted - self._inserted)
 
     def failed(self, error: RangecastError) -> RangecastError:
         """Return the error of a request, with what became of the rows before."""
@@ -232,15 +266,21 @@ def is_table(given: Any) -> bool:
     return isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__")
 
 
+def is_row(given: Any) -> bool:
+    """Whether this is a dict."""
+    return isinstance(given, Mapping)
+
+
+def _id_type(source: Source) -> pa.DataType | None:
+    """Return the type of the ids of a file, as it is for a set that reads it."""
+    batches = source.read(pass_over, only="id")
+    columns = (batch.columns["id"] for batch in batches if "id" in batch.columns)
+    return id_type(columns, texts_too=source.texts_too)
+
+
 def _is_json(rows: list[Any]) -> bool:
     """Whether these are dicts of a subscription's fields, which go to the server as they are."""
     return all(not isinstance(row, Mapping) or row.keys() <= _FIELDS for row in rows)
-
-
-def match_parts(events: Any) -> Iterator[bytes]:
-    """Yield bodies with the events, each of which fits into a request."""
-    for part in split(map(encode, event_rows(events)), BULK):
-        yield listed(part)
 
 
 def _same(answer: Any) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError
+from rangecast.errors import FileError, RangecastError
 from rangecast.kernels.arrays import I64
 from rangecast.model.batch import Batch
 from rangecast.model.files import format_of, parts_of, read_tables
@@ -20,7 +21,32 @@ MAX_ROWS = 10_000
 BULK = 5_000
 """Subscriptions of one request: it is one edit, which others wait for."""
 MAX_BYTES = 8 << 20
-encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a value that JSON doesn't know as one that it does: NumPy's as Python's."""
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+encode = msgspec.json.Encoder(enc_hook=_plain_value).encode
+Item = TypeVar("Item")
+
+
+def split_rows(
+    rows: Iterable[Item | RangecastError], max_rows: int
+) -> Iterator[list[tuple[Item | RangecastError, bytes]]]:
+    """Yield rows with their JSON texts, in parts that fit into a request; an error has none."""
+    part: list[tuple[Item | RangecastError, bytes]] = []
+    size = 2
+    for row in rows:
+        body = b"" if isinstance(row, RangecastError) else encode(row)
+        if part and (len(part) == max_rows or size + len(body) + 1 > MAX_BYTES):
+            yield part
+            part, size = [], 2
+        part.append((row, body))
+        size += len(body) + 1
+    if part:
+        yield part
 
 
 def split(rows: Iterable[bytes], max_rows: int) -> Iterator[list[bytes]]:
@@ -53,7 +79,7 @@ def event_rows(events: Any) -> Iterator[Mapping[str, Any]]:
         yield from file_rows(events)
     elif hasattr(events, "__arrow_c_stream__") or hasattr(events, "to_batches"):
         for batch in batches_of(events, "events", nan_is_null=True):
-            yield from _present(batch.arrow())
+            yield from present(batch.arrow())
     else:
         yield from events
 
@@ -69,7 +95,7 @@ def file_rows(path: str | Path) -> Iterator[dict[str, Any]]:
                 raise FileError(f"{part}: can't be read: {error.strerror}") from None
     else:
         for data in read_tables(path):
-            yield from _present(data)
+            yield from present(data)
 
 
 def line_rows(lines: Iterable[bytes], source: str) -> Iterator[dict[str, Any]]:
@@ -85,14 +111,15 @@ def line_rows(lines: Iterable[bytes], source: str) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _present(data: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def present(data: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, without values that are null or empty."""
     for row in data.to_pylist():
         yield {name: value for name, value in row.items() if value not in (None, "")}
 
 
 def arrow_bodies(batch: Batch) -> Iterator[tuple[I64, bytes]]:
     """Yield rows of a table as Arrow streams that fit into a request, with the rows' numbers."""
-    data = _plain(batch.arrow())
+    data = batch.arrow()
     for start in range(0, data.num_rows, BULK):
         yield from _fitting(batch.rows[start : start + BULK], data.slice(start, BULK))
 
@@ -108,12 +135,3 @@ def _fitting(rows: I64, data: pa.RecordBatch) -> Iterator[tuple[I64, bytes]]:
     else:
         yield from _fitting(rows[:half], data.slice(0, half))
         yield from _fitting(rows[half:], data.slice(half))
-
-
-def _plain(data: pa.RecordBatch) -> pa.RecordBatch:
-    """Return columns of texts as one type: Polars and Arrow have several."""
-    columns = [
-        one.cast(pa.large_string()) if pa.types.is_string_view(one.type) else one
-        for one in data.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, data.schema.names)

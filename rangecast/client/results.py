@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
 from rangecast.client.errors import ServerError
+from rangecast.kernels.arrays import I64, AnyArray
+from rangecast.match.result import MatchRows
+from rangecast.model.boxes import Boxes
+from rangecast.model.members import Id
+from rangecast.model.rowstore import RowArrays, no_rows
+from rangecast.model.space import Space
+from rangecast.model.subscriptions import encode_subscriptions
+from rangecast.model.why import Explanation, Line
+from rangecast.rank.result import Best
+from rangecast.results import Matches, Rankings
 
 
 class RejectedRow(NamedTuple):
@@ -24,7 +37,7 @@ class Published(NamedTuple):
     last: str | None
     """The positions of the first and the last event."""
     rejected: list[RejectedRow]
-    matches: list[list[str]] | None = None
+    matches: list[list[Id]] | None = None
     """The subscriptions that match each accepted event, if that was asked for."""
 
 
@@ -70,7 +83,7 @@ class Message(NamedTuple):
 
     position: str
     event: dict[str, Any]
-    subscriptions: list[str]
+    subscriptions: list[Id]
     shed: int = 0
     """How many messages of its second the consumer's budget has shed."""
 
@@ -117,3 +130,58 @@ def message(row: Mapping[str, Any]) -> Message | Lists:
         }
         return Lists(row["position"], row["board"], lists)
     return Message(row["position"], row["event"], row["subscriptions"], row.get("shed", 0))
+
+
+# ---- as an Engine returns them
+
+
+EventLabels = tuple[pa.Array, pa.Table | None]
+"""The ids of events, and the columns that are kept with them."""
+
+
+def matches_of(lists: Sequence[Sequence[Id]], events: EventLabels) -> Matches:
+    """Return the ids that match each event, in this order, as `Matches`."""
+    counts = [len(one) for one in lists]
+    total = sum(counts)
+    found = MatchRows(np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), _numbered(total))
+    return Matches((found,), *events, _rows([one for some in lists for one in some]))
+
+
+def rankings_of(lists: Sequence[Sequence[tuple[Id, float]]], events: EventLabels) -> Rankings:
+    """Return the ids and scores of each event, the best first, as `Rankings`."""
+    counts = np.array([len(one) for one in lists], np.int64)
+    shape = len(lists), int(counts.max(initial=0))
+    rows, scores = np.zeros(shape, np.int32), np.zeros(shape)
+    is_there = np.arange(shape[1]) < counts[:, None]
+    rows[is_there] = _numbered(int(counts.sum()))
+    scores[is_there] = [score for some in lists for _, score in some]
+    ids = _rows([one for some in lists for one, _ in some])
+    return Rankings(Best(rows, scores, counts), *events, ids)
+
+
+def _numbered(count: int) -> AnyArray:
+    return np.arange(count, dtype=np.int32)
+
+
+def _rows(ids: list[Id]) -> RowArrays:
+    """Return rows that have nothing but an id and a place in the order of arrival."""
+    are_integers = all(isinstance(one, int) for one in ids)
+    array: AnyArray = np.array(ids, np.int64 if are_integers else object)
+    return no_rows()._replace(ids=array, arrival=np.arange(len(ids)))
+
+
+def selected(space: Space, items: Sequence[Mapping[str, Any]]) -> tuple[Boxes, I64]:
+    """Return subscriptions as the server shows them as boxes, and their places by arrival."""
+    rows = [
+        {"id": one["id"], "filter": one["filter"], "score": one["score"]}
+        | {f"weight_{name}": weight for name, weight in one["weights"].items()}
+        for one in items
+    ]
+    places = np.array([one["arrival"] for one in items], np.int64)
+    return encode_subscriptions(rows or {"id": [], "filter": []}, space), places
+
+
+def explanation(answer: Mapping[str, Any]) -> Explanation:
+    """Return why a subscription matches or doesn't, as the server says it."""
+    boxes = [[Line(**line) for line in box] for box in answer["boxes"]]
+    return Explanation(answer["subscription"], boxes, answer["nearest"])

@@ -39,7 +39,11 @@ class Batch(NamedTuple):
     def of(cls, data: pa.RecordBatch, first: int = 0) -> Batch:
         """Return the rows of a record batch, numbered from `first` on."""
         check_distinct(data.schema.names)
-        columns = dict(zip(data.schema.names, data.columns, strict=True))
+        columns = {
+            # Polars has texts that Arrow can't filter.
+            name: one.cast(pa.large_string()) if pa.types.is_string_view(one.type) else one
+            for name, one in zip(data.schema.names, data.columns, strict=True)
+        }
         return cls(np.arange(first, first + data.num_rows), columns)
 
     def row(self, place: int) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def encode_events(
     id: str | None = None,  # noqa: A002
     keep: str | Sequence[str] = (),
 ) -> Events:
-    """Return the events of an Arrow table, a DataFrame, a dict of columns or a list of dicts.
+    """Return the events of a file, a table, a DataFrame, a dict of columns or a list of dicts.
 
     A key that is absent, `None` or null is a missing value. The first event that can't be used
     raises a `BadRowError`.
@@ -232,6 +232,10 @@ def encode_events(
                      are structs then
     """
     flag("ignore_unknown", ignore_unknown)
+    if isinstance(events, str | Path):
+        options: Any = {"nan": nan, "ignore_unknown": ignore_unknown, "columns": columns}
+        file = EventFile(events, space, **options, id=id, keep=as_names(keep))
+        return _joined(list(file), space)
     names = as_names(keep)
     source = identified(table_source(events, "events"), id)
     known = {"id", id, *names, *columns.all_names(space)}
@@ -252,8 +256,14 @@ def encode_events(
             arrays = [ids, *kept_columns(rows.batch, kept)]
             ids = pa.StructArray.from_arrays(arrays, ["", *names])
         found.append(Events(ids, columns.points_of(space, rows, nan)))
+    return _joined(found, space)
+
+
+def _joined(found: list[Events], space: Space) -> Events:
     if len(found) == 1:
         return found[0]
+    if not found:
+        return Events(pa.array([], pa.int64()), np.zeros((0, len(space))))
     every, points = zip(*found, strict=True)
     return Events(pa.concat_arrays(every), np.concatenate(points))
 

@@ -19,6 +19,8 @@ from rangecast.model.attributes import Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.batch import Batch, text_at, value_at
 from rangecast.model.filters.text import text_of_bounds
+from rangecast.model.ids import id_type
+from rangecast.model.members import Id
 from rangecast.model.records import Rows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import SubscriptionColumns
@@ -30,7 +32,7 @@ class SubscriptionRow(NamedTuple):
     """One subscription, and the row that it is in."""
 
     row: int
-    id: str
+    id: Id
     filter: str
     score: float | None
     weights: dict[str, float]
@@ -54,7 +56,8 @@ def subscription_rows(
             "  hint: order the rows by it, and drop the column"
         )
     rows = Rows(source, batch, bad)
-    rows.take_ids(batch.columns["id"], pa.string())
+    kind = id_type([batch.columns["id"]], texts_too=False)
+    rows.take_ids(batch.columns["id"], kind or pa.large_string())
     scores = columns.scores(rows)
     weights = columns.all_weights(rows)
     ttl = rows.coordinates(_TTL)

@@ -17,6 +17,7 @@ from rangecast.server.boards import (
     Placed,
     board_label,
     check_board,
+    check_object,
     judged,
 )
 from rangecast.server.records import (
@@ -41,6 +42,7 @@ from rangecast.server.records import (
     StopConsumer,
 )
 from rangecast.server.registry import Name, RefusedError, Registry, Version
+from rangecast.server.requests import Conditions
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ONLY_NEW = "new"
@@ -50,6 +52,10 @@ _ABSENT = object()
 
 class ConsumerExistsError(RefusedError):
     """A consumer that had to be new was made by another request meanwhile."""
+
+
+class ChangedError(RefusedError):
+    """A subscription isn't the one any more that an edit is about."""
 
 
 class Admission:
@@ -69,10 +75,15 @@ class Admission:
         self._tokens: dict[str, bool] = {}
         self._counts: dict[str, int] = {}
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._inserted = 0
 
-    def check_all(self, edits: Sequence[AnyEdit], if_match: str | None = None) -> None:
-        """Take edits into the group; if one can't be carried out, refuse all of them."""
+    def check_all(self, edits: Sequence[AnyEdit], if_match: Conditions = None) -> int:
+        """Take edits into the group; if one can't be carried out, refuse all of them.
+
+        Return how many subscriptions and interests are new.
+        """
         self._journal.clear()
+        self._inserted = 0
         before, counts = self.seq, dict(self._counts)
         try:
             if isinstance(edits, Run):
@@ -86,6 +97,7 @@ class Admission:
             self.seq, self._counts = before, counts
             self._undo()
             raise
+        return self._inserted
 
     def _undo(self) -> None:
         for table, key, old in reversed(self._journal):
@@ -98,7 +110,8 @@ class Admission:
         self._journal.append((table, key, table.get(key, _ABSENT)))
         table[key] = value
 
-    def _check(self, edit: AnyEdit, if_match: str | None) -> None:
+    def _check(self, edit: AnyEdit, if_match: Conditions) -> None:
+        assert if_match is None or isinstance(if_match, str)  # only a run has one for each
         match edit:
             case PutSubscription():
                 self._check_subscriptions([edit], if_match)
@@ -137,7 +150,7 @@ class Admission:
             case PutTenant() | PutBroker() | BeginEpoch():
                 pass
 
-    def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: str | None) -> None:
+    def _check_subscriptions(self, edits: Sequence[PutSubscription], if_match: Conditions) -> None:
         """Judge subscriptions of one space, each of another id."""
         tenant, space = edits[0].tenant, edits[0].space
         if (tenant, space) not in self._spaces:
@@ -145,7 +158,7 @@ class Admission:
         self._check_puts(space, edits, if_match)
 
     def _check_puts(
-        self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: str | None
+        self, label: str, edits: Sequence[PutSubscription | PutInterest], if_match: Conditions
     ) -> None:
         """Judge subscriptions or interests, each of another id, of what has this label."""
         tenant, noun = edits[0].tenant, "interest" if "/" in label else "subscription"
@@ -160,10 +173,12 @@ class Admission:
         keys = [(tenant, label, one.name) for one in edits]
         olds = self._versions(tenant, label, keys)
         if if_match is not None:
-            for edit, old in zip(edits, olds, strict=True):
-                self._check_condition(old, edit.name, if_match, noun)
+            each = [if_match] * len(edits) if isinstance(if_match, str) else if_match
+            for edit, old, condition in zip(edits, olds, each, strict=True):
+                self._check_condition(old, edit.name, condition, noun)
         if more := olds.count(None):
             self._check_count(tenant, more)
+            self._inserted += more
         for seq, (key, edit) in enumerate(zip(keys, edits, strict=True), self.seq):
             self._set(self._subscriptions, key, (seq, edit.consumer))
 
@@ -189,7 +204,7 @@ class Admission:
         if old is None:
             raise UnknownIdError(f"no {noun} {shown(name)}")
         if if_match is not None and if_match.strip('"') not in (str(old), "*"):
-            raise RefusedError(
+            raise ChangedError(
                 412,
                 f"the {noun} {shown(name)} has changed: If-Match is {if_match}, "
                 f'its ETag is "{old}"',
@@ -261,25 +276,33 @@ class Admission:
         self._set(self._boards, key, edit)
 
     def updates(
-        self, entry: BoardEntry, changes: Sequence[tuple[int, ObjectChange]], *, all_or_none: bool
-    ) -> tuple[list[ObjectChange], list[tuple[int, str]]]:
+        self,
+        entry: BoardEntry,
+        changes: Sequence[tuple[int, ObjectChange]],
+        *,
+        all_or_none: bool,
+        only: str = "",
+    ) -> tuple[list[ObjectChange], list[tuple[int, RangecastError]]]:
         """Take changes of a board's objects into the group.
 
         Return those that are made, and the row and the fault of each that can't be.
+
+        only   `new` or `existing`: all objects must be
         """
         self._need_board((entry.tenant, entry.name))
         if self._registry.boards.get((entry.tenant, entry.name)) is not entry:
             raise RefusedError(404, f"the board {shown(entry.name)} was deleted meanwhile")
         self._journal.clear()
         taken: list[ObjectChange] = []
-        refused: list[tuple[int, str]] = []
+        refused: list[tuple[int, RangecastError]] = []
         for row, change in changes:
             key = entry, change.id
             old = self._objects[key] if key in self._objects else entry.objects.get(change.id)
             try:
+                check_object(change.id, only, exists=old is not None)
                 new = judged(change, old, entry.space, self.seq + len(taken))
             except RangecastError as error:
-                refused.append((row, str(error)))
+                refused.append((row, error))
                 continue
             self._set(self._objects, key, new)
             taken.append(change)

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from rangecast.errors import RangecastError, UnknownIdError, UsageError, near, shown
+from rangecast.errors import (
+    DuplicateIdError,
+    RangecastError,
+    UnknownIdError,
+    UsageError,
+    near,
+    shown,
+)
 from rangecast.model.arguments import finite
 from rangecast.model.events import encode_event
 from rangecast.model.members import as_id
@@ -226,6 +233,14 @@ def _parsed(space: Space | None, line: bytes) -> ObjectChange:
         change.x = rest if space is not None else finite("x", given["x"])
         moved(space, change.x, None)
     return change
+
+
+def check_object(name: str, only: str, *, exists: bool) -> None:
+    """Refuse an object that isn't `new` or `existing`, where all must be."""
+    if only == "new" and exists:
+        raise DuplicateIdError(f"object {name!r} already exists\n  hint: update it, or move it")
+    if only == "existing" and not exists:
+        raise UnknownIdError(f"no object {name!r}\n  hint: put it there first")
 
 
 def judged(

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rangecast.errors import RangecastError, UsageError, shown
+from rangecast.errors import InvalidValueError, RangecastError, UsageError, shown
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import Attribute, Integer, Number
 from rangecast.model.encode import coordinate
@@ -119,6 +119,20 @@ def encoded(
         taken, rows = [taken[at] for at in kept], [rows[at] for at in kept]
         points = np.array(found).reshape(len(kept), len(space))
     return Encoded(taken, rows, points, space, words), refused
+
+
+def code_of(line: bytes, space: Space, ignore_unknown: bool, form: str) -> str:
+    """Return the code of the error by which an event was refused: see `errors`."""
+    try:
+        row = decoder_for([line])(line)
+        encode_event(
+            row_of(row) if form == CLOUDEVENTS else row, space, ignore_unknown=ignore_unknown
+        )
+    except RangecastError as error:
+        return error.code or UsageError.code
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
+        pass
+    return InvalidValueError.code
 
 
 def points_of(rows: Sequence[dict[str, Any]], space: Space, *, ignore_unknown: bool = True) -> F64:

@@ -9,13 +9,14 @@ import msgspec
 import numpy as np
 
 from rangecast.kernels.arrays import I64, Bool
+from rangecast.model.members import Id
 from rangecast.server.board_index import Addressed, BoardIndex, Listened
 from rangecast.server.boards import InterestChange
 from rangecast.server.index import Found, SpaceIndex, by_event, grouped
 from rangecast.server.messages import Message
 from rangecast.server.registry import AnyChange, Change, Consumer
 
-_decode = msgspec.json.Decoder(list[str]).decode
+_decode = msgspec.json.Decoder(list[str | int]).decode
 
 
 def carry_out(changes: Sequence[AnyChange], indexes: dict[int, SpaceIndex]) -> None:
@@ -79,7 +80,7 @@ def fan_out(
             mailbox.append(Message(int(seqs[event]), lines[event], ids))
 
 
-def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[str]]:
+def ids_by_event(found: Found, index: SpaceIndex, begin: int, count: int) -> list[list[Id]]:
     """Return the ids of the subscriptions that match each of some events."""
     first, last = np.searchsorted(found.events, (begin, begin + count))
     events, numbers = found.events[first:last] - begin, found.numbers[first:last]

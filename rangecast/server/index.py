@@ -17,6 +17,7 @@ from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter, boxes_of
 from rangecast.model.filters.many import boxes_of_texts
 from rangecast.model.filters.tentative import BoxesRead, TentativeSpace
+from rangecast.model.members import Id
 from rangecast.model.space import Space
 from rangecast.server.registry import Change, SpaceEntry, Version
 
@@ -51,9 +52,9 @@ class SpaceIndex:
         matches = self.engine.match_points(points)
         return Found(matches.matches.events, matches.ids.astype(np.int64, copy=False))
 
-    def name(self, number: int) -> str:
+    def name(self, number: int) -> Id:
         """Return the id of a subscription."""
-        found: str = msgspec.json.decode(self.names[number])
+        found: Id = msgspec.json.decode(self.names[number])
         return found
 
     def carry_out(self, changes: Sequence[Change]) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from rangecast.errors import UsageError, near
 from rangecast.kernels.arrays import F64, I32
@@ -20,6 +21,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.events import encode_event
 from rangecast.model.filters.compile import ANY_BOXES
 from rangecast.model.filters.filter import Filter
+from rangecast.model.members import Id
 from rangecast.model.numbers import MAX
 from rangecast.model.space import Space
 from rangecast.model.text_attributes import Category, Hierarchy, String
@@ -35,14 +37,27 @@ _UPRIGHT = re.compile(r"(?i)(.*_)?(lat|latitude|y|northing)$")
 """Names of attributes that maps and plots draw upwards."""
 
 
-def why(space: Space, version: Version, event: Mapping[str, Any]) -> dict[str, Any]:
+class Asked(NamedTuple):
+    """An event that is explained."""
+
+    event: Mapping[str, Any]
+    ignore_unknown: bool = False
+    has_boxes: bool = False
+    """Whether all alternatives of a filter are shown, not only the nearest one."""
+
+    def point(self, space: Space) -> F64:
+        """Return its coordinates."""
+        return encode_event(self.event, space, ignore_unknown=self.ignore_unknown)
+
+
+def why(space: Space, version: Version, asked: Asked) -> dict[str, Any]:
     """Return why a subscription matches an event or doesn't, attribute by attribute."""
     lo, hi = Filter.parse(version.filter, space, max_boxes=ANY_BOXES).arrays()
-    return _explained(space, version.id, (lo, hi), encode_event(event, space), event)
+    return _explained(space, version.id, (lo, hi), asked.point(space), asked)
 
 
 def who(
-    index: SpaceIndex, event: Mapping[str, Any], passing: Collection[int] = (), nearest: int = 10
+    index: SpaceIndex, asked: Asked, passing: Collection[int] = (), nearest: int = 10
 ) -> dict[str, Any]:
     """Return who gets an event, and of the others those that lack least, with what they lack.
 
@@ -50,7 +65,7 @@ def who(
     """
     engine = index.engine
     space = engine.space
-    point = encode_event(event, space)
+    point = asked.point(space)
     numbers = index.match(point[np.newaxis]).numbers
     numbers = numbers[~np.isin(numbers, list(passing))]
     boxes = _lasting(engine.boxes(LOOKED_AT), passing)
@@ -60,7 +75,7 @@ def who(
         part = slice(first[row], first[row + 1])
         name = index.name(boxes.ids[row].as_py())
         bounds = boxes.lo[part], boxes.hi[part]
-        missed.append(_explained(space, name, bounds, point, event))
+        missed.append(_explained(space, name, bounds, point, asked))
     return {
         "count": len(numbers),
         "matches": [index.name(int(number)) for number in numbers[:SHOWN]],
@@ -176,20 +191,29 @@ def _axes(space: Space, boxes: Boxes, given: Sequence[int | None]) -> list[int]:
 
 
 def _explained(
-    space: Space, name: str, bounds: tuple[F64, F64], point: F64, event: Mapping[str, Any]
+    space: Space, name: Id, bounds: tuple[F64, F64], point: F64, asked: Asked
 ) -> dict[str, Any]:
-    """Compare an event with that box of a subscription which lacks least."""
+    """Compare an event with a subscription: with all its boxes, or that which lacks least."""
     lo, hi = bounds
-    box = int(np.argmin(lack_of(space, lo, hi, point)))
-    best = Boxes.of(lo[box : box + 1], hi[box : box + 1], ids=[name], space=space)
-    found = explain_match(space, best, 0, point, dict(event))
-    return {
+    count = len(lo)
+    if not asked.has_boxes:
+        box = int(np.argmin(lack_of(space, lo, hi, point)))
+        lo, hi = lo[box : box + 1], hi[box : box + 1]
+    own = np.zeros(len(lo), np.int32)
+    boxes = Boxes.of(lo, hi, owner=own, ids=pa.array([name]), space=space)
+    found = explain_match(space, boxes, 0, point, dict(asked.event))
+    nearest = found.boxes[found.nearest]
+    shown: dict[str, Any] = {
         "subscription": name,
         "matches": found.matches,
         "verdict": found.verdict,
-        "alternatives": len(lo),
-        "lines": [asdict(line) for line in found.boxes[0] if line.mentioned],
+        "alternatives": count,
+        "lines": [asdict(line) for line in nearest if line.mentioned],
     }
+    if asked.has_boxes:
+        shown["boxes"] = [[asdict(line) for line in box] for box in found.boxes]
+        shown["nearest"] = found.nearest
+    return shown
 
 
 def _axis(attribute: Attribute) -> dict[str, Any]:

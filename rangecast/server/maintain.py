@@ -130,7 +130,7 @@ def exported(folder: Path, tenant: str, space: str, output: Path) -> str:
     pq.write_table(
         pa.table(
             {
-                "id": pa.array([one.id for one in live], pa.string()),
+                "id": pa.array([one.name for one in live], pa.string()),
                 "filter": pa.array([one.filter for one in live], pa.string()),
                 "score": pa.array([one.score for one in live], pa.float64()),
             }

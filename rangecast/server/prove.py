@@ -42,13 +42,13 @@ class _List(msgspec.Struct):
 
 class _Delivered(msgspec.Struct):
     position: str
-    subscriptions: list[str] | None = None
+    subscriptions: list[str | int] | None = None
     lists: list[_List] | None = None
 
     def names(self) -> list[str]:
         """Return what it is about: subscriptions, or lists in words."""
         if self.subscriptions is not None:
-            return self.subscriptions
+            return [str(one) for one in self.subscriptions]
         if self.lists is None:
             raise ValueError("has neither")
         return [in_words(one.interest, [(o.object, o.y) for o in one.best]) for one in self.lists]

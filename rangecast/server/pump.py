@@ -371,7 +371,9 @@ class Pump:
     def _admitted(self, request: Request, admission: Admission, now: int) -> Draft | Settled:
         """Return what is to be written for a request."""
         if isinstance(request, Edits):
-            admission.check_all(request.edits, request.if_match)
+            inserted = admission.check_all(request.edits, request.if_match)
+            if request.outcome is not None:
+                request.outcome.inserted = inserted
             return edits_draft(request.edits, now)
         if isinstance(request, Updates):
             return self._admitted_updates(request, admission, now)
@@ -405,11 +407,15 @@ class Pump:
     ) -> Draft | Settled:
         entry, first, refused = request.entry, admission.seq, request.refused
         taken: list[ObjectChange] = []
+        codes: dict[int, str] = {}
         if not (refused and request.all_or_none):
             given = request.changes
-            taken, more = admission.updates(entry, given, all_or_none=request.all_or_none)
-            refused = sorted(refused + more)
-        request.accepted = Accepted(first, len(taken), refused)
+            taken, more = admission.updates(
+                entry, given, all_or_none=request.all_or_none, only=request.only
+            )
+            refused = sorted(refused + [(row, str(error)) for row, error in more])
+            codes = {row: error.code for row, error in more}
+        request.accepted = Accepted(first, len(taken), refused, codes=codes)
         if not taken:
             return Settled(request.accepted, True)
         return updates_draft(UpdatesHead(entry.tenant, entry.name, request.is_batch), taken, now)

@@ -78,6 +78,13 @@ class PutSubscription(Edit, tag="subscribe", frozen=True, gc=False):
     weights: dict[str, float] = {}
     expires: int = 0
     """When it ends by itself, in microseconds since 1970; 0: never."""
+    is_integer: bool = False
+    """Its id was given as the integer that its name writes."""
+
+    @property
+    def id(self) -> str | int:
+        """Its id as it was given."""
+        return int(self.name) if self.is_integer else self.name
 
 
 class DeleteSubscription(Edit, tag="unsubscribe", frozen=True):

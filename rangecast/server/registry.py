@@ -66,7 +66,8 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
     """A subscription as it was from one edit to another."""
 
     number: int
-    id: str
+    name: str
+    """Its id as a text, which tells it from others."""
     filter: str
     consumer: int
     born: int
@@ -75,6 +76,13 @@ class Version(msgspec.Struct, eq=False, array_like=True, gc=False):
     score: float = 0.0
     weights: dict[str, float] = {}
     expires: int = 0
+    is_integer: bool = False
+    """Its id was given as an integer."""
+
+    @property
+    def id(self) -> str | int:
+        """Its id as it was given."""
+        return int(self.name) if self.is_integer else self.name
 
     def lives_at(self, seq: int) -> bool:
         """Whether an event of this seq is matched with it."""
@@ -404,6 +412,7 @@ class Registry:
                 edit.score,
                 edit.weights,
                 edit.expires,
+                edit.is_integer,
             )
             put.append(new)
             if edit.expires:
@@ -417,8 +426,8 @@ class Registry:
 
     def _unsubscribe(self, entry: SpaceEntry, version: Version, seq: int) -> Change:
         version.died = seq
-        del entry.live[version.id]
-        entry.expiring.pop(version.id, None)
+        del entry.live[version.name]
+        entry.expiring.pop(version.name, None)
         self.counts[entry.tenant] -= 1
         return Change(entry, gone=version)
 

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from rangecast.model.members import Id
 from rangecast.server.boards import BoardEntry, ObjectChange
 from rangecast.server.encoding import Encoded
 from rangecast.server.records import AnyEdit, EventsHead, size_of
 from rangecast.server.registry import Read, SpaceEntry
+
+Conditions = str | Sequence[str] | None
+"""What must hold of subscriptions that are edited: of all of them, or of each of a run."""
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What edits came to, once they are answered."""
+
+    inserted: int = 0
+    """Subscriptions or interests that are new, of those that were put."""
 
 
 @dataclass(slots=True, eq=False)
@@ -19,7 +31,8 @@ class Edits:
     edits: Sequence[AnyEdit]
     read: Read = None
     """Their filters, if they are a run."""
-    if_match: str | None = None
+    if_match: Conditions = None
+    outcome: Outcome | None = None
     answer: Future[int] = field(default_factory=Future)
     """The seq of the first edit, once they have taken effect."""
     size: int = field(init=False)
@@ -45,7 +58,9 @@ class Accepted:
     """The same request had come before; these are its seqs."""
     skipped: int = 0
     """Events whose id had come before."""
-    matches: list[list[str]] | None = None
+    codes: dict[int, str] = field(default_factory=dict)
+    """The codes of errors by row, as far as they are known: see `errors`."""
+    matches: list[list[Id]] | None = None
     """The ids of the subscriptions that match each event, if that was asked for."""
 
 
@@ -84,6 +99,8 @@ class Updates:
     """Those that can't be read."""
     is_batch: bool = False
     all_or_none: bool = False
+    only: str = ""
+    """`new` or `existing`: all objects must be."""
     bytes: int = 0
     """Of the texts that the changes were read from."""
     answer: Future[Accepted] = field(default_factory=Future)

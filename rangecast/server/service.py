@@ -54,7 +54,7 @@ from rangecast.server.records import (
 )
 from rangecast.server.registry import AnyChange, Consumer, Read, RefusedError, SpaceEntry
 from rangecast.server.replay import Replay
-from rangecast.server.requests import Accepted, Edits, Events, Updates
+from rangecast.server.requests import Accepted, Conditions, Edits, Events, Outcome, Updates
 from rangecast.server.resolver import Resolver
 from rangecast.server.scrub import Scrub
 from rangecast.server.segment import segments
@@ -66,11 +66,6 @@ from rangecast.server.webhook import Webhook
 
 logger = logging.getLogger("rangecast.server")
 _REPLAYED = 64 << 20
-
-
-def _nobody(_consumer: int) -> bool:
-    """Nobody waits for messages that come from the log of another server: they are read."""
-    return False
 
 
 @dataclass(frozen=True)
@@ -302,12 +297,13 @@ class Service:
         self.clock.advance(unit.at)
         changes = self._replay.carried_out(unit)
         carry_out(changes, self.indexes)
-        for _ in board_messages(changes, _nobody):
+        # No listener waits for messages that come from the log of another server: they are read.
+        for _ in board_messages(changes, lambda _: False):
             pass
         if unit.kind == UPDATES:
             head, updates = updates_of(unit)
             index = self.registry.boards[head.tenant, head.board].index
-            for _ in index.update(updates, unit.first, head.is_batch, _nobody):
+            for _ in index.update(updates, unit.first, head.is_batch, lambda _: False):
                 pass
 
     # ---- positions
@@ -369,20 +365,25 @@ class Service:
 
     # ---- what callers want
 
-    def edit(self, *edits: AnyEdit, if_match: str | None = None) -> Future[int]:
+    def edit(
+        self, *edits: AnyEdit, if_match: Conditions = None, outcome: Outcome | None = None
+    ) -> Future[int]:
         """Ask for edits, all of them or none; the answer is the seq of the first.
 
         Long filters are read in another thread, so the answer may also be what is wrong with them.
+        The outcome is known with the answer.
         """
         if edits:
             self.quotas.edit(edits[0].tenant, edits)
         for edit in edits:
             if isinstance(edit, PutSubscription) and len(edit.filter) > INLINE_LENGTH:
                 self.quotas.check_length(edit.tenant, edit.filter)
-                return chained_future(self._reading, self._edit, edits, if_match)
-        return self._edit(edits, if_match)
+                return chained_future(self._reading, self._edit, edits, if_match, outcome)
+        return self._edit(edits, if_match, outcome)
 
-    def _edit(self, edits: Sequence[AnyEdit], if_match: str | None) -> Future[int]:
+    def _edit(
+        self, edits: Sequence[AnyEdit], if_match: Conditions, outcome: Outcome | None
+    ) -> Future[int]:
         read: Read = None
         for edit in edits:
             if isinstance(edit, PutSubscription):
@@ -390,15 +391,13 @@ class Service:
                 if entry is not None:
                     space = TentativeSpace(entry.space)
                     read = self.quotas.parsed(edit.tenant, edit.filter, space)
-        return self._submit(Edits(run_or_not(edits), read if len(edits) == 1 else None, if_match))
+        read = read if len(edits) == 1 else None
+        return self._submit(Edits(run_or_not(edits), read, if_match, outcome))
 
     def _submit(self, asked: Edits) -> Future[int]:
         edits = () if isinstance(asked.edits, Run) else asked.edits
-        moved = [
-            (edit.tenant, edit.name)
-            for edit in edits
-            if isinstance(edit, PutConsumer | DeleteConsumer | StopConsumer)
-        ]
+        kinds = PutConsumer | DeleteConsumer | StopConsumer
+        moved = [(edit.tenant, edit.name) for edit in edits if isinstance(edit, kinds)]
         if moved:
             self.ways.refresh_after(asked.answer, moved)
         self.pump.submit(asked)
@@ -408,8 +407,9 @@ class Service:
         self,
         edits: Sequence[PutSubscription],
         read: Read,
-        if_match: str | None = None,
+        if_match: Conditions = None,
         consumers: Sequence[PutConsumer] = (),
+        outcome: Outcome | None = None,
     ) -> Future[int]:
         """Ask for subscriptions, as `edit` does; their filters have been read.
 
@@ -418,8 +418,8 @@ class Service:
         if edits:
             self.quotas.edit(edits[0].tenant, [*consumers, *edits])
         if consumers:
-            return self._submit(Edits([*consumers, *edits], None, if_match))
-        return self._submit(Edits(run_or_not(edits), read, if_match))
+            return self._submit(Edits([*consumers, *edits], None, if_match, outcome))
+        return self._submit(Edits(run_or_not(edits), read, if_match, outcome))
 
     def publish(
         self,
@@ -461,15 +461,16 @@ class Service:
         *,
         is_batch: bool = False,
         strict: bool = False,
+        only: str = "",
     ) -> Future[Accepted]:
         """Change objects of a board, a JSON text each; those that can't be made are refused one by
-        one, or (`strict`, and always in a batch) all of them.
+        one, or (`strict`, and always in a batch) all of them. `only`: `new` or `existing` objects.
         """
         if is_batch and len(lines) > LONGEST_BATCH:
             raise RefusedError(413, f"a batch has at most {LONGEST_BATCH:,} changes")
         changes, refused = parsed_changes(entry, lines)
         size = sum(map(len, lines))
-        asked = Updates(entry, changes, refused, is_batch, strict or is_batch, size)
+        asked = Updates(entry, changes, refused, is_batch, strict or is_batch, only, size)
         self.pump.submit(asked)
         return asked.answer
 

@@ -268,7 +268,7 @@ def _built(path: Path, state: State) -> Opened:
     owned: dict[int, list[Version]] = {}
     for one in state.spaces:
         boxes, space = load_boxes(path / f"space-{one.number}")
-        live = {version.id: version for version in one.live}
+        live = {version.name: version for version in one.live}
         if state.version == 1 and sorted(v.number for v in one.live) != sorted(
             boxes.ids.to_pylist()
         ):

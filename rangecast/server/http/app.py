@@ -19,8 +19,10 @@ from rangecast.server.http import (
     link,
     look,
     page,
+    patches,
     problems,
     replica,
+    selected,
     spaces,
     stream,
     tickets,
@@ -33,7 +35,22 @@ from rangecast.server.service import Service
 from rangecast.server.shutdown import in_thread
 
 PARTS = (
-    *(admin, look, events, spaces, bulk, boards, consumers, ways, stream, tickets, link, replica),
+    *(
+        admin,
+        look,
+        events,
+        spaces,
+        patches,
+        selected,
+        bulk,
+        boards,
+        consumers,
+        ways,
+        stream,
+        tickets,
+        link,
+        replica,
+    ),
     page,
 )
 

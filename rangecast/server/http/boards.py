@@ -14,16 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from rangecast.errors import RangecastError, UsageError, shown
 from rangecast.model.arguments import finite, whole
 from rangecast.model.members import as_id
+from rangecast.server.admission import ONLY_NEW
 from rangecast.server.boards import BoardEntry, Interest, check_interest, warm
 from rangecast.server.http.access import Caller, allowed
 from rangecast.server.http.bodies import lines_of, read_body, rows_of_body
+from rangecast.server.http.bulk import Refusal, bulk_answer
 from rangecast.server.http.events import shown_accepted
 from rangecast.server.http.models import ModelRoute
+from rangecast.server.http.selected import names_of
 from rangecast.server.http.spaces import PAGE, condition, page_of
 from rangecast.server.messages import position
 from rangecast.server.records import DeleteBoard, DeleteInterest, PutBoard, PutInterest
 from rangecast.server.registry import RefusedError
-from rangecast.server.requests import Accepted
+from rangecast.server.requests import Accepted, Outcome
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
@@ -133,30 +136,45 @@ async def delete_interest(request: Request, board: str, name: str) -> Any:
 @router.post("/{board}/interests:bulk")
 async def bulk(request: Request, board: str, strict: bool = False) -> Response:
     """Make or replace many: NDJSON or a JSON list; those that can't be used are refused one by one,
-    or (`?strict=true`) all are.
+    or (`?strict=true`) all are. With `If-None-Match: *` all of them must be new, with
+    `If-Match: *` none may be.
     """
     caller, service, entry = _board(request, board, "subscribe")
     body = await read_body(request)
+    wanted = condition(request)
+    if wanted not in (None, ONLY_NEW, "*"):
+        raise RefusedError(422, "of many interests, If-Match is * or left out")
     edits, refused = await asyncio.to_thread(_bulk_edits, service, caller, entry, body)
     taken = [] if strict and refused else edits
-    seq = 0
+    seq, outcome = 0, Outcome()
     if taken:
-        seq = await answered(service.edit(*taken))
-    answer = {
-        "accepted": len(taken),
-        "refused": [{"row": row, "reason": reason} for row, reason in refused],
-        "position": position(service.epoch, seq + len(taken) - 1) if taken else None,
-    }
-    return JSONResponse(answer, 200 if taken or not refused else 422)
+        seq = await answered(service.edit(*taken, if_match=wanted, outcome=outcome))
+    return bulk_answer(service, refused, len(taken), seq, outcome)
+
+
+@router.post("/{board}/interests:delete")
+async def delete_many(request: Request, board: str) -> Any:
+    """End these interests, all of them or none. An id that is given twice counts once."""
+    caller, service, _ = _board(request, board, "subscribe")
+    names = list(dict.fromkeys(await names_of(request)))
+    edits = [DeleteInterest(caller.tenant, name, board) for name in names]
+    place = None
+    if edits:
+        seq = await answered(service.edit(*edits))
+        place = position(service.epoch, seq + len(edits) - 1)
+    return {"deleted": len(edits), "position": place}
 
 
 @router.post("/{board}/updates")
 async def update(
-    request: Request, board: str, batch: bool = False, strict: bool = False
+    request: Request, board: str, batch: bool = False, strict: bool = False, only: str = ""
 ) -> Response:
     """Change objects: JSON or NDJSON, `{"id", "y"}`, with `x` or attributes to put or move one, and
-    a `y` of null to remove it. One after the other, or (`?batch=true`) all at once.
+    a `y` of null to remove it. One after the other, or (`?batch=true`) all at once. With `only`,
+    all objects must be `new`, or `existing`.
     """
+    if only not in ("", "new", "existing"):
+        raise RefusedError(422, f"'only' is 'new' or 'existing', or left out; given: {only[:80]!r}")
     caller, service, entry = _board(request, board, "publish")
     body, headers = await read_body(request), request.headers
 
@@ -165,7 +183,7 @@ async def update(
         if form:
             raise RefusedError(415, "changes of objects are JSON or NDJSON")
         service.quotas.publish(caller.tenant, len(lines), sum(map(len, lines)))
-        return service.update(entry, lines, is_batch=batch, strict=strict)
+        return service.update(entry, lines, is_batch=batch, strict=strict, only=only)
 
     accepted = await answered(await asyncio.to_thread(work))
     is_refused = bool(accepted.refused) and not accepted.count
@@ -224,8 +242,10 @@ def _check(service: Service, entry: BoardEntry, edit: PutInterest) -> None:
 
 def _bulk_edits(
     service: Service, caller: Caller, entry: BoardEntry, body: bytes
-) -> tuple[list[PutInterest], list[tuple[int, str]]]:
-    rows, edits, refused = rows_of_body(body), [], []
+) -> tuple[list[PutInterest], list[Refusal]]:
+    rows, edits = rows_of_body(body), list[PutInterest]()
+    refused: list[Refusal] = []
+    seen: set[str] = set()
     known = {"id", *GivenInterest.model_fields}
     for place, row in enumerate(rows if isinstance(rows, list) else [rows]):
         try:
@@ -235,9 +255,12 @@ def _bulk_edits(
                 raise UsageError(f"unknown field {min(strange)!r}; there is: {sorted(known)}")
             edit = _edit(caller, entry, str(as_id(row["id"], "interest")), row)
             _check(service, entry, edit)
+            if edit.name in seen:
+                raise UsageError(f"'id': duplicate id\n  given: {edit.name}")
+            seen.add(edit.name)
             edits.append(edit)
         except RangecastError as error:
-            refused.append((place, str(error)))
+            refused.append(Refusal.of(place, error))
     return edits, refused
 
 

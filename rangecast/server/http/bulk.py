@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from msgspec.structs import replace
 
-from rangecast.errors import BadRowError, FilterError, RangecastError, shown
+from rangecast.errors import BadRowError, FilterError, RangecastError, UsageError, shown
+from rangecast.model.attributes import INT64_MAX, INT64_MIN
 from rangecast.model.badrows import KeptRows
 from rangecast.model.batch import Batch
 from rangecast.model.filters.tentative import TentativeSpace
+from rangecast.model.members import as_id
 from rangecast.model.subscription_rows import subscription_rows
 from rangecast.model.subscriptions import SubscriptionColumns
 from rangecast.model.tables import batches_of
@@ -24,12 +26,15 @@ from rangecast.server.clock import Clock
 from rangecast.server.http.access import Caller, allowed
 from rangecast.server.http.bodies import read_body, rows_of_body
 from rangecast.server.http.new_consumers import subscribed
+from rangecast.server.http.patches import merged_many, unless_changed
 from rangecast.server.http.spaces import condition, edit_of
 from rangecast.server.http.tables import batches_of_body, is_table
 from rangecast.server.messages import position
 from rangecast.server.records import PutConsumer, PutSubscription
 from rangecast.server.registry import Read, RefusedError, SpaceEntry
+from rangecast.server.requests import Outcome
 from rangecast.server.service import Service
+from rangecast.server.waiting import answered
 
 router = APIRouter(prefix="/v1/spaces")
 
@@ -40,8 +45,29 @@ class BulkEdits(NamedTuple):
     edits: list[PutSubscription]
     places: Sequence[int]
     """The row of each."""
-    refused: list[tuple[int, str]]
-    """The row and the fault of each that can't be used."""
+    given: Sequence[Mapping[str, Any]]
+    """The fields of each, as far as that is asked for."""
+    refused: list[Refusal]
+
+    def _without(self, places: set[int]) -> BulkEdits:
+        """Return it without the edits at some places."""
+        kept = [at for at in range(len(self.edits)) if at not in places]
+        given = [self.given[at] for at in kept] if self.given else self.given
+        edits, rows = [self.edits[at] for at in kept], [self.places[at] for at in kept]
+        return BulkEdits(edits, rows, given, self.refused)
+
+
+class Refusal(NamedTuple):
+    """A row that can't be used."""
+
+    row: int
+    reason: str
+    code: str
+
+    @classmethod
+    def of(cls, row: int, error: RangecastError) -> Refusal:
+        """Return the refusal of a row by an error."""
+        return cls(row, str(error), error.code or UsageError.code)
 
 
 @router.post("/{space}/subscriptions:bulk")
@@ -68,47 +94,116 @@ async def bulk(
         raise RefusedError(422, "of many subscriptions, If-Match is * or left out")
     kind = _content_type(request)
     body = await read_body(request)
-    edits, read, refused = await asyncio.to_thread(_checked, service, caller, entry, kind, body)
+    found, read = await asyncio.to_thread(_checked, service, caller, entry, kind, body)
+    edits = found.edits
     if consumer:
         edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
-    taken: list[PutSubscription] = [] if strict and refused else edits
-    seq = 0
+    taken: list[PutSubscription] = [] if strict and found.refused else edits
+    seq, outcome = 0, Outcome()
     if taken:
 
         def submit(consumers: list[PutConsumer]) -> Future[int]:
-            return service.subscribe_many(taken, read, wanted, consumers)
+            return service.subscribe_many(taken, read, wanted, consumers, outcome)
 
         seq = await subscribed(service.registry, taken, submit, create_consumer=create_consumer)
+    return bulk_answer(service, found.refused, len(taken), seq, outcome)
+
+
+@router.patch("/{space}/subscriptions:bulk")
+async def patch_bulk(
+    request: Request, space: str, strict: bool = False, consumer: str = ""
+) -> Response:
+    """Change many: bodies are as of POST, and all of them must exist. The scores, weights,
+    consumers and ttls that aren't given stay.
+    """
+    caller = allowed(request, "subscribe")
+    service: Service = request.app.state.service
+    entry = service.registry.space(caller.tenant, space)
+    kind = _content_type(request)
+    body = await read_body(request)
+    found, read = await asyncio.to_thread(
+        _checked, service, caller, entry, kind, body, is_patch=True
+    )
+    edits = found.edits
+    if consumer:
+        edits = [one if one.consumer else replace(one, consumer=consumer) for one in edits]
+    taken: list[PutSubscription] = [] if strict and found.refused else edits
+
+    async def submit() -> int:
+        whole, marks = merged_many(service.registry, space, taken, found.given)
+        return await answered(service.subscribe_many(whole, read, marks))
+
+    seq = await unless_changed(submit) if taken else 0
+    return bulk_answer(service, found.refused, len(taken), seq, Outcome())
+
+
+def bulk_answer(
+    service: Service, refused: Sequence[Refusal], count: int, seq: int, outcome: Outcome
+) -> Response:
+    """Return the answer to many subscriptions or interests."""
     answer = {
-        "accepted": len(taken),
-        "refused": [{"row": row, "reason": reason} for row, reason in refused],
-        "position": position(service.epoch, seq + len(taken) - 1) if taken else None,
+        "accepted": count,
+        "inserted": outcome.inserted,
+        "refused": [one._asdict() for one in refused],
+        "position": position(service.epoch, seq + count - 1) if count else None,
     }
-    return JSONResponse(answer, 200 if taken or not refused else 422)
+    return JSONResponse(answer, 200 if count or not refused else 422)
 
 
 def _checked(
-    service: Service, caller: Caller, entry: SpaceEntry, kind: str, body: bytes
-) -> tuple[list[PutSubscription], Read, list[tuple[int, str]]]:
-    """Return the edits of a body, their filters, and the row and the fault of each bad row."""
+    service: Service,
+    caller: Caller,
+    entry: SpaceEntry,
+    kind: str,
+    body: bytes,
+    *,
+    is_patch: bool = False,
+) -> tuple[BulkEdits, Read]:
+    """Return the edits of a body, without those whose filters are wrong; and their filters."""
     if is_table(kind):
-        broken: list[tuple[int, str]] = []
+        broken: list[Refusal] = []
 
         def note(row: int, text: str, why: str) -> None:
-            broken.append((row, f"the row {why}\n  given: {text[:200]}"))
+            reason = f"the row {why}\n  given: {text[:200]}"
+            broken.append(Refusal(row, reason, BadRowError.code))
 
         found = _edits_of_batches(caller, entry, service.clock, batches_of_body(kind, body, note))
-        edits, places, refused = found._replace(refused=sorted(found.refused + broken))
+        found = found._replace(refused=found.refused + broken)
     else:
-        edits, places, refused = _edits_of_json(caller, entry, service.clock, body)
+        found = _edits_of_json(caller, entry, service.clock, body, is_patch=is_patch)
+    found = _each_once(found)
     space = TentativeSpace(entry.space)
-    read, wrong = service.quotas.read_many(caller.tenant, [one.filter for one in edits], space)
+    texts = [one.filter for one in found.edits]
+    boxes, wrong = service.quotas.read_many(caller.tenant, texts, space)
+    read: Read = boxes
     if wrong:
-        refused = sorted([*refused, *((places[at], str(why)) for at, why in wrong.items())])
-        edits = [one for at, one in enumerate(edits) if at not in wrong]
+        more = [Refusal.of(found.places[at], why) for at, why in wrong.items()]
+        found = found._replace(refused=found.refused + more)._without(set(wrong))
         if space.has_news:  # some may be of the refused ones: numbers are given without
-            return edits, None, refused
-    return edits, read, refused
+            read = None
+    return found._replace(refused=sorted(found.refused)), read
+
+
+def _each_once(found: BulkEdits) -> BulkEdits:
+    """Refuse rows whose id an earlier row has."""
+    first: dict[str, int] = {}
+    again = {
+        at: first[one.name]
+        for at, one in enumerate(found.edits)
+        if first.setdefault(one.name, at) != at
+    }
+    if not again:
+        return found
+    more = [
+        Refusal(
+            found.places[at],
+            f"'id': duplicate id (first seen in row {found.places[earlier]})\n"
+            f"  given: {found.edits[at].name}\n  hint: give each row an id of its own",
+            BadRowError.code,
+        )
+        for at, earlier in again.items()
+    ]
+    return found._replace(refused=found.refused + more)._without(set(again))
 
 
 def _content_type(request: Request) -> str:
@@ -123,10 +218,13 @@ def _content_type(request: Request) -> str:
     )
 
 
+_Integer = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
+
+
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A subscription of a bulk that has nothing but these, as most have."""
 
-    id: Annotated[str, msgspec.Meta(min_length=1)]
+    id: Annotated[str, msgspec.Meta(min_length=1)] | _Integer
     filter: str
     consumer: str = ""
     score: float = 0.0
@@ -141,19 +239,31 @@ _JSON = {
 _KNOWN = {"id", "filter", "score", "weights", "consumer", "ttl"}
 
 
-def _edits_of_json(caller: Caller, entry: SpaceEntry, clock: Clock, body: bytes) -> BulkEdits:
+def _edits_of_json(
+    caller: Caller, entry: SpaceEntry, clock: Clock, body: bytes, *, is_patch: bool
+) -> BulkEdits:
     """Return the edits of a body, checked but for their filters."""
     tenant, space = caller.tenant, entry.name
     try:
+        if is_patch:  # which fields there are matters
+            raise msgspec.DecodeError
         rows = _listed.decode(body) if body[:1] == b"[" else _lines.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass  # the usual way says what is wrong, if something is
     else:
         edits = [
-            PutSubscription(tenant, one.id, space, one.filter, one.consumer, one.score)
+            PutSubscription(
+                tenant,
+                str(one.id),
+                space,
+                one.filter,
+                one.consumer,
+                one.score,
+                is_integer=type(one.id) is int,
+            )
             for one in rows
         ]
-        return BulkEdits(edits, range(len(edits)), [])
+        return BulkEdits(edits, range(len(edits)), [], [])
     edits = []
     found = rows_of_body(body)
     found = found if isinstance(found, list) else [found]
@@ -161,7 +271,8 @@ def _edits_of_json(caller: Caller, entry: SpaceEntry, clock: Clock, body: bytes)
     if any(isinstance(row, dict) and not wide.isdisjoint(row) for row in found):
         return _edits_of_batches(caller, entry, clock, iter(batches_of(found, "subscriptions")))
     places: list[int] = []
-    refused: list[tuple[int, str]] = []
+    given: list[Mapping[str, Any]] = []
+    refused: list[Refusal] = []
     for place, row in enumerate(found):
         try:
             if not isinstance(row, dict) or not isinstance(row.get("filter"), str):
@@ -169,11 +280,12 @@ def _edits_of_json(caller: Caller, entry: SpaceEntry, clock: Clock, body: bytes)
             if strange := row.keys() - _KNOWN:
                 known = ", ".join(sorted(_KNOWN))
                 raise FilterError(f"unknown field {min(strange)!r}; there is: {known}")
-            edits.append(edit_of(caller, entry, str(row.get("id", "")), row, clock))
+            edits.append(edit_of(caller, entry, str(as_id(row.get("id", ""))), row, clock))
             places.append(place)
-        except (RangecastError, BadRowError) as error:
-            refused.append((place, str(error)))
-    return BulkEdits(edits, places, refused)
+            given.append(row)
+        except RangecastError as error:
+            refused.append(Refusal.of(place, error))
+    return BulkEdits(edits, places, given, refused)
 
 
 def _edits_of_batches(
@@ -183,15 +295,18 @@ def _edits_of_batches(
     space, bad = TentativeSpace(entry.space), KeptRows()
     edits: list[PutSubscription] = []
     places: list[int] = []
-    refused: list[tuple[int, str]] = []
+    given: list[Mapping[str, Any]] = []
+    refused: list[Refusal] = []
     for batch in batches:
         for one in subscription_rows(batch, space, bad, "subscriptions"):
+            values = one._asdict()
             try:
-                edits.append(edit_of(caller, entry, one.id, one._asdict(), clock))
+                edits.append(edit_of(caller, entry, str(one.id), values, clock))
                 places.append(one.row)
-            except (RangecastError, BadRowError) as error:
-                refused.append((one.row, str(error)))
+                given.append(values)
+            except RangecastError as error:
+                refused.append(Refusal.of(one.row, error))
     for row, _ in bad.kept:
         text = f"{row.column!r}: {row.reason}\n  given: {row.value}\n  hint: {row.remedy}"
-        refused.append((row.row or 0, text))
-    return BulkEdits(edits, places, sorted(refused))
+        refused.append(Refusal(row.row or 0, text, BadRowError.code))
+    return BulkEdits(edits, places, given, refused)

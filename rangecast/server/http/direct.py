@@ -28,7 +28,8 @@ from rangecast.server.http.connections import BoundedProtocol
 from rangecast.server.http.events import FEW, digest_for, shown_accepted, status_and_type
 from rangecast.server.http.problems import problem, problem_of
 from rangecast.server.http.spaces import edit_of, etag, shown_put
-from rangecast.server.requests import Accepted
+from rangecast.server.records import PutSubscription
+from rangecast.server.requests import Accepted, Outcome
 from rangecast.server.service import Service
 from rangecast.server.waiting import when_answered
 
@@ -56,6 +57,7 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
     score: float = 0.0
     weights: dict[str, float] = {}
     consumer: str = ""
+    id: str | int | None = None
 
 
 _given = msgspec.json.Decoder(_Given)
@@ -190,13 +192,15 @@ class DirectProtocol(BoundedProtocol):
             caller = self._caller(secret, "subscribe")
             entry = service.registry.space(caller.tenant, space)
             made = msgspec.structs.asdict(given)
-            return service.edit(edit_of(caller, entry, name, made, service.clock))
+            edits.append(edit_of(caller, entry, name, made, service.clock))
+            return service.edit(*edits, outcome=outcome)
 
         def shown(seq: int) -> tuple[int, bytes, bytes]:
             head = b"content-type: application/json\r\netag: %s\r\n" % etag(seq).encode()
-            return 200, head, _encode(shown_put(service, name, seq))
+            return 200, head, _encode(shown_put(service, edits[0], seq, outcome))
 
-        service = self._service
+        service, outcome = self._service, Outcome()
+        edits: list[PutSubscription] = []
         self._begin(work, shown)
         return True
 

@@ -15,7 +15,8 @@ from fastapi.responses import StreamingResponse
 from rangecast.errors import RangecastError, for_interface
 from rangecast.kernels.arrays import F64
 from rangecast.model.arguments import whole
-from rangecast.server.encoding import encoded
+from rangecast.model.members import Id
+from rangecast.server.encoding import code_of, encoded
 from rangecast.server.fanout import ids_by_event
 from rangecast.server.http.access import allowed, granted
 from rangecast.server.http.bodies import lines_of, off_loop, read_body, weight
@@ -89,22 +90,29 @@ async def match(request: Request, space: str, ignore_unknown: bool = False) -> R
 
 @router.post("/{space}/events:rank")
 async def rank(
-    request: Request, space: str, k: int = 10, relaxed: bool = False, ignore_unknown: bool = False
+    request: Request,
+    space: str,
+    k: int = 10,
+    relaxed: bool = False,
+    combine: str = "sum",
+    ignore_unknown: bool = False,
 ) -> Response:
     """Return the k best subscriptions of events, with their scores; nothing is stored.
 
-    `k` times the events is at most 1,000,000.
+    `k` times the events is at most 1,000,000. `combine`: what of the weights a relaxed ranking is
+    by: their `sum`, `product`, `min` or `max`.
     """
     whole("k", k, 1, 10_000)
-    return await _asked(request, space, k, relaxed=relaxed, ignore_unknown=ignore_unknown)
+    options: Any = {"relaxed": relaxed, "combine": combine}
+    return await _asked(request, space, k, options, ignore_unknown=ignore_unknown)
 
 
 async def _asked(
     request: Request,
     space: str,
     k: int | None = None,
+    options: Any = None,
     *,
-    relaxed: bool = False,
     ignore_unknown: bool = False,
 ) -> Response:
     caller = allowed(request, "read")
@@ -118,7 +126,14 @@ async def _asked(
         given, refused = encoded(
             lines, index.engine.space, ignore_unknown=ignore_unknown, form=form
         )
-        wrong = [{"row": row, "reason": reason} for row, reason in refused]
+        wrong = [
+            {
+                "row": row,
+                "reason": for_interface(reason, "http"),
+                "code": code_of(lines[row], index.engine.space, ignore_unknown, form),
+            }
+            for row, reason in refused
+        ]
         points = given.points_in(index.engine.space)
         if k is None:
             return _encode({"matches": _matches(index, points), "refused": wrong})
@@ -126,16 +141,16 @@ async def _asked(
             raise _too_many(f"k is {k:,}, of {len(points):,} events")
         best = [
             [{"subscription": index.name(int(number)), "score": score} for number, score in one]
-            for one in index.engine.rank_points(points, k, relaxed=relaxed)
+            for one in index.engine.rank_points(points, k, **options)
         ]
         return _encode({"best": best, "refused": wrong})
 
     return Response(await asyncio.to_thread(work), media_type="application/json")
 
 
-def _matches(index: SpaceIndex, points: F64) -> list[list[str]]:
+def _matches(index: SpaceIndex, points: F64) -> list[list[Id]]:
     """Return the ids of the subscriptions that match each event; refuse events with too many."""
-    found: list[list[str]] = []
+    found: list[list[Id]] = []
     pairs, step = 0, 16
     while len(found) < len(points):
         some = points[len(found) : len(found) + step]
@@ -220,7 +235,11 @@ def shown_accepted(service: Service, accepted: Accepted) -> dict[str, Any]:
         "accepted": count,
         "first": position(epoch, accepted.first) if count else None,
         "last": position(epoch, accepted.first + count - 1) if count else None,
-        "refused": [{"row": row, "reason": reason} for row, reason in refused],
+        "refused": [
+            {"row": row, "reason": reason}
+            | ({"code": accepted.codes[row]} if row in accepted.codes else {})
+            for row, reason in refused
+        ],
         "durability": service.durability,
     }
     if accepted.repeated:

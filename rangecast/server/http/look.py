@@ -24,12 +24,25 @@ from rangecast.server.service import Service
 router = APIRouter(prefix="/v1/spaces")
 
 
+MAX_NEAREST = 100
+"""Subscriptions that nearly match, in one answer."""
+
+
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
     """What a question is about."""
 
     event: dict[str, Any] | None = None
-    subscription: str | None = None
+    subscription: str | int | None = None
     filter: str | None = None
+    k: int = 10
+    ignore_unknown: bool = False
+    boxes: bool = False
+
+    def explained(self) -> look.Asked:
+        """Return the event that is explained."""
+        if self.event is None:
+            raise RefusedError(422, 'give {"event": {...}}')
+        return look.Asked(self.event, self.ignore_unknown, self.boxes)
 
 
 _asked_of = msgspec.json.Decoder(Asked)
@@ -37,22 +50,37 @@ _asked_of = msgspec.json.Decoder(Asked)
 
 @router.post("/{space}/why")
 async def why(request: Request, space: str) -> Any:
-    """Say why a subscription matches an event, or doesn't: `{"event": {}, "subscription": ""}`."""
+    """Say why a subscription matches an event, or doesn't: `{"event": {}, "subscription": ""}`.
+
+    With `"boxes": true`, all alternatives of its filter are in the answer.
+    """
     service, entry, asked = await _asked(request, space)
     if asked.event is None or asked.subscription is None:
         raise RefusedError(422, 'give {"event": {...}, "subscription": "its id"}')
-    version = service.registry.subscription(entry.tenant, space, asked.subscription)
-    return await asyncio.to_thread(look.why, entry.space, version, asked.event)
+    version = service.registry.subscription(entry.tenant, space, str(asked.subscription))
+    return await asyncio.to_thread(look.why, entry.space, version, asked.explained())
 
 
 @router.post("/{space}/why-not")
 async def why_not(request: Request, space: str) -> Any:
-    """Say who gets an event, and what the others that lack least lack: `{"event": {}}`."""
+    """Say who gets an event, and what the k others that lack least lack: `{"event": {}, "k": 5}`.
+
+    `k` is 10 if it isn't given, and at most 100.
+    """
     service, entry, asked = await _asked(request, space)
-    if asked.event is None:
-        raise RefusedError(422, 'give {"event": {...}}')
+    nearest = whole("k", asked.k, 1, MAX_NEAREST)
     index = service.indexes[entry.number]
-    return await asyncio.to_thread(look.who, index, asked.event, _passing(service, entry))
+    return await asyncio.to_thread(
+        look.who, index, asked.explained(), _passing(service, entry), nearest
+    )
+
+
+@router.get("/{space}/explain")
+async def explain(request: Request, space: str) -> Any:
+    """Say what the live set is made of: its structures, why these, and their memory."""
+    service: Service = request.app.state.service
+    entry = service.registry.space(allowed(request, "read").tenant, space)
+    return {"text": await asyncio.to_thread(service.indexes[entry.number].engine.explain)}
 
 
 @router.post("/{space}/subscriptions:covered")
@@ -63,7 +91,7 @@ async def covered(request: Request, space: str) -> Any:
     # The words of a filter that isn't saved don't become words of the server's space.
     own = TentativeSpace(index.engine.space)
     if asked.subscription is not None:
-        version = service.registry.subscription(entry.tenant, space, asked.subscription)
+        version = service.registry.subscription(entry.tenant, space, str(asked.subscription))
         number = version.number
         wanted = await asyncio.to_thread(Filter.parse, version.filter, own, max_boxes=ANY_BOXES)
     elif asked.filter is not None:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from rangecast.errors import SpaceError
+from rangecast.errors import SpaceError, UsageError
 from rangecast.model.arguments import score_of, weights_of
 from rangecast.model.members import as_id
 from rangecast.model.space import Space
@@ -32,6 +32,7 @@ from rangecast.server.records import (
     PutSubscription,
 )
 from rangecast.server.registry import RefusedError, SpaceEntry, Version
+from rangecast.server.requests import Outcome
 from rangecast.server.service import Service
 from rangecast.server.waiting import answered
 
@@ -51,6 +52,7 @@ class Given(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    id: StrictInt | StrictStr | None = Field(None, description="An integer, if the id is one.")
     filter: str = Field(examples=["price < 20 and sector = 'tech'"])
     score: float = 0.0
     weights: dict[str, float] = {}
@@ -105,7 +107,8 @@ async def list_subscriptions(
     consumer: str | None = None,
     contains: str = "",
 ) -> Any:
-    """List subscriptions by id, a page at a time: `after` is the last id of the page before.
+    """List subscriptions in order of arrival, a page at a time: `after` is the `next` of the page
+    before.
 
     `contains`: only those with this text in their id or filter, whatever its case. Those of live
     tails, which end with their connection, aren't listed.
@@ -116,28 +119,38 @@ async def list_subscriptions(
     if consumer is not None:
         number = _registry(request).consumer(caller.tenant, consumer).number
     text, most = contains.casefold(), max(1, min(limit, PAGE))
+    first = _arrival_after(after)
 
     def work() -> bytes:
-        wanted = dict(entry.live)
+        # A subscription that is replaced keeps its number, and its place in the dict.
         tails = {one.number for one in list(consumers.values()) if one.is_session}
-        if tails:
-            wanted = {name: one for name, one in wanted.items() if one.consumer not in tails}
+        wanted = [one for one in list(entry.live.values()) if one.consumer not in tails]
         count = len(wanted)
+        wanted = [one for one in wanted if one.number >= first]
         if number is not None:
-            wanted = {name: one for name, one in wanted.items() if one.consumer == number}
+            wanted = [one for one in wanted if one.consumer == number]
         if text:
-            wanted = {
-                name: one
-                for name, one in wanted.items()
-                if text in f"{name}\n{one.filter}".casefold()
-            }
-        page, more = page_of(wanted, after, most)
-        items = [_shown(request, one) for one in page]
+            wanted = [one for one in wanted if text in f"{one.name}\n{one.filter}".casefold()]
+        page = wanted[:most]
+        more = str(page[-1].number) if len(wanted) > most else None
+        items = [shown(request, one) for one in page]
         return msgspec.json.encode({"items": items, "next": more, "count": count})
 
     consumers = _registry(request).consumers
     found = await off_loop(_ROW * len(entry.live), work)
     return Response(found, media_type="application/json")
+
+
+def _arrival_after(after: str) -> int:
+    """Return the least number of a subscription that comes after the end of a page."""
+    if not after:
+        return 0
+    if not (after.isascii() and after.isdigit() and len(after) < 20):
+        raise UsageError(
+            f"'after' is the 'next' of the page before\n  given: {after[:80]!r}\n"
+            "  hint: leave it out for the first page"
+        )
+    return int(after) + 1
 
 
 def page_of(named: Mapping[str, Item], after: str, most: int) -> tuple[list[Item], str | None]:
@@ -153,7 +166,7 @@ async def get_subscription(request: Request, space: str, name: str, wait: str = 
     caller = allowed(request, "read")
     found = _registry(request).subscription(caller.tenant, space, name)
     settled = await _settled(request, wait, found.born)
-    return JSONResponse(_shown(request, found) | settled, headers={"ETag": etag(found.born)})
+    return JSONResponse(shown(request, found) | settled, headers={"ETag": etag(found.born)})
 
 
 @router.put("/{space}/subscriptions/{name:path}")
@@ -175,21 +188,24 @@ async def put_subscription(
     caller = allowed(request, "subscribe")
     entry = _registry(request).space(caller.tenant, space)
     edit = edit_of(caller, entry, name, given.model_dump(), _service(request).clock)
-    if_match = condition(request)
+    if_match, outcome = condition(request), Outcome()
 
     def submit(consumers: list[PutConsumer]) -> Future[int]:
-        return _service(request).edit(*consumers, edit, if_match=if_match)
+        return _service(request).edit(*consumers, edit, if_match=if_match, outcome=outcome)
 
     seq = await subscribed(_registry(request), [edit], submit, create_consumer=create_consumer)
     settled = await _settled(request, wait, seq)
     return JSONResponse(
-        shown_put(_service(request), name, seq) | settled, headers={"ETag": etag(seq)}
+        shown_put(_service(request), edit, seq, outcome) | settled, headers={"ETag": etag(seq)}
     )
 
 
-def shown_put(service: Service, name: str, seq: int) -> dict[str, str]:
+def shown_put(
+    service: Service, edit: PutSubscription, seq: int, outcome: Outcome
+) -> dict[str, Any]:
     """Return the answer to a subscription that was made or replaced by the edit of this seq."""
-    return {"id": name, "position": position(service.epoch, seq)}
+    place = position(service.epoch, seq)
+    return {"id": edit.id, "position": place, "created": bool(outcome.inserted)}
 
 
 def etag(seq: int) -> str:
@@ -227,6 +243,12 @@ def edit_of(
 ) -> PutSubscription:
     """Return the edit that makes a subscription, after a check of all but its filter."""
     as_id(name)
+    own = given.get("id")
+    if own is not None and str(as_id(own)) != name:
+        raise UsageError(
+            f"the id in the body isn't that of the path\n  given: {own!r} and {name!r}\n"
+            "  hint: leave it out, or give the same"
+        )
     if not name:
         raise RefusedError(422, "a subscription needs an id")
     weights = given.get("weights") or {}
@@ -249,6 +271,7 @@ def edit_of(
         score_of(given.get("score") or 0.0),
         {one: float(weight) for one, weight in weights.items()},
         0 if ttl is None else clock.now() + int(ttl * 1e6),
+        isinstance(own, int),
     )
 
 
@@ -290,7 +313,8 @@ def _shown_space(entry: SpaceEntry) -> dict[str, Any]:
     return {"name": entry.name, "subscriptions": len(entry.live), **entry.space.definition()}
 
 
-def _shown(request: Request, version: Version) -> dict[str, Any]:
+def shown(request: Request, version: Version) -> dict[str, Any]:
+    """Return a subscription as an answer has it."""
     owner = _registry(request).owner(version)
     return {
         "id": version.id,

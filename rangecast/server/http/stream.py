@@ -235,7 +235,7 @@ class Session:
         caller, service = self._may("subscribe"), self._service
         entry = service.registry.space(caller.tenant, _text(frame, "space"))
         name = f"session-{secrets.token_hex(8)}"
-        given = frame | {"filter": _text(frame, "filter")}
+        given = {**frame, "filter": _text(frame, "filter"), "id": None}
         wanted = edit_of(caller, entry, name, given, service.clock)
         wanted = msgspec.structs.replace(wanted, consumer=name)
         made = PutConsumer(caller.tenant, name, entry.name, SESSION)
@@ -334,13 +334,13 @@ class Session:
         caller, service = self._may("subscribe"), self._service
         entry = service.registry.space(caller.tenant, _text(frame, "space"))
         _text(frame, "filter")
-        edit = edit_of(caller, entry, _text(frame, "id"), frame, service.clock)
+        edit = edit_of(caller, entry, _name(frame), frame, service.clock)
         seq = await answered(service.edit(edit))
         return {"position": position(service.epoch, seq)}
 
     async def _unsubscribe(self, frame: dict[str, Any]) -> dict[str, Any]:
         caller, service = self._may("subscribe"), self._service
-        edit = DeleteSubscription(caller.tenant, _text(frame, "id"), _text(frame, "space"))
+        edit = DeleteSubscription(caller.tenant, _name(frame), _text(frame, "space"))
         seq = await answered(service.edit(edit))
         return {"position": position(service.epoch, seq)}
 
@@ -410,6 +410,11 @@ def _text(frame: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise RefusedError(422, f"{frame.get('type')!r} needs {name!r}, a text")
     return value
+
+
+def _name(frame: dict[str, Any]) -> str:
+    """Return the id of a subscription as a text; it may be an integer."""
+    return str(frame["id"]) if type(frame.get("id")) is int else _text(frame, "id")
 
 
 @router.websocket("/v1/stream")

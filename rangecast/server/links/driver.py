@@ -104,7 +104,7 @@ class Driver:
             name,
             Space.from_definition(entry.space.definition()),
             incarnation=incarnation,
-            subscriptions={one.id: _routed(one) for one in entry.live.values()},
+            subscriptions={one.name: _routed(one) for one in entry.live.values()},
             journal=self.journal,
             settings=SETTINGS,
             kept=service.repeats.read_from(entry.tenant, entry.name, SOURCE),
@@ -140,8 +140,8 @@ class Driver:
                     self._fail("the space has changed")
                     return
                 if change.gone is not None:
-                    wanted[change.gone.id] = None
-                wanted |= {version.id: _routed(version) for version in change.put}
+                    wanted[change.gone.name] = None
+                wanted |= {version.name: _routed(version) for version in change.put}
             if isinstance(one.request, Edits):
                 self._forget(one.request.edits)
         self._want(wanted)

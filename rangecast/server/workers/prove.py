@@ -28,7 +28,7 @@ Place = tuple[int, int]
 class _Data(msgspec.Struct):
     edits: str
     event: Any
-    subscriptions: list[str]
+    subscriptions: list[str | int]
 
 
 class _Match(msgspec.Struct):
@@ -154,7 +154,9 @@ def _compare(
         if data is None:
             verdict.missing += 1
             verdict.note(f"{_told(place)}: {consumer} never got it; it is for {names[:5]}")
-        elif sorted(data.subscriptions) != sorted(names) or {edits, data.edits} != {batch.edits}:
+        elif sorted(map(str, data.subscriptions)) != sorted(names) or {edits, data.edits} != {
+            batch.edits
+        }:
             verdict.differing += 1
             verdict.note(
                 f"{_told(place)}: {consumer} got it for {data.subscriptions[:5]} by {edits}; "

@@ -59,12 +59,26 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "putInterests",
         "boards",
         "Make or replace many interests",
-        Body(ref("BulkResult"), {"accepted": 1, "refused": [], "position": POSITION}),
+        Body(
+            ref("BulkResult"),
+            {"accepted": 1, "inserted": 1, "refused": [], "position": POSITION},
+        ),
         (
             Body(listed(ref("BulkInterest")), [{"id": "far", "x_lo": 5, "x_hi": 50}]),
             Body({"type": "string"}, '{"id": "far", "x_lo": 5, "x_hi": 50}\n', LINES),
         ),
         query=STRICT,
+        headers={
+            "If-Match": text("`*`: all of them must exist.", enum=["*"]),
+            "If-None-Match": text("`*`: none of them may exist.", enum=["*"]),
+        },
+    ),
+    ("post", "/v1/boards/{board}/interests:delete"): Operation(
+        "deleteInterests",
+        "boards",
+        "End the interests of a list of ids, all or none",
+        Body(ref("DeletedSubscriptions"), {"deleted": 1, "position": POSITION}),
+        (Body(ref("Ids"), {"ids": ["far"]}),),
     ),
     ("post", "/v1/boards/{board}/updates"): Operation(
         "updateObjects",
@@ -87,7 +101,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             ),
             Body({"type": "string"}, '{"id": "f1", "y": 690}\n', LINES),
         ),
-        query={"batch": flag("All at once: messages say what it comes to."), **STRICT},
+        query={
+            "batch": flag("All at once: messages say what it comes to."),
+            **STRICT,
+            "only": text("What all objects must be.", enum=["", "new", "existing"]),
+        },
     ),
     ("get", "/v1/boards/{board}/interests"): Operation(
         "listInterests",

@@ -49,6 +49,20 @@ _COLUMNS = (
     "`<attribute>_hi`; `score`, `weight_<attribute>`, `consumer` and `ttl`. At most 100,000 rows "
     "and 64 MiB of values."
 )
+_BULK_BODIES = (
+    Body(
+        listed(ref("BulkSubscription")),
+        [{"id": "dear", "filter": "price > 90", "score": 1.5}],
+    ),
+    Body(
+        text("One subscription per line."),
+        '{"id": "dear", "filter": "price > 90"}\n',
+        LINES,
+    ),
+    Body(text(_COLUMNS), "id,price_lo,price_hi\ndear,90,\n", CSV),
+    Body(BINARY | {"description": f"A Parquet file. {_COLUMNS}"}, media=PARQUET),
+    Body(BINARY | {"description": f"An Arrow IPC stream. {_COLUMNS}"}, media=ARROW),
+)
 _CLOUD_EVENT = {
     "specversion": "1.0",
     "id": "1",
@@ -114,19 +128,29 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "putSubscription",
         "subscriptions",
         "Make or replace a subscription",
-        Body(ref("Edited"), {"id": "cheap", "position": POSITION}),
+        Body(ref("Edited"), {"id": "cheap", "position": POSITION, "created": True}),
         (Body(ref("NewSubscription"), {"filter": "price < 20", "consumer": "alerts"}),),
         query=_WAIT | _CREATE,
         headers=CONDITION,
         path={"name": "cheap"},
     ),
+    ("patch", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
+        "patchSubscription",
+        "subscriptions",
+        "Change what is given of a subscription",
+        Body(ref("Edited"), {"id": "cheap", "position": POSITION, "created": False}),
+        (Body(ref("SubscriptionPatch"), {"score": 1.5}),),
+        headers={"If-Match": CONDITION["If-Match"]},
+        path={"name": "cheap"},
+    ),
     ("get", "/v1/spaces/{space}/subscriptions"): Operation(
         "listSubscriptions",
         "subscriptions",
-        "List subscriptions by id, a page at a time",
+        "List subscriptions in order of arrival, a page at a time",
         Body(ref("Subscriptions"), {"items": [_SUBSCRIPTION], "next": None, "count": 1}),
         query={
             **PAGE,
+            "after": text("The `next` of the page before.", example=""),
             "consumer": text("Only those of this consumer."),
             "contains": text("Only those with this text in their id or filter.", example=""),
         },
@@ -143,26 +167,41 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "putSubscriptions",
         "subscriptions",
         "Make or replace many subscriptions",
-        Body(ref("BulkResult"), {"accepted": 1, "refused": [], "position": POSITION}),
-        (
-            Body(
-                listed(ref("BulkSubscription")),
-                [{"id": "dear", "filter": "price > 90", "score": 1.5}],
-            ),
-            Body(
-                text("One subscription per line."),
-                '{"id": "dear", "filter": "price > 90"}\n',
-                LINES,
-            ),
-            Body(text(_COLUMNS), "id,price_lo,price_hi\ndear,90,\n", CSV),
-            Body(BINARY | {"description": f"A Parquet file. {_COLUMNS}"}, media=PARQUET),
-            Body(BINARY | {"description": f"An Arrow IPC stream. {_COLUMNS}"}, media=ARROW),
+        Body(
+            ref("BulkResult"),
+            {"accepted": 1, "inserted": 1, "refused": [], "position": POSITION},
         ),
+        _BULK_BODIES,
         query=STRICT | {"consumer": text("Gets the matches of those that name none.")} | _CREATE,
         headers={
             "If-Match": text("`*`: all of them must exist.", enum=["*"]),
             "If-None-Match": text("`*`: none of them may exist.", enum=["*"]),
         },
+    ),
+    ("patch", "/v1/spaces/{space}/subscriptions:bulk"): Operation(
+        "patchSubscriptions",
+        "subscriptions",
+        "Change what is given of many subscriptions",
+        Body(
+            ref("BulkResult"),
+            {"accepted": 1, "inserted": 0, "refused": [], "position": POSITION},
+        ),
+        _BULK_BODIES,
+        query=STRICT | {"consumer": text("Gets the matches of those that name none.")},
+    ),
+    ("post", "/v1/spaces/{space}/subscriptions:select"): Operation(
+        "selectSubscriptions",
+        "subscriptions",
+        "Return the subscriptions of a list of ids",
+        Body(ref("SelectedSubscriptions"), {"items": [{**_SUBSCRIPTION, "arrival": 0}]}),
+        (Body(ref("Ids"), {"ids": ["cheap"]}),),
+    ),
+    ("post", "/v1/spaces/{space}/subscriptions:delete"): Operation(
+        "deleteSubscriptions",
+        "subscriptions",
+        "End the subscriptions of a list of ids, all or none",
+        Body(ref("DeletedSubscriptions"), {"deleted": 1, "position": POSITION}),
+        (Body(ref("Ids"), {"ids": ["dear"]}),),
     ),
     ("delete", "/v1/spaces/{space}/subscriptions/{name}"): Operation(
         "deleteSubscription",
@@ -256,6 +295,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         query={
             "k": whole("How many.", minimum=1, maximum=10_000),
             "relaxed": flag("Also those that match in part, by their weights."),
+            "combine": text(
+                "What of the weights a relaxed ranking is by.",
+                enum=["sum", "product", "min", "max"],
+            ),
             **_UNKNOWN,
         },
     ),
@@ -281,6 +324,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
             },
         ),
         (Body(ref("OneEvent"), {"event": EVENT}),),
+    ),
+    ("get", "/v1/spaces/{space}/explain"): Operation(
+        "explainSet",
+        "explain",
+        "Say what the live set is made of",
+        Body(ref("SetExplanation"), {"text": "<Engine: 1 subscription over ...>, 1,024 bytes"}),
     ),
     ("get", "/v1/spaces/{space}/plane"): Operation(
         "drawPlane",

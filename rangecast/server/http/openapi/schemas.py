@@ -49,7 +49,8 @@ def maybe(given: Schema) -> Schema:
     """Return the schema of something that may be null."""
     if "$ref" in given:
         return {"anyOf": [given, {"type": "null"}]}
-    return {**given, "type": [given["type"], "null"]}
+    kinds = given["type"]
+    return {**given, "type": [*([kinds] if isinstance(kinds, str) else kinds), "null"]}
 
 
 def record(about: str, optional: dict[str, Schema] | None = None, **needed: Schema) -> Schema:
@@ -86,6 +87,9 @@ def _about(schema: Schema, about: str) -> Schema:
 POSITION = text("A position in the log, epoch:seq.", examples=["1f0c5a2e:42"])
 EVENT = mapped({}, "An event: a value for each attribute, and an `id` if it has one.")
 FILTER = text("A filter: docs/FILTERS.md.", examples=["price < 20 and sector = 'tech'"])
+ID: Schema = {"type": ["string", "integer"], "description": "An id, as it was given."}
+_IGNORE = flag("The event may have values that are no attribute.")
+_BOXES = flag("The answer has all alternatives of filters.")
 _REJECTED = listed(ref("RejectedRow"), "Rows that can't be used; the others are.")
 _BOUNDS = {"x_lo": maybe(number()), "x_hi": maybe(number()), "filter": FILTER}
 
@@ -109,6 +113,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "RejectedRow": record(
         "A row that can't be used.",
+        {"code": text("The kind of error, as of a problem.")},
         row=whole("Its number, counted from 0.", minimum=0),
         reason=text(),
     ),
@@ -178,6 +183,7 @@ SCHEMAS: dict[str, Schema] = {
         record(
             "A subscription as it is put.",
             {
+                "id": {**ID, "description": "That of the path; an integer, if the id is one."},
                 "score": number("For ranking.", default=0),
                 "weights": mapped(number(minimum=0), "Weights of attributes, for ranking."),
                 "consumer": text("The consumer that gets its matches."),
@@ -186,6 +192,28 @@ SCHEMAS: dict[str, Schema] = {
             filter=FILTER,
         )
     ),
+    "SubscriptionPatch": closed(
+        record(
+            "What changes of a subscription; the rest stays.",
+            {
+                "id": {**ID, "description": "That of the path; an integer, if the id is one."},
+                "filter": FILTER,
+                "score": maybe(number("For ranking.")),
+                "weights": mapped(number(minimum=0), "Weights of attributes; others stay."),
+                "consumer": text("The consumer that gets its matches."),
+                "ttl": maybe(number("Seconds after which it ends.", exclusiveMinimum=0)),
+            },
+        )
+    ),
+    "Ids": closed(record("Ids of subscriptions.", ids=listed(ID, maxItems=10_000))),
+    "SelectedSubscriptions": record(
+        "Subscriptions in the order of the ids, each with its place in the order of `arrival`.",
+        items=listed(ref("Subscription")),
+    ),
+    "DeletedSubscriptions": record(
+        "How many subscriptions were ended.", deleted=whole(), position=maybe(POSITION)
+    ),
+    "SetExplanation": record("The structures of a set, in words.", text=text()),
     "BulkSubscription": closed(
         record(
             "A subscription of many. Instead of a filter it may have `<attribute>_lo` and "
@@ -196,20 +224,26 @@ SCHEMAS: dict[str, Schema] = {
                 "consumer": text(),
                 "ttl": maybe(number(exclusiveMinimum=0)),
             },
-            id=text(minLength=1),
+            id=ID,
             filter=FILTER,
         )
     ),
     "Edited": record(
         "A subscription or an interest that was made, replaced or ended.",
-        {"settled": flag("Whether all linked servers know of it, if that was asked for.")},
-        id=text(),
+        {
+            "settled": flag("Whether all linked servers know of it, if that was asked for."),
+            "created": flag("Whether a subscription is new."),
+        },
+        id=ID,
         position=POSITION,
     ),
     "Subscription": record(
         "A subscription.",
-        {"settled": flag("Whether all linked servers know of it, if that was asked for.")},
-        id=text(),
+        {
+            "settled": flag("Whether all linked servers know of it, if that was asked for."),
+            "arrival": whole("Its place in the order of arrival, where that is asked for."),
+        },
+        id=ID,
         filter=FILTER,
         score=number(),
         weights=mapped(number()),
@@ -217,9 +251,10 @@ SCHEMAS: dict[str, Schema] = {
         expires=maybe(number("Seconds since 1970.")),
         position=POSITION,
     ),
-    "Subscriptions": page(ref("Subscription"), "A page of subscriptions, by id."),
+    "Subscriptions": page(ref("Subscription"), "A page of subscriptions, in order of arrival."),
     "BulkResult": record(
         "What became of many subscriptions or interests.",
+        {"inserted": whole("Subscriptions that are new.")},
         accepted=whole(),
         refused=_REJECTED,
         position=maybe(POSITION),
@@ -236,11 +271,11 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "LoggedEvent": record("An event of the log.", position=POSITION, event=EVENT),
     "CoverQuestion": record(
-        "A filter, or the id of a subscription.", {"filter": FILTER, "subscription": text()}
+        "A filter, or the id of a subscription.", {"filter": FILTER, "subscription": ID}
     ),
     "Cover": record(
         "A subscription that asks for all that is asked for, if there is one.",
-        covered_by=maybe(text()),
+        covered_by=maybe(ID),
         looked_at=whole(),
         subscriptions=whole(),
     ),
@@ -251,7 +286,7 @@ SCHEMAS: dict[str, Schema] = {
     "PublishResult": record(
         "What became of events.",
         {
-            "matches": listed(listed(text()), "With `wait=matches`: the subscriptions of each."),
+            "matches": listed(listed(ID), "With `wait=matches`: the subscriptions of each."),
             "repeated": flag("The same Idempotency-Key had come before; this is its answer."),
             "skipped": whole("Events whose id had come before."),
         },
@@ -263,21 +298,36 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Matches": record(
         "The subscriptions that match each event.",
-        matches=listed(listed(text())),
+        matches=listed(listed(ID)),
         refused=_REJECTED,
     ),
     "Ranking": record(
         "The best subscriptions of each event.",
-        best=listed(listed(record("", subscription=text(), score=number()))),
+        best=listed(listed(record("", subscription=ID, score=number()))),
         refused=_REJECTED,
     ),
     "EventAndSubscription": record(
-        "An event and a subscription.", event=EVENT, subscription=text()
+        "An event and a subscription.",
+        {"ignore_unknown": _IGNORE, "boxes": _BOXES},
+        event=EVENT,
+        subscription=ID,
     ),
-    "OneEvent": record("An event.", event=EVENT),
+    "OneEvent": record(
+        "An event.",
+        {
+            "k": whole("Subscriptions that nearly match.", minimum=1, maximum=100, default=10),
+            "ignore_unknown": _IGNORE,
+            "boxes": _BOXES,
+        },
+        event=EVENT,
+    ),
     "Explanation": record(
         "Why a subscription matches an event, or doesn't.",
-        subscription=text(),
+        {
+            "boxes": listed(listed(mapped({})), "All alternatives, attribute by attribute."),
+            "nearest": whole("The place of the alternative that matches, or lacks least."),
+        },
+        subscription=ID,
         matches=flag(),
         verdict=text(),
         alternatives=whole(),
@@ -286,7 +336,7 @@ SCHEMAS: dict[str, Schema] = {
     "Candidates": record(
         "The subscriptions that match an event, and those that nearly do.",
         count=whole(),
-        matches=listed(text()),
+        matches=listed(ID),
         nearest=listed(ref("Explanation")),
         looked_at=whole(),
         subscriptions=whole(),
@@ -336,7 +386,7 @@ SCHEMAS: dict[str, Schema] = {
         "An event and the subscriptions that match it; of a board, its lists that changed.",
         {
             "event": EVENT,
-            "subscriptions": listed(text()),
+            "subscriptions": listed(ID),
             "shed": whole("Messages of its second that the budget has shed."),
             "board": text(),
             "lists": listed(record("", interest=text(), best=listed(ref("RankedObject")))),
