@@ -106,8 +106,10 @@ def test_a_driver_leaves_nothing_behind_even_if_it_is_killed(own_cache):
         "os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == 'killed' else None"
     )
     for how, left in (("killed", 1), ("killed", 1), ("ended", 0)):
-        done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True)
+        command = [sys.executable, "-W", "always::ResourceWarning", "-c", code, how]
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.stdout == "made\n", done.stderr
+        assert "unclosed" not in done.stderr
         assert len(list((own_cache / "drivers").iterdir())) == left
 
 
