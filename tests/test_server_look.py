@@ -134,11 +134,11 @@ def test_the_plane_opens_on_what_most_boxes_bound(index: SpaceIndex) -> None:
 
 
 def test_subscriptions_that_end_with_a_connection_do_not_count(index: SpaceIndex) -> None:
-    event = next(one for one in EVENTS if look.who(index, one)["count"] > 1)
-    before = look.who(index, event)
+    event = next(one for one in EVENTS if look.who(index, look.Asked(one))["count"] > 1)
+    before = look.who(index, look.Asked(event))
     numbers = {index.name(one): one for one in index.engine.boxes().ids.to_pylist()}
     passing = {numbers[before["matches"][0]], numbers[before["nearest"][0]["subscription"]]}
-    found = look.who(index, event, passing)
+    found = look.who(index, look.Asked(event), passing)
     assert found["matches"] == before["matches"][1:]
     assert found["count"] == before["count"] - 1
     assert found["nearest"][0] == before["nearest"][1]
