@@ -60,10 +60,11 @@ def filter_(
         sums = Summary.open(summary)
         count, passed = 0, []
         with run.task("filtering events") as advance:
-            for table, points in run.events(events, sums.space).tables():
+            source = run.events(events, sums.space)
+            for table, points in source.tables():
                 count += len(points)
                 passed.append(table.filter(pa.array(sums.holds_many(points))))
-                advance(len(points))
+                advance(len(points), source.reading)
         found = one_table(events, passed)
         run.write(found, output)
         facts = {"events": count, "rows": len(found), "ranges": len(sums.ranges())}

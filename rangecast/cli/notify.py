@@ -208,7 +208,12 @@ def notify(
         kind = tables.common_id_type(given, updated)
         things = files.read_objects(given, run.bad, kind=kind, ignore_unknown=ignore_unknown)
         with run.task("reading interests") as advance:
-            wanted = files.read_interests(watched, run.bad, advance, ignore_unknown=ignore_unknown)
+            wanted = files.read_interests(
+                watched,
+                run.bad,
+                lambda rows: advance(rows, watched.reading),
+                ignore_unknown=ignore_unknown,
+            )
         is_dense = algorithm in (Algorithm.DENSE, Algorithm.BATCH_DENSE)
         board = Board(
             max([k, *wanted.wanted.values()]),
@@ -249,7 +254,7 @@ def notify(
                     writer.write(tables.message_rows(messages, schema, seq))
                 painted = sum(map(len, updates_done))
                 count, batches = count + painted, batches + (size is not None)
-                advance(painted)
+                advance(painted, updated.reading)
         wrong = 0 if kept is None else len(board.wrong(kept))
         if lists is not None:
             run.write(board.list_table(), lists)

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.text import Text
 
 from rangecast.model.display import counted as counted
 
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from rangecast.kernels.jit import Compiling
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Amount(ProgressColumn):
+    """How far a task is: a percentage, if that is known, and rows."""
+
+    def render(self, task: Task) -> Text:
+        share = "" if task.total is None else f"{task.percentage:3.0f}%"
+        rows = task.fields.get("rows", int(task.completed))
+        return Text(", ".join(filter(None, [share, f"{rows:,} rows" if rows else ""])))
 
 
 def progress(*, quiet: bool, on_stdout: bool) -> Progress:
@@ -32,7 +42,7 @@ def progress(*, quiet: bool, on_stdout: bool) -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Amount(),
         console=console,
         transient=True,
         disable=quiet or not shown,

@@ -15,13 +15,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from rich.progress import Progress
@@ -42,6 +42,7 @@ from rangecast.model.event_columns import EventColumns
 from rangecast.model.events import PLAIN, EventFile, Events
 from rangecast.model.files import format_of, is_pattern, parts_of
 from rangecast.model.ids import Places
+from rangecast.model.reading import Reading
 from rangecast.model.records import file_source
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import read_subscriptions
@@ -74,6 +75,12 @@ class _Summary(NamedTuple):
     text: str
     facts: dict[str, Any]
     is_loud: bool
+
+
+class Advance(Protocol):
+    """Takes in that rows were worked on, and how much of the files has been read."""
+
+    def __call__(self, count: int, reading: Reading | None = None) -> None: ...
 
 
 class Columns(NamedTuple):
@@ -252,14 +259,26 @@ class Run:
         with self.task(text) as advance:
             for batch in events:
                 yield batch
-                advance(len(batch.points))
+                advance(len(batch.points), events.reading)
 
     @contextmanager
-    def task(self, text: str) -> Iterator[Callable[[int], None]]:
-        """Show that something is being done; give what adds to its count."""
+    def task(self, text: str) -> Iterator[Advance]:
+        """Show that something is being done; give what adds to its count of rows.
+
+        It is given the rows, and how much of the files has been read: that is a percentage.
+        """
         self._bars.start()
-        task = self._bars.add_task(text, total=None)
-        yield lambda count: self._bars.advance(task, count)
+        task = self._bars.add_task(text, total=None, rows=0)
+        rows = 0
+
+        def advance(count: int, reading: Reading | None = None) -> None:
+            nonlocal rows
+            rows += count
+            total = None if reading is None else reading.total or None
+            done = None if reading is None or total is None else reading.done
+            self._bars.update(task, total=total, completed=done, rows=rows)
+
+        yield advance
         self._bars.remove_task(task)
         if not self._bars.tasks:
             self._bars.stop()

@@ -22,6 +22,7 @@ from rangecast.model.encode import coordinate, nan_is_missing
 from rangecast.model.event_columns import EventColumns
 from rangecast.model.flags import flag
 from rangecast.model.kept import as_names, identified, kept_columns, kept_schema
+from rangecast.model.reading import Reading
 from rangecast.model.records import Records, Rows, file_source, table_source
 from rangecast.model.sources import value_at
 from rangecast.model.space import Space
@@ -81,6 +82,11 @@ class EventFile:
     def kept(self) -> pa.Schema:
         """The columns that are kept, and their types."""
         return kept_schema(self._records.source, self._keep)
+
+    @property
+    def reading(self) -> Reading:
+        """How much of the file has been read."""
+        return self._records.source.reading
 
     def check(self) -> None:
         """Refuse a file that can't be read, or has an unknown column where it begins."""

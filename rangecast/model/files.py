@@ -15,7 +15,8 @@ import csv
 import glob
 import io
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import I64
 from rangecast.model.batch import Batch, Broken, check_distinct
 from rangecast.model.json_lines import mentions, read_json_lines
+from rangecast.model.reading import Reading
 
 BATCH_ROWS = 1 << 16
 SUFFIXES = {
@@ -42,7 +44,8 @@ SUFFIXES = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-PACKED = (".gz", ".zst", ".bz2")
+_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PACKED = tuple(_CODECS)
 _OTHER_ENCODING = "not UTF-8; save the file as UTF-8"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 """What becomes of such bytes when they are decoded with surrogate escapes."""
@@ -111,6 +114,7 @@ def read_batches(
     exact: Collection[str] = (),
     only: str | None = None,
     begun: list[tuple[int, Path]] | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[Batch]:
     """Yield the rows of a file; one that can't be split goes to `broken`, or stops the reading.
 
@@ -118,8 +122,10 @@ def read_batches(
     only    the one column that is needed, if it is there; others may be left out
     begun   gets the files that are one table as they are read, each with the number of its first
             row
+    reading is told how much has been read
     """
     kind = format_of(path)
+    reading = reading or Reading()
     first = count = 0
     begun = [] if begun is None else begun
     begun.clear()
@@ -133,9 +139,12 @@ def read_batches(
         (broken or stop)(first + row, text, why)
 
     try:
-        for part in parts_of(path):
+        files = parts_of(path)
+        reading.begin(files)
+        for part in files:
             begun.append((first, part))
-            for batch in _read(part, kind, report, exact, only):
+            reading.next_file(part)
+            for batch in _read(part, kind, report, exact, only, reading):
                 count = max(count, int(batch.rows[-1]) + 1 if len(batch.rows) else 0)
                 yield Batch(batch.rows + first, batch.columns)
             first, count = first + count, 0
@@ -156,7 +165,7 @@ def read_tables(path: str | Path) -> Iterator[pa.RecordBatch]:
 def read_csv(text: bytes, name: str, broken: Broken) -> Iterator[Batch]:
     """Yield the rows of a CSV text as those of a file; `name` is what errors call it."""
     try:
-        yield from _csv(Path(name), broken, None, pa.py_buffer(text))
+        yield from _csv(Path(name), broken, None, Reading(), pa.py_buffer(text))
     except UsageError as error:  # a duplicate column
         raise FileError(f"{name}: {error}") from None
     except (OSError, pa.ArrowException, EOFError) as error:
@@ -175,13 +184,35 @@ def one_table(path: str | Path, parts: list[pa.Table]) -> pa.Table:
 
 
 def _read(
-    path: Path, kind: str, broken: Broken, exact: Collection[str], only: str | None
+    path: Path,
+    kind: str,
+    broken: Broken,
+    exact: Collection[str],
+    only: str | None,
+    reading: Reading,
 ) -> Iterator[Batch]:
     if kind == "csv":
-        return _csv(path, broken, only)
+        return _csv(path, broken, only, reading)
     if kind == "jsonl":
-        return _jsonl(path, broken, exact, only)
-    return _parquet(path, only) if kind == "parquet" else _arrow(path)
+        return _jsonl(path, broken, exact, only, reading)
+    return _parquet(path, only, reading) if kind == "parquet" else _arrow(path, reading)
+
+
+@contextmanager
+def _opened(source: Path | pa.Buffer) -> Iterator[tuple[pa.NativeFile, Callable[[], int], int]]:
+    """Give a stream of text, where it is on disk, and how large the file is there."""
+    if isinstance(source, Path):
+        with pa.OSFile(str(source)) as file:
+            codec = _CODECS.get(source.suffix.lower())
+            size = file.size()
+            if codec is None:
+                yield file, file.tell, size
+            else:
+                with pa.CompressedInputStream(file, codec) as text:
+                    yield text, file.tell, size
+    else:
+        with pa.input_stream(source) as text:
+            yield text, text.tell, source.size
 
 
 def _beside(path: Path) -> str:
@@ -197,17 +228,25 @@ def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _jsonl(path: Path, broken: Broken, exact: Collection[str], only: str | None) -> Iterator[Batch]:
+def _jsonl(
+    path: Path, broken: Broken, exact: Collection[str], only: str | None, reading: Reading
+) -> Iterator[Batch]:
     if only is not None:
         with pa.input_stream(path, compression="detect") as raw:
             if not mentions(raw, only):
                 return
-    with pa.input_stream(path, compression="detect") as raw:
-        yield from read_json_lines(raw, broken, exact, only)
+    with _opened(path) as (raw, tell, size):
+        for batch in read_json_lines(raw, broken, exact, only):
+            reading.reached(tell(), size)
+            yield batch
 
 
 def _csv(
-    path: Path, broken: Broken, only: str | None, text: pa.Buffer | None = None
+    path: Path,
+    broken: Broken,
+    only: str | None,
+    reading: Reading,
+    text: pa.Buffer | None = None,
 ) -> Iterator[Batch]:
     source = path if text is None else text
     header, has_rows = _csv_header(path, source)
@@ -225,7 +264,7 @@ def _csv(
     names = [only] if only in header else header
     for size in _CSV_BLOCKS:
         try:
-            for rows, data in _csv_blocks(source, names, size, report):
+            for rows, data in _csv_blocks(source, names, size, report, reading):
                 if not len(rows) or rows[-1] < given:
                     continue
                 if rows[0] < given:
@@ -260,7 +299,7 @@ def _csv_header(path: Path, source: Path | pa.Buffer) -> tuple[list[str], bool]:
 
 
 def _csv_blocks(
-    source: Path | pa.Buffer, names: list[str], size: int, broken: Broken
+    source: Path | pa.Buffer, names: list[str], size: int, broken: Broken, reading: Reading
 ) -> Iterator[tuple[I64, pa.RecordBatch]]:
     """Yield row numbers and their cells."""
     unsplit: list[int] = []
@@ -277,7 +316,7 @@ def _csv_blocks(
         while waiting:
             broken(*waiting.pop(0))
 
-    with pa.input_stream(source, compression="detect") as raw:
+    with _opened(source) as (raw, tell, whole):
         stream = _Utf8(raw)
         reader = pacsv.open_csv(
             pa.PythonFile(stream, mode="r"),
@@ -297,6 +336,7 @@ def _csv_blocks(
         following = _numbers_except(unsplit)
         for data in reader:
             report()
+            reading.reached(tell(), whole)
             rows = np.fromiter(islice(following, data.num_rows), np.int64, data.num_rows)
             yield _undamaged(rows, data, broken) if stream.is_damaged else (rows, data)
         report()
@@ -360,24 +400,33 @@ def _check_marks(path: Path, header: list[str]) -> None:
             )
 
 
-def _parquet(path: Path, only: str | None) -> Iterator[Batch]:
+def _parquet(path: Path, only: str | None, reading: Reading) -> Iterator[Batch]:
     with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
-        schema = file.schema_arrow
+        schema, rows = file.schema_arrow, file.metadata.num_rows
         check_distinct(schema.names)
         needed = [only] if only in schema.names else None
-        yield from _numbered(schema, file.iter_batches(BATCH_ROWS, columns=needed))
+        for batch in _numbered(schema, file.iter_batches(BATCH_ROWS, columns=needed)):
+            reading.reached(int(batch.rows[-1]) + 1 if len(batch.rows) else 0, rows)
+            yield batch
 
 
-def _arrow(path: Path) -> Iterator[Batch]:
+def _arrow(path: Path, reading: Reading) -> Iterator[Batch]:
     with pa.memory_map(str(path)) as source:
         try:
             file = pa.ipc.open_file(source)
-            batches = (file.get_batch(i) for i in range(file.num_record_batches))
+            number = file.num_record_batches
+            batches = (_got(file.get_batch(i), reading, i + 1, number) for i in range(number))
         except pa.ArrowInvalid:
             source.seek(0)
-            file = batches = pa.ipc.open_stream(source)
+            file = pa.ipc.open_stream(source)
+            batches = (_got(one, reading, source.tell(), source.size()) for one in file)
         check_distinct(file.schema.names)
         yield from _numbered(file.schema, batches)
+
+
+def _got(data: pa.RecordBatch, reading: Reading, part: int, whole: int) -> pa.RecordBatch:
+    reading.reached(part, whole)
+    return data
 
 
 def _numbered(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[Batch]:

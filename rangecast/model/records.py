@@ -25,6 +25,7 @@ from rangecast.model.batch import Batch, Broken, Values, text_at
 from rangecast.model.encode import encode, encode_bounds, explain, explain_bounds
 from rangecast.model.files import format_of, read_batches
 from rangecast.model.ids import NO_ID, Duplicates, as_ids, id_type
+from rangecast.model.reading import Reading
 from rangecast.model.tables import batches_of
 
 REMEDY = "correct the value"
@@ -44,16 +45,20 @@ class Source(NamedTuple):
     """Where a row is that has been read."""
     here: Callable[[], str]
     """Which file or table the last batch is of."""
+    reading: Reading
+    """How much of the files has been read."""
 
 
 def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
     """Return a file as a source; `exact` columns keep integers beyond 2^53."""
     begun: list[tuple[int, Path]] = []
+    reading = Reading()
 
     def read(broken: Broken, only: str | None = None) -> Iterator[Batch]:
         # A pass for one column may leave out whole files.
-        places = begun if only is None else None
-        return read_batches(path, broken, exact=exact, only=only, begun=places)
+        if only is not None:
+            return read_batches(path, broken, exact=exact, only=only)
+        return read_batches(path, broken, exact=exact, begun=begun, reading=reading)
 
     def place(row: int) -> tuple[str, int]:
         first, file = begun[bisect_right(begun, row, key=itemgetter(0)) - 1]
@@ -62,7 +67,7 @@ def file_source(path: str | Path, exact: Collection[str] = ()) -> Source:
     def here() -> str:
         return str(begun[-1][1])
 
-    return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place, here)
+    return Source(str(path), read, format_of(path) in ("csv", "jsonl"), place, here, reading)
 
 
 def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
@@ -72,7 +77,7 @@ def table_source(given: Any, noun: str, *, nan_is_null: bool = False) -> Source:
     def read(_: Broken, only: str | None = None) -> Iterator[Batch]:  # noqa: ARG001
         return iter(batches)
 
-    return Source(noun, read, texts_too=False, place=lambda row: (noun, row), here=lambda: noun)
+    return Source(noun, read, False, lambda row: (noun, row), lambda: noun, Reading())
 
 
 class Rows:

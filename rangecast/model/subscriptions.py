@@ -24,6 +24,7 @@ from rangecast.model.filters.filter import Filter
 from rangecast.model.filters.many import Parse, boxes_of_texts
 from rangecast.model.flags import flag
 from rangecast.model.kept import identified
+from rangecast.model.reading import Reading
 from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
 from rangecast.model.timestamps import is_whole
@@ -88,7 +89,7 @@ def read_subscriptions(
     *,
     bad_rows: SetAside = None,
     ignore_unknown: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, Reading], None] | None = None,
     id: str | None = None,  # noqa: A002
     keep: Sequence[str] = (),
 ) -> Boxes:
@@ -97,7 +98,7 @@ def read_subscriptions(
     bad_rows         a list that gets the bad rows, or the path of a file for them; without, the
                      first one raises a `BadRowError`
     ignore_unknown   the file may have columns that mean nothing
-    progress         is called with the rows of each batch
+    progress         is called with the rows of each batch, and how much has been read
     id               the column of the ids, if it isn't `id`
     keep             columns that the file may have beside those of subscriptions
     """
@@ -163,7 +164,7 @@ def read_replacements(given: Any, space: Space, bad_rows: SetAside = None) -> Re
     return Replacements(boxes, scores, weights)
 
 
-def _silent(rows: int) -> None:
+def _silent(rows: int, reading: Reading) -> None:
     """Report no progress."""
 
 
@@ -172,7 +173,7 @@ def _read(
     space: Space,
     bad: BadRows,
     ignore_unknown: bool | None,
-    progress: Callable[[int], None],
+    progress: Callable[[int, Reading], None],
     extra: Sequence[str] = (),
 ) -> Boxes:
     return _joined(_parts(source, space, bad, ignore_unknown, progress, extra), space)
@@ -183,14 +184,14 @@ def _parts(
     space: Space,
     bad: BadRows,
     ignore_unknown: bool | None,
-    progress: Callable[[int], None],
+    progress: Callable[[int, Reading], None],
     extra: Sequence[str] = (),
 ) -> list[Part]:
     columns = SubscriptionColumns(space, ignore_unknown, extra)
     parts = []
     for rows in Records(source, bad, columns.check):
         parts.append(columns.part(rows))
-        progress(len(rows))
+        progress(len(rows), source.reading)
     return parts
 
 

@@ -1,0 +1,39 @@
+"""How far the reading of files is, in bytes on disk: what a progress bar shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Reading:
+    """The files that are one table, and how much of them has been read.
+
+    Readers say how far they are in the file that they read; one that doesn't know says nothing.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Bytes of all files; 0 if that isn't known."""
+        self._before = self._size = 0
+        self._share = 0.0
+
+    def begin(self, files: Sequence[Path]) -> None:
+        """Begin with the first of these files."""
+        self.total = sum(one.stat().st_size for one in files if one.is_file())
+        self._before = self._size = 0
+        self._share = 0.0
+
+    def next_file(self, path: Path) -> None:
+        """Go on with a file; those before it are done."""
+        self._before, self._share = self._before + self._size, 0.0
+        self._size = path.stat().st_size if path.is_file() else 0
+
+    def reached(self, part: float, whole: float) -> None:
+        """Take in how far a reader is in its file: in bytes, rows or any other unit."""
+        self._share = min(part / whole, 1.0) if whole else 1.0
+
+    @property
+    def done(self) -> int:
+        """Bytes that have been read."""
+        return self._before + int(self._share * self._size)
