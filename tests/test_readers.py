@@ -485,7 +485,7 @@ def test_nan_is_refused_in_every_door_unless_it_means_missing():
         pl.DataFrame({name: [nan] for name in one}),
         pa.table({name: [nan] for name in one}),
     ]
-    for call in (engine.match, engine.best):
+    for call in (engine.match, engine.rank):
         with pytest.raises(RangecastError, match="finite"):
             call(one)
     assert engine.match(one, nan="missing") == ["none"]
