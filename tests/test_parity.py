@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from rangecast import AsyncClient, Client, Engine, Filter, Number, Space, String
+from rangecast.client import AsyncClientBoard, ClientBoard
 from rangecast.errors import (
     BadRowError,
     DuplicateIdError,
@@ -28,6 +29,7 @@ from rangecast.errors import (
 )
 from rangecast.model.boxes import Boxes
 from rangecast.model.sets import Subscription, UpsertResult
+from rangecast.notify import Board
 from tests.test_server_http import Served
 
 
@@ -730,3 +732,26 @@ def test_what_an_engine_has_a_client_has() -> None:
     assert options == NOT_REMOTE_OPTIONS.keys()
     same = {name for name in dir(Client) if name[0] != "_"} - {"watch"}
     assert {name for name in dir(AsyncClient) if name[0] != "_"} - {*SPOKEN.values()} == same
+
+
+BOARD_NOT_REMOTE = {
+    **dict.fromkeys(("k", "space", "upper", "descending"), "`put_board` has it, GET returns it"),
+    **dict.fromkeys(("algorithm", "epsilon", "sketch", "plan", "work", "memory"), "the server's"),
+    **dict.fromkeys(("seq", "reached"), "consumers get lists, not messages with numbers"),
+    **dict.fromkeys(("bounds", "region"), "coordinates are of one process"),
+    **dict.fromkeys(("lists", "wrong", "list_table"), "to check a board; `board[id]` has a list"),
+    **dict.fromkeys(("objects", "table"), "a board may be larger than a client's memory; `best`"),
+    **dict.fromkeys(("save", "open"), "the server keeps it"),
+}
+"""Public members of `Board` that make no sense remotely, each with the reason."""
+
+
+def test_what_a_board_has_a_board_of_a_client_has() -> None:
+    public = {name for name in dir(Board(1)) if name[0] != "_"} | SPOKEN.keys()
+    public -= {"index", "line", "tree"}  # structures inside
+    assert BOARD_NOT_REMOTE.keys() <= public
+    for kind in (ClientBoard, AsyncClientBoard):
+        names = public - BOARD_NOT_REMOTE.keys()
+        if kind is AsyncClientBoard:
+            names = {SPOKEN.get(name, name) for name in names}
+        assert not {name for name in names if not hasattr(kind, name)}
