@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, InvalidValueError, UsageError, near, shown, unknown_hint
+from rangecast.errors import FileError, InvalidValueError, UsageError, near, shown
 from rangecast.kernels.arrays import F64
 from rangecast.model.attributes import MISSING, NanMeaning, Number
 from rangecast.model.badrows import BadRows
@@ -27,6 +27,7 @@ from rangecast.model.records import Records, Rows, file_source, table_source
 from rangecast.model.sources import value_at
 from rangecast.model.space import Space
 from rangecast.model.timestamps import is_whole
+from rangecast.model.unknown import column_hint
 
 PLAIN = EventColumns()
 ANY = EventColumns(spans=True, chances=True)
@@ -140,7 +141,7 @@ class EventFile:
         known = set(self.columns.all_names(self.space))
         for name in names:
             if name not in self._extra and name not in known and not self._ignore_unknown:
-                hint = unknown_hint(name, self.space.names, may_ignore=True)
+                hint = column_hint(name, self.space.names, may_ignore=True)
                 if name in ANY.all_names(self.space):
                     hint = "`rangecast rank` takes spans with --span, and chances with --uncertain"
                 raise FileError(
@@ -277,5 +278,5 @@ def _joined(found: list[Events], space: Space) -> Events:
 def _unknown(space: Space, name: str) -> str:
     return (
         f"unknown attribute {name!r}: {near(str(name), space.names)}\n"
-        f"  hint: {unknown_hint(str(name), space.names, may_ignore=True)}"
+        f"  hint: {column_hint(str(name), space.names, may_ignore=True)}"
     )

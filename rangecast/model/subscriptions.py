@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, FilterError, near, unknown_hint
+from rangecast.errors import FileError, FilterError, near
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows, SetAside, setting_aside
@@ -28,6 +28,7 @@ from rangecast.model.reading import Reading
 from rangecast.model.records import REMEDY, Records, Rows, Source, file_source, table_source
 from rangecast.model.space import Space
 from rangecast.model.timestamps import is_whole
+from rangecast.model.unknown import column_hint
 
 _SCORE = Number("score")
 NOT_GIVEN = np.nan
@@ -231,7 +232,7 @@ class SubscriptionColumns:
                     f"{where}: unknown column {name!r}: {near(name, self.known)}\n"
                     "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi columns, "
                     f"and optionally {self._optional} and weight_<attribute>\n"
-                    f"  hint: {unknown_hint(name, self.known, may_ignore=self.may_ignore)}"
+                    f"  hint: {column_hint(name, self.known, may_ignore=self.may_ignore)}"
                 )
         wide = [name for name in names if name in self.wide]
         if "id" not in names or ("filter" in names) == bool(wide):

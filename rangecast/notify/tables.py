@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near, unknown_hint
+from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Integer, Number
 from rangecast.model.badrows import BadRows
 from rangecast.model.boxes import closed_range
 from rangecast.model.records import Records, Rows, Source, file_source, table_source
+from rangecast.model.unknown import column_hint
 from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.messages import Messages
 
@@ -109,7 +110,7 @@ def records(
     optional: Sequence[str] = (),
     *,
     kind: pa.DataType | None = None,
-    ignore_unknown: bool = False,
+    ignore_unknown: bool | None = None,
     unique: bool = True,
 ) -> Records:
     """Return the rows of a source; refuse unknown columns, and a table that lacks what it needs."""
@@ -121,7 +122,7 @@ def records(
                 raise FileError(
                     f"{where}: unknown column {name!r}: {near(name, known)}\n"
                     f"  expected: {', '.join(known)}\n"
-                    f"  hint: {unknown_hint(name, known, may_ignore=True)}"
+                    f"  hint: {column_hint(name, known, may_ignore=ignore_unknown is not None)}"
                 )
         for name in needed:
             if name not in names:
@@ -142,7 +143,7 @@ def read_objects(
     bad: BadRows | None = None,
     *,
     kind: pa.DataType | None = None,
-    ignore_unknown: bool = False,
+    ignore_unknown: bool | None = None,
 ) -> ObjectColumns:
     """Return the objects of a source; `kind` is the type of ids, if it is known."""
     found = records(
@@ -173,7 +174,7 @@ def read_interests(
     progress: Callable[[int], object] = int,
     *,
     most: int = LARGEST_K,
-    ignore_unknown: bool = False,
+    ignore_unknown: bool | None = None,
 ) -> NewInterests:
     """Return the interests of a source, in at most this many objects each."""
     found = records(
@@ -210,7 +211,7 @@ def read_updates(
     known: Callable[[Any], bool],
     bad: BadRows,
     *,
-    ignore_unknown: bool = False,
+    ignore_unknown: bool | None = None,
 ) -> Iterator[Updates]:
     """Yield updates that can be applied after those before them, batch by batch.
 

@@ -18,6 +18,7 @@ from rangecast.model.flags import flag
 from rangecast.model.sources import Fields
 from rangecast.model.space import Space
 from rangecast.model.timestamps import Timestamp
+from rangecast.model.unknown import column_hint
 
 _TEXTS = ("string", "varchar", "char")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -63,7 +64,8 @@ def refuse_unknown(data: DataFrame, known: Sequence[str], what: str) -> None:
         if name not in known:
             raise UsageError(
                 f"{what}: unknown column {name!r}: {near(name, known)}\n"
-                f"  expected: {', '.join(known)}\n  hint: rename it or drop it"
+                f"  expected: {', '.join(known)}\n"
+                f"  hint: {column_hint(name, known, may_ignore=False)}"
             )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rangecast.errors import FileError, UsageError, near, unknown_hint
+from rangecast.errors import FileError, UsageError, near
 from rangecast.kernels.arrays import F64, I64
 from rangecast.model.attributes import Boolean, Integer
 from rangecast.model.badrows import BadRows
@@ -24,6 +24,7 @@ from rangecast.model.records import Records, Rows, Source, file_source, table_so
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import Part, encode_part
 from rangecast.model.text_attributes import String
+from rangecast.model.unknown import column_hint
 from rangecast.notify.boxes.messages import BOUNDS
 from rangecast.notify.interestset import NewInterests, Regions
 from rangecast.notify.tables import (
@@ -91,7 +92,7 @@ class SpaceTables:
         bad: BadRows | None = None,
         *,
         kind: pa.DataType | None = None,
-        ignore_unknown: bool = False,
+        ignore_unknown: bool | None = None,
     ) -> PlacedColumns:
         """Return the objects of a source; `kind` is the type of ids, if it is known."""
         found = records(
@@ -124,7 +125,7 @@ class SpaceTables:
         progress: Callable[[int], object] = int,
         *,
         most: int = LARGEST_K,
-        ignore_unknown: bool = False,
+        ignore_unknown: bool | None = None,
     ) -> NewInterests:
         """Return the interests of a source, in at most this many objects each."""
         known = ["id", "filter", "k", *self._bounds]
@@ -136,7 +137,7 @@ class SpaceTables:
                         f"{where}: unknown column {name!r}: {near(name, known)}\n"
                         "  expected: 'id', then 'filter' or <attribute>_lo and <attribute>_hi "
                         "columns, and optionally 'k'\n"
-                        f"  hint: {unknown_hint(name, known, may_ignore=True)}"
+                        f"  hint: {column_hint(name, known, may_ignore=ignore_unknown is not None)}"
                     )
             both = "filter" in names and any(name in names for name in self._bounds)
             if "id" not in names or both:
@@ -181,7 +182,7 @@ class SpaceTables:
         known: Callable[[Any], bool],
         bad: BadRows,
         *,
-        ignore_unknown: bool = False,
+        ignore_unknown: bool | None = None,
     ) -> Iterator[Updates]:
         """Yield updates that can be applied after those before them, batch by batch.
 

@@ -1,0 +1,48 @@
+"""Hints about unknown columns: the name that was meant first, to ignore it second."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from rangecast import Engine, Number, Space
+from rangecast.errors import RangecastError
+from rangecast.notify import Board
+from rangecast.spark.columns import refuse_unknown
+
+SPACE = Space([Number("price")])
+MAY_IGNORE = "; if it is no typo, ignore_unknown=True ignores it"
+CALLS = {
+    "match": (lambda: Engine(SPACE).match({"Prise": 1}), "price", MAY_IGNORE),
+    "match_many": (lambda: Engine(SPACE).match_many([{"prices": 1}]), "price", MAY_IGNORE),
+    "rank": (lambda: Engine(SPACE).rank({"PRICE": 1}), "price", MAY_IGNORE),
+    "subscribe_many": (
+        lambda: Engine(SPACE).subscribe_many([{"id": 1, "price_l": 1}]),
+        "price_lo",
+        "",
+    ),
+    "spark": (
+        lambda: refuse_unknown(SimpleNamespace(columns=["scor"]), ["id", "score"], "subscriptions"),
+        "score",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_typo_is_named_before_it_may_be_ignored(name):
+    call, meant, otherwise = CALLS[name]
+    with pytest.raises(RangecastError) as caught:
+        call()
+    assert str(caught.value).endswith(f"\n  hint: rename it to {meant!r}{otherwise}")
+
+
+def test_what_is_far_from_every_name_may_be_ignored():
+    with pytest.raises(RangecastError, match=r"leave it out; ignore_unknown=True ignores it"):
+        Engine(SPACE).match({"user": 1})
+    with pytest.raises(RangecastError, match=r"hint: rename it, or leave it out$"):
+        refuse_unknown(SimpleNamespace(columns=["user"]), ["id", "score"], "subscriptions")
+
+
+def test_boards_do_the_same():
+    with pytest.raises(RangecastError, match=r"hint: rename it to 'arrival'$"):
+        Board(1, objects={"id": [1], "x": [1.0], "y": [1.0], "arival": [1]})
