@@ -296,7 +296,7 @@ def test_answers_that_nobody_reads_hold_up_their_connection(told: Told) -> None:
         read(connection)
         (protocol,) = told.server.server_state.connections
         told.loop.call_soon_threadsafe(protocol.pause_writing)  # as when much waits
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while not protocol.flow.write_paused:
             assert time.monotonic() < deadline
         connection.sendall(request)

@@ -60,7 +60,7 @@ def served(folder: Path, data: Path) -> Iterator[tuple[httpx.Client, subprocess.
     with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=folder, env=HERE, stdout=output, stderr=output)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 600
         while "Serving on" not in log.read_text():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -74,7 +74,7 @@ def served(folder: Path, data: Path) -> Iterator[tuple[httpx.Client, subprocess.
 
 
 def comes(http: httpx.Client, status: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while (found := http.get("/readyz").json()["status"]) != status:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

@@ -125,7 +125,7 @@ def test_subscriptions_one_by_one(market: Client) -> None:
     with pytest.raises(UnknownIdError, match="no subscription"):
         market.replace("mine/1 ü", "price < 7")
     market.subscribe("brief", "price < 5", ttl=0.05)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 600
     while "brief" in market:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -361,7 +361,7 @@ def test_one_socket_for_everything(server: str, market: Client) -> None:
             socket.send(text)
             assert words in hear()["detail"]
     assert not market.messages("ws").items
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 600
     with Client(server, space="market") as client:
         while name in client:
             assert time.monotonic() < deadline

@@ -80,7 +80,7 @@ def test_a_follower_that_is_killed_leaves_nothing_behind(client: Client) -> None
         text=True,
     )
     assert follow.stdout is not None
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 600
     while not client.consumers():
         assert follow.poll() is None
         assert time.monotonic() < deadline

@@ -88,7 +88,7 @@ def test_a_signal_ends_it_whatever_its_peers_do(tmp_path: Path, is_tls: bool) ->
         acked = fill(url)
         hold(url, stack)
         stack.enter_context(dial(url.replace("https", "http"))).sendall(b"\x16\x03\x01")
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 600
         while not is_stuck(url):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -110,7 +110,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         hold(url, stack)
         process.send_signal(signal.SIGTERM)
         port = int(url.rpartition(":")[2])
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 600
         while True:  # it has begun to stop when it listens no more
             with socket.socket() as one:
                 if one.connect_ex(("127.0.0.1", port)) != 0:
@@ -206,7 +206,7 @@ def test_a_peer_that_does_not_read_is_cut(kind: str, monkeypatch: pytest.MonkeyP
                 one.sendall(request("GET", "/v1/spaces/market/events?limit=100000"))
             assert served.server is not None
             state = served.server.server_state
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 600
             is_seen = False
             while not is_seen or state.connections:
                 is_seen |= any(
@@ -254,7 +254,7 @@ def test_pings_of_a_peer_that_does_not_read_take_no_memory(
             send_frame(one, {"type": "open", "consumer": "c"})
             assert served.server is not None
             state = served.server.server_state
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 600
             while not [f for f in list(state.connections) if f.transport.get_write_buffer_size()]:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
