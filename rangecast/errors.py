@@ -60,6 +60,8 @@ class FilterError(RangecastError):
 class FileError(RangecastError):
     """A file can't be read or written: missing, of an unknown format, with the wrong columns."""
 
+    code = "file"
+
 
 class SnapshotError(RangecastError):
     """A snapshot is damaged, incomplete, or of a format that this version doesn't know."""

@@ -20,6 +20,7 @@ from rangecast.client import AsyncClientBoard, ClientBoard
 from rangecast.errors import (
     BadRowError,
     DuplicateIdError,
+    FileError,
     FilterError,
     InvalidValueError,
     RangecastError,
@@ -173,6 +174,14 @@ CASES = {
     "subscribe_many of ids of two kinds": case(
         "subscribe_many", [NEW, {"id": 7, "filter": "price < 1"}], result=UsageError
     ),
+    "subscribe_many of no rows": case("subscribe_many", 5, result=UsageError),
+    "subscribe_many of an unknown column": case(
+        "subscribe_many", [NEW | {"colour": 1}], result=FileError
+    ),
+    "subscribe_many without filters": case("subscribe_many", [{"id": "d"}], result=FileError),
+    "subscribe_many of a score that is none": case(
+        "subscribe_many", [NEW | {"score": "x"}], result=BadRowError
+    ),
     "replace_many": case(
         "replace_many",
         [{"id": "a", "filter": "price < 1"}, {"id": "b", "filter": "price < 2", "score": 9.0}],
@@ -203,6 +212,7 @@ CASES = {
     ),
     # ---- the set
     "get": case("get", "a", result=wanted("a", "price < 20 and sector = 'tech'", 5.0, price=2.0)),
+    "get no id": case("get", None, result=UnknownIdError),
     "get an unknown id": case("get", "z", result=UnknownIdError),
     "contains": case("contains", "a", result=True),
     "contains no longer": case("contains", "z", result=False),
@@ -219,6 +229,10 @@ CASES = {
     "match no value": case("match", {"price": "x"}, result=InvalidValueError),
     "match NaN": case("match", {"price": NAN}, result=InvalidValueError),
     "match NaN as missing": case("match", EVENT | {"size": NAN}, nan="missing", result=MATCHED[0]),
+    "match infinity": case("match", {"price": float("inf")}, result=InvalidValueError),
+    "match NumPy's NaN": case("match", {"price": np.float32("nan")}, result=InvalidValueError),
+    "match bytes": case("match", {"sector": b"tech"}, result=InvalidValueError),
+    "match a lone surrogate": case("match", {"sector": "\ud800"}, result=InvalidValueError),
     "match an unknown attribute": case("match", {"prise": 1}, result=UsageError),
     "match and ignore unknown": case(
         "match", EVENT | {"x": 1}, ignore_unknown=True, result=MATCHED[0]
@@ -445,6 +459,7 @@ class ByHttp:
 
 
 KINDS: tuple[Any, ...] = (
+    FileError,
     InvalidValueError,
     DuplicateIdError,
     FilterError,
@@ -485,6 +500,15 @@ PYTHON_ALONE: dict[str, str] = {
     "subscribe_many of ids of two kinds": "a server may have both",
     "unsubscribe_many of a text": "it is no list of JSON, which the body needs",
     "select a text": "it is no list of JSON, which the body needs",
+    **dict.fromkeys(
+        ("match infinity", "match NumPy's NaN", "match bytes", "match a lone surrogate"),
+        "JSON has none",
+    ),
+    "get no id": "a path has a text",
+    "subscribe_many of no rows": "a body has rows",
+    "subscribe_many of an unknown column": "a body has rows: each is refused",
+    "subscribe_many without filters": "a body has rows: each is refused",
+    "subscribe_many of a score that is none": "the row is refused as the fields of one are",
     "contains no id": "a path has a text",
     "match NumPy's values": "JSON has none",
     "match NaN": "JSON has none",

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import httpx
 import msgspec
+import numpy as np
 
 from rangecast.client import tls
 from rangecast.client.errors import ServerError, error_of
@@ -16,7 +17,7 @@ from rangecast.client.many import BulkOptions, Publishing, Subscribing
 from rangecast.client.parts import encode
 from rangecast.client.requests import Call, Condition
 from rangecast.client.results import Messages, message
-from rangecast.errors import UsageError
+from rangecast.errors import UnknownIdError, UsageError
 from rangecast.model.arguments import score_of
 from rangecast.model.flags import flag
 from rangecast.model.inputs import as_space
@@ -68,6 +69,12 @@ class Calls:
     def _in_space(self, rest: str) -> str:
         return f"/v1/spaces/{quote(self._named_space(), safe='')}{rest}"
 
+    def _known(self, name: Any) -> str:
+        """Return the path of a subscription that must exist; what is no id isn't one's."""
+        if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
+            raise UnknownIdError(f"no subscription {name!r}")
+        return self._subscription(as_id(name))
+
     def _subscription(self, name: Id) -> str:
         return self._in_space(f"/subscriptions/{quote(str(as_id(name)), safe='')}")
 
@@ -90,7 +97,7 @@ class Calls:
         )
 
     def _patch(self, name: Id, wanted: dict[str, Any]) -> Call:
-        return Call("PATCH", self._subscription(name), _same, encode(_present(name, wanted)))
+        return Call("PATCH", self._known(name), _same, encode(_present(name, wanted)))
 
     def _by_ids(self, verb: str, ids: Sequence[Id]) -> Call:
         path, body = self._in_space(f"/subscriptions:{verb}"), encode({"ids": ids})
@@ -126,14 +133,14 @@ class Calls:
             weights = {name: weight for name, weight in found["weights"].items() if weight != 1}
             return Subscription(found["id"], found["filter"], found["score"], weights)
 
-        return Call("GET", self._subscription(name), read)
+        return Call("GET", self._known(name), read)
 
     def _settled(self, name: Id) -> Call:
         params = {"wait": "settled"}
         return Call("GET", self._subscription(name), lambda one: one["settled"], params=params)
 
     def _delete(self, name: Id) -> Call:
-        return Call("DELETE", self._subscription(name), lambda _: None, repeatable=False)
+        return Call("DELETE", self._known(name), lambda _: None, repeatable=False)
 
     def _page(self, after: str, limit: int = 1000) -> Call:
         params = {"after": after, "limit": limit}

@@ -10,6 +10,7 @@ from rangecast.errors import (
     BadRow,
     BadRowError,
     DuplicateIdError,
+    FileError,
     FilterError,
     InvalidValueError,
     RangecastError,
@@ -24,7 +25,10 @@ _HINT = "hint: "
 _REMEDY = "correct the value"
 _LIBRARY = {
     one.code: one
-    for one in (DuplicateIdError, InvalidValueError, SpaceError, UnknownIdError, UsageError)
+    for one in (
+        *(DuplicateIdError, FileError, InvalidValueError, SpaceError),
+        *(UnknownIdError, UsageError),
+    )
 }
 """Errors that are raised from their text alone, by the code of a problem."""
 
@@ -49,15 +53,13 @@ def error_of(problem: Mapping[str, Any], status: int) -> RangecastError:
     return _LIBRARY[code](text) if code in _LIBRARY else ServerError(text, status)
 
 
-def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -> RangecastError:
+def row_error(source: str, rejected: Mapping[str, Any], row: int, values: Any) -> BadRowError:
     """Return the error of a row that a server rejected, as a set raises it for a table.
 
     rejected   as the server says it: `reason` and `code`
     values     of the row, if it is a dict
     """
     code, text = rejected["code"], from_interface(rejected["reason"], "http")
-    if code == UsageError.code:
-        return UsageError(text)
     reason, _, remedy = text.rpartition(_HINT) if _HINT in text else (text, "", _REMEDY)
     reason, _, value = reason.rstrip().partition("\n  given: ")
     given = values if isinstance(values, Mapping) else {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rangecast.client.errors import error_of, row_error
@@ -16,6 +18,7 @@ from rangecast.errors import (
     InvalidValueError,
     RangecastError,
     UsageError,
+    from_interface,
     shown,
 )
 from rangecast.model.encode import nan_is_missing
@@ -93,10 +96,17 @@ class EventParts:
                 yield from present(batch.arrow())
 
     def _checked(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        wrong = [name for name, value in event.items() if _is_nan(value)]
-        if wrong and not self._is_missing:
-            raise InvalidValueError(f"{wrong[0]!r} takes a finite number", "nan")
-        return {name: value for name, value in event.items() if name not in wrong}
+        missing = set()
+        for name, value in event.items():
+            if isinstance(value, str):
+                _check_text(name, value)
+            elif isinstance(value, float | np.floating) and not math.isfinite(value):
+                if not (self._is_missing and math.isnan(value)):
+                    raise InvalidValueError(f"{name!r} takes a finite number", str(value))
+                missing.add(name)
+            elif isinstance(value, bytes | bytearray):
+                raise InvalidValueError(f"{name!r} takes a text", repr(value))
+        return {name: value for name, value in event.items() if name not in missing}
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield bodies; what the answer to each says is `taken` before the next."""
@@ -120,8 +130,10 @@ class EventParts:
                 results.append(row)
                 continue
             if sent in wrong:
-                if is_strict:
+                if is_strict and wrong[sent]["code"] != UsageError.code:
                     raise row_error("events", wrong[sent], at, row)
+                if is_strict:  # an attribute that there isn't is no fault of a row
+                    raise UsageError(from_interface(wrong[sent]["reason"], "http"))
                 reason = wrong[sent]["reason"]
                 results.append(error_of(wrong[sent] | {"detail": reason}, 422))
             else:
@@ -134,7 +146,8 @@ class EventParts:
         if not isinstance(error, InvalidValueError):
             return error
         column = error.reason.partition("'")[2].partition("'")[0]
-        return BadRowError(BadRow("events", at, column, "nan", error.reason, REMEDY))
+        given = str(error).rpartition("given: ")[2]
+        return BadRowError(BadRow("events", at, column, given, error.reason, REMEDY))
 
     def labels(self) -> EventLabels:
         """Return the ids of the events, and the columns that are kept with them."""
@@ -166,5 +179,11 @@ def _is_dict(given: Any) -> bool:
     return isinstance(given, Mapping)
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
+def _check_text(name: str, value: str) -> None:
+    """Refuse a text that JSON can't carry."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            reason = f"{name!r} takes a text without lone surrogates"
+            raise InvalidValueError(reason, repr(value)) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,7 +151,14 @@ class Subscribing:
             self._params["create_consumer"] = True
         if options.consumer is not None:
             self._params["consumer"] = options.consumer
-        self._given = given if is_file(given) or is_table(given) else self._named(list(given))
+        if not is_file(given) and not is_table(given):
+            rows = (
+                given
+                if isinstance(given, Iterable)
+                else table_source(given, "subscriptions").read()
+            )
+            given = self._named(list(rows))
+        self._given = given
         self._rows: I64 = np.zeros(0, np.int64)
         """The numbers of the last request's rows."""
         self.accepted = self._inserted = 0
@@ -280,7 +287,9 @@ def _id_type(source: Source) -> pa.DataType | None:
 
 def _is_json(rows: list[Any]) -> bool:
     """Whether these are dicts of a subscription's fields, which go to the server as they are."""
-    return all(not isinstance(row, Mapping) or row.keys() <= _FIELDS for row in rows)
+    if not all(isinstance(row, Mapping) and row.keys() <= _FIELDS for row in rows):
+        return False
+    return not rows or all(any(name in row for row in rows) for name in ("id", "filter"))
 
 
 def _same(answer: Any) -> Any:

@@ -250,7 +250,7 @@ def edit_of(
             "  hint: leave it out, or give the same"
         )
     if not name:
-        raise RefusedError(422, "a subscription needs an id")
+        raise UsageError("a subscription needs an id\n  hint: give a text, or an integer")
     weights = given.get("weights") or {}
     if not isinstance(weights, dict):
         raise RefusedError(422, "weights are an object: attribute to weight")
