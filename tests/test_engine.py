@@ -130,6 +130,7 @@ def test_a_view_lays_its_newest_rows_out_once():
     assert engine.match_points(points)[999] == []
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("index", INDEXES)
 def test_any_history_equals_a_rebuild(index, small_parts):
     machine = type("History", (History,), {"index": index})

@@ -135,6 +135,7 @@ class History(RuleBasedStateMachine):
         assert len(self.engine) == len(self.model)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", ["slabs", "sopt", "ir"])
 def test_a_live_set_ranks_as_a_set_built_anew(monkeypatch, name):
     monkeypatch.setattr(liveset_module, "RECENT", 3)
