@@ -152,12 +152,9 @@ class Subscribing:
         if options.consumer is not None:
             self._params["consumer"] = options.consumer
         if not is_file(given) and not is_table(given):
-            rows = (
-                given
-                if isinstance(given, Iterable)
-                else table_source(given, "subscriptions").read()
-            )
-            given = self._named(list(rows))
+            if not isinstance(given, Iterable):
+                table_source(given, "subscriptions")  # refuses it
+            given = self._named(list(given))
         self._given = given
         self._rows: I64 = np.zeros(0, np.int64)
         """The numbers of the last request's rows."""
