@@ -14,7 +14,8 @@ CODE = """
 import sys
 from pathlib import Path
 import pytest
-from rangecast.errors import UsageError
+from pyspark.errors import PySparkException
+from rangecast.errors import BadRowError, UsageError
 from rangecast.spark import TopKLists, match, prepare, run_stream, running, start
 from tests.everywhere import CHECKS, arrays, expected, frames, run, space
 
@@ -36,6 +37,12 @@ with pytest.raises(UsageError, match="a stream with steps and sinks runs in part
     run_stream(stream, [], checkpoint=folder)
 with pytest.raises(UsageError, match="TopKLists runs in part on the driver"):
     TopKLists(session, folder / "lists")
+
+columns = "id long, price string, name string, size double"
+wrong = session.createDataFrame([(7, "x", "ann", 1.0)], columns)
+with pytest.raises(BadRowError, match="^event 7, column 'price': 'x' is not a number") as error:
+    match(wrong, prepare(session, subscriptions, space()), space()).collect()
+assert isinstance(error.value.__cause__, PySparkException), error.value.__cause__
 
 searches = {}
 for row in session.read.table("alerts").collect():

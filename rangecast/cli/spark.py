@@ -12,8 +12,6 @@ from rangecast import errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OURS = re.compile(r"\brangecast\.errors\.(\w+): (.*(?:\n  .*)*)")
-"""An error of ours in a traceback: further lines of its text are indented."""
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 _JAVA_FRAME = re.compile(r"\s+(at .*\(.*\)|\.\.\. \d+ more)$")
 _SHOWN = 12
@@ -57,12 +55,11 @@ def spark_session(
 
 def told(message: str) -> errors.RangecastError:
     """Return one of Spark's long messages as an error that tells the reason."""
-    ours = _OURS.findall(message)
-    if ours:
-        name, text = ours[-1]
-        kind = getattr(errors, name, errors.UsageError)
-        # Of a bad row only the text is left.
-        return errors.UsageError(text) if kind is errors.BadRowError else kind(text)
+    from rangecast.spark.worker_errors import worker_error
+
+    ours = worker_error(message)
+    if ours is not None:
+        return ours
     full = _FULL.search(message)
     if full:
         return errors.FileError(f"Spark: {full.group()}; free some space, or use another disk")

@@ -52,7 +52,16 @@ logger.repl.name = org.apache.spark.repl.Main
 logger.repl.level = error
 logger.stream.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 logger.stream.level = off
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
+logger.writer.name = org.apache.spark.sql.execution.datasources.FileFormatWriter
+logger.writer.level = off
 """
+"""What ends a task is raised in the driver: the last ones would print it before, with its stack."""
 
 
 def start(

@@ -43,6 +43,7 @@ from pyspark.sql import SparkSession
 from rangecast.model.snapshot import MANIFEST, load_arrays, save_arrays
 from rangecast.spark.cache_folder import own_folder
 from rangecast.spark.session import is_connect, is_local
+from rangecast.spark.worker_errors import raise_worker_errors
 
 _KIND = "shipped"
 ROOM = 512 << 20
@@ -136,6 +137,7 @@ def ship(session: SparkSession, thing: Any) -> ShippedObject:
 
 def ship_folder(session: SparkSession, folder: Path) -> ShippedObject:
     """Make an object that was saved in the driver's folder available to the workers."""
+    raise_worker_errors(session)
     with _shipping:
         _uses[str(folder)] += 1
     archive = None if is_local(session) else _sent(session, folder.name, packed(folder))

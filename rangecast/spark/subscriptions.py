@@ -49,6 +49,7 @@ from rangecast.spark.columns import ERROR, ERROR_TYPE, arrow_ids, id_kind
 from rangecast.spark.events import TO_DO, error_array
 from rangecast.spark.packed_boxes import binary_of, counts_of, floats_of, pack, unpack
 from rangecast.spark.shipped import ship
+from rangecast.spark.worker_errors import raise_worker_errors
 
 _SLICE = 8192
 """Subscriptions that a worker hands over at a time."""
@@ -74,6 +75,7 @@ class EncodedSet(NamedTuple):
 
 def encode(subscriptions: DataFrame, space: Space) -> EncodedSet:
     """Return the subscriptions as boxes, and the space with every word that they mention."""
+    raise_worker_errors(subscriptions.sparkSession)
     kind = id_kind(subscriptions, "id", "subscriptions")
     check_columns("subscriptions", space, subscriptions.columns)
     known = copy.deepcopy(space)
