@@ -11,7 +11,17 @@ import time
 from rangecast import Engine, Number, Space, String
 from rangecast.cover import CoverSet
 from rangecast.merge import Summary
-from rangecast.spark import cover, match, match_ids, merge, prepare, rank, register, start
+from rangecast.spark import (
+    cover,
+    match,
+    match_ids,
+    merge,
+    prepare,
+    rank,
+    register,
+    register_ranking,
+    start,
+)
 
 SYMBOLS = ["ann", "bob", "çé", "it's", None]
 
@@ -156,6 +166,25 @@ def check_functions(session):
     assert _grouped(session.sql(f"select * from alerts_pairs({rows})").collect()) == pairs
 
 
+def check_ranking_in_sql(session):
+    events, subscriptions = frames(session)
+    events.createOrReplaceTempView("events")
+    register_ranking(session, subscriptions, space(), k=3, name="top")
+    best = [list(some) for some in _engine().rank_many(_points(), k=3)]
+    expected = dict(zip((event[0] for event in EVENTS), best, strict=True))
+    columns = session.sql("select id, top_rank(price, name, size) as best from events").collect()
+    assert len(columns) == len(EVENTS)
+    for row in columns:
+        ranks = [one["rank"] for one in row["best"]]
+        assert ranks == list(range(1, len(ranks) + 1))
+        found = [(one["subscription"], one["score"]) for one in row["best"]]
+        assert found == expected[row["id"]]
+    table = "table(select size, name, id, price, 1 as other from events)"
+    rows = session.sql(f"select * from top_ranked({table}) order by event, rank").collect()
+    of_python = rank(events, subscriptions, space(), k=3).orderBy("event", "rank")
+    assert rows == of_python.collect()
+
+
 CHECKS = {
     "match": check_match,
     "shards": check_shards,
@@ -163,6 +192,7 @@ CHECKS = {
     "cover": check_cover,
     "merge": check_merge,
     "functions": check_functions,
+    "ranking in SQL": check_ranking_in_sql,
 }
 
 

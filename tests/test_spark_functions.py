@@ -10,7 +10,14 @@ from rangecast import Engine, Number, Space, String, Timestamp
 from rangecast.errors import UsageError
 from rangecast.model.boxes import Boxes
 from rangecast.model.subscriptions import encode_subscriptions
-from rangecast.spark import match, match_ids, prepare, prepare_ranking, register
+from rangecast.spark import (
+    match,
+    match_ids,
+    prepare,
+    prepare_ranking,
+    register,
+    register_ranking,
+)
 from rangecast.spark.steps import functions
 from rangecast.spark.stream.sources import event_schema
 from rangecast.store import Versions
@@ -22,7 +29,7 @@ ONE = Space([Number("price")])
 CHEAP = {"id": [7, 9], "filter": ["price < 10", "price is null"]}
 
 
-@pytest.mark.parametrize("name", ["shards", "functions"])
+@pytest.mark.parametrize("name", ["shards", "functions", "ranking in SQL"])
 def test_what_holds_on_every_session_holds_here(spark, name):
     CHECKS[name](spark)
 
@@ -99,6 +106,30 @@ def test_what_cannot_work_is_refused_in_clear_words(spark, monkeypatch):
     monkeypatch.delattr(pyspark.sql.functions, "arrow_udf")
     with pytest.raises(UsageError, match=r"need PySpark 4.1 or newer; this is 4"):
         match_ids(prepared, ONE)
+
+
+def test_a_ranking_in_sql_refuses_what_rank_refuses_and_tells_of_rejected_rows(spark):
+    for options, words in (
+        ({"k": 0}, "k"),
+        ({"event_type": "int"}, "no event_type 'int'"),
+        ({"errors": "null"}, "no errors 'null'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            register_ranking(spark, cheap(), ONE, **options)
+    with pytest.raises(UsageError, match="use prepare_ranking"):
+        register_ranking(spark, prepare(spark, cheap(), ONE), ONE)
+    strict = prepare_ranking(spark, cheap(), ONE)
+    with pytest.raises(UsageError, match="prepared for relaxed=False"):
+        register_ranking(spark, strict, ONE, relaxed=True)
+    register_ranking(spark, strict, ONE, name="best", errors="column")
+    query = "select best_rank(price) as b from values ('x'), ('5') as t(price)"
+    bad, good = (row["b"] for row in spark.sql(query).collect())
+    assert (bad["answers"], bad["error"]["reason"]) == ([], "'x' is not a number")
+    assert ([one["subscription"] for one in good["answers"]], good["error"]) == ([7], None)
+    rows = spark.sql("select * from best_ranked(table(select 1L as id, 'x' as price))").collect()
+    assert [(row["event"], row["rank"], row["error"]["column"]) for row in rows] == [
+        (1, None, "price")
+    ]
 
 
 def test_the_data_source_gives_what_every_step_takes(spark, tmp_path):

@@ -6,6 +6,7 @@ from .steps.cover import cover as cover
 from .steps.filter import filter_events as filter_events
 from .steps.functions import match_ids as match_ids
 from .steps.functions import register as register
+from .steps.functions import register_ranking as register_ranking
 from .steps.match import match as match
 from .steps.merge import merge as merge
 from .steps.notify import TopKLists as TopKLists

@@ -1,18 +1,22 @@
-"""Matching as functions of Spark: over columns, and in SQL.
+"""Matching and ranking as functions of Spark: over columns, and in SQL.
 
     ids = match_ids(subscriptions, space)
     events.select("id", ids("price", "sector"))            # arrays of ids
     register(session, subscriptions, space)
     session.sql("select id, explode(rangecast_match(price, sector)) from events")
     session.sql("select * from rangecast_pairs(table(select id, price, sector from events))")
+    register_ranking(session, subscriptions, space, k=3)
+    session.sql("select * from rangecast_ranked(table(select id, price, sector from events))")
 
 A column function looks at no DataFrame before it runs, so it works wherever an expression does: in
-views, on Spark Connect, in declarative pipelines. The rows are those of `match`.
+views, on Spark Connect, in declarative pipelines. The rows are those of `match` and of `rank`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,13 +34,17 @@ from rangecast.model.event_columns import EventColumns
 from rangecast.model.events import PLAIN
 from rangecast.model.sources import Fields
 from rangecast.model.space import Space
+from rangecast.rank.answerer import Asked
+from rangecast.rank.result import check_k
 from rangecast.spark.columns import ERROR, ERROR_TYPE, need_among, need_fitting, need_types
 from rangecast.spark.events import Encoded, encode_batch
 from rangecast.spark.lifetime import release_with_functions
 from rangecast.spark.session import is_connect, running
-from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare
+from rangecast.spark.steps.prepared import Prepared, Subscriptions, prepare, prepare_ranking
 from rangecast.spark.steps.question import need_one_of
+from rangecast.spark.steps.rank import check_prepared
 from rangecast.spark.steps.results import Form, answer, result_schema
+from rangecast.spark.steps.shards import ShardedSet
 
 ERRORS = ("raise", "column")
 
@@ -60,9 +68,14 @@ def match_ids(
                     and is null for all others
     nan             "refuse" NaN in events, or read it as "missing"
     """
-    session, prepared = _prepared(subscriptions, space)
-    made = _column_function(prepared, errors, nan)
-    if session is not None and not isinstance(subscriptions, Prepared):
+    _need_functions()
+    if isinstance(subscriptions, Prepared):
+        subscriptions.check(space, MatchAnswerer)
+        made = _column_function(subscriptions, subscriptions.answerer, errors, nan)
+    else:
+        session = _session_for(subscriptions)
+        prepared = prepare(session, subscriptions, space)
+        made = _column_function(prepared, prepared.answerer, errors, nan)
         _release_with(session, [made._unwrapped], prepared)
     names = space.names
 
@@ -102,39 +115,96 @@ def register(
                  struct of `subscriptions` and `error`, and pairs have one more column, `error`
     nan          "refuse" NaN in events, or read it as "missing"
     """
-    need_one_of("event_type", event_type, ("bigint", "string"))
-    _, prepared = _prepared(subscriptions, space, session)
-    kind = LongType() if event_type == "bigint" else StringType()
-    form = Form(False, event_id, kind, StructType(), errors == "column")
-    column_function = _column_function(prepared, errors, nan)
+    _need_functions()
+    form = _form(event_id, event_type, errors)
+    if isinstance(subscriptions, Prepared):
+        subscriptions.check(space, MatchAnswerer)
+        prepared = subscriptions
+    else:
+        prepared = prepare(session, subscriptions, space)
+    column_function = _column_function(prepared, prepared.answerer, errors, nan)
     made = [
         session.udf.register(f"{name}_match", column_function),
-        session.udtf.register(f"{name}_pairs", _table_function(prepared, form, nan)),
+        session.udtf.register(
+            f"{name}_pairs", _table_function(prepared, prepared.answerer, form, nan)
+        ),
     ]
     if not isinstance(subscriptions, Prepared):
         _release_with(session, made, prepared)
 
 
-def _prepared(
-    subscriptions: Subscriptions | Prepared, space: Space, session: SparkSession | None = None
-) -> tuple[SparkSession | None, Prepared]:
+def register_ranking(
+    session: SparkSession,
+    subscriptions: Subscriptions | Prepared,
+    space: Space,
+    k: int = 10,
+    *,
+    relaxed: bool = False,
+    combine: str = "sum",
+    name: str = "rangecast",
+    event_id: str = "id",
+    event_type: str = "bigint",
+    errors: str = "raise",
+    nan: str = "refuse",
+) -> None:
+    """Make the k best subscriptions of a set available to SQL, as two functions.
+
+    `<name>_rank(<a column for each attribute>)` gives an array of structs `rank`, `subscription`
+    and `score`, the best first. `<name>_ranked(table(<query>))` is a table function: it takes the
+    event's id and the attributes by name, and gives the rows of `rank`: `event`, `rank`,
+    `subscription`, `score`.
+
+    subscriptions   a DataFrame, `Boxes`, a snapshot folder, a file, or what `prepare_ranking` gave
+    relaxed         one attribute is enough; by the sum of the weights that hold
+    combine         what of these weights a relaxed ranking is by: their "sum", "product", "min" or
+                    "max"
+    event_id        the column that names an event, for the table function
+    event_type      the type of that column, "bigint" or "string": Spark asks for it beforehand
+    errors          "raise": a row that can't be used fails the job; "column": the array becomes a
+                    struct of `answers` and `error`, and rows have one more column, `error`
+    nan             "refuse" NaN in events, or read it as "missing"
+    """
+    _need_functions()
+    check_k(k)
+    form = _form(event_id, event_type, errors)
+    if isinstance(subscriptions, Prepared):
+        check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
+        prepared = subscriptions
+    else:
+        prepared = prepare_ranking(session, subscriptions, space, relaxed=relaxed, combine=combine)
+    sharded = prepared.answerer.fitted(partial(replace, asked=Asked(k)))
+    made = [
+        session.udf.register(f"{name}_rank", _column_function(prepared, sharded, errors, nan)),
+        session.udtf.register(f"{name}_ranked", _table_function(prepared, sharded, form, nan)),
+    ]
+    if not isinstance(subscriptions, Prepared):
+        _release_with(session, made, prepared)
+
+
+def _form(event_id: str, event_type: str, errors: str) -> Form:
+    need_one_of("event_type", event_type, ("bigint", "string"))
+    need_one_of("errors", errors, ERRORS)
+    kind = LongType() if event_type == "bigint" else StringType()
+    return Form(False, event_id, kind, StructType(), errors == "column")
+
+
+def _need_functions() -> None:
     if not hasattr(F, "arrow_udf"):
         raise UsageError(
             f"functions of columns need PySpark 4.1 or newer; this is {pyspark.__version__}\n"
             "  hint: install a newer one, or use match(events, subscriptions, space)"
         )
-    if isinstance(subscriptions, Prepared):
-        subscriptions.check(space, MatchAnswerer)
-        return session, subscriptions
-    if isinstance(subscriptions, DataFrame):
-        session = subscriptions.sparkSession
-    session = session or running()
+
+
+def _session_for(subscriptions: Subscriptions) -> SparkSession:
+    """Return the session that ships subscriptions."""
+    session = subscriptions.sparkSession if isinstance(subscriptions, DataFrame) else running()
     if session is None:
         raise UsageError(
             "there is no Spark session that could ship the subscriptions\n"
             "  hint: start one, with rangecast.spark.start() for instance"
         )
-    return session, prepare(session, subscriptions, space)
+    return session
 
 
 def _release_with(session: SparkSession, functions: list[Any], prepared: Prepared) -> None:
@@ -155,14 +225,23 @@ def _quoted(path: Fields) -> str:
 _BY_NAME = EventColumns(by_name=True)
 
 
-def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
+def _column_function(prepared: Prepared, sharded: ShardedSet, errors: str, nan: str) -> Any:
     need_one_of("errors", errors, ERRORS)
-    sharded, shipped_space, names = prepared.answerer, prepared.shipped_space, prepared.space.names
+    shipped_space, names = prepared.shipped_space, prepared.space.names
     with_errors = errors == "column"
     arrow_udf: Any = vars(F)["arrow_udf"]  # which PySpark's stubs don't list
-    kind: DataType = ArrayType(from_arrow_type(sharded.schema.field("subscription").type))
+    columns = sharded.schema.names
+    is_match = columns == ["subscription"]
+    one = sharded.schema.field("subscription").type if is_match else pa.struct(list(sharded.schema))
+    field = "subscriptions" if is_match else "answers"
+    kind: DataType = ArrayType(from_arrow_type(one))
     if with_errors:
-        kind = StructType().add("subscriptions", kind).add("error", ERROR)
+        kind = StructType().add(field, kind).add("error", ERROR)
+
+    def values(found: Answers) -> pa.Array:
+        if is_match:
+            return found.columns["subscription"]
+        return pa.StructArray.from_arrays([found.columns[name] for name in columns], columns)
 
     def found(arrays: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
         space = shipped_space.open()
@@ -170,9 +249,14 @@ def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
             need_fitting(attribute.name, from_arrow_type(array.type), attribute)
         batch = pa.record_batch(list(arrays), names)
         encoded = encode_batch(space, batch, None, _BY_NAME, nan=nan, raising=not with_errors)
-        none = pa.nulls(0, sharded.schema.field("subscription").type)
-        answers = sharded.answers(encoded.points)
-        yield from _in_place(answers, encoded, batch.num_rows, none, with_errors)
+        for lists, begin in _in_place(
+            sharded.answers(encoded.points), encoded, batch.num_rows, values, pa.nulls(0, one)
+        ):
+            if not with_errors:
+                yield lists
+                continue
+            reasons = _errors(encoded, begin, len(lists))
+            yield pa.StructArray.from_arrays([lists, reasons], [field, "error"])
 
     # Spark tells by the types of arguments how a function is to be called.
     if len(names) == 1:
@@ -191,9 +275,16 @@ def _column_function(prepared: Prepared, errors: str, nan: str) -> Any:
 
 
 def _in_place(
-    answers: Iterator[Answers], encoded: Encoded, rows: int, none: pa.Array, with_errors: bool
-) -> Iterator[pa.Array]:
-    """Yield the lists of all rows of a batch, in pieces, in order; a bad row has an empty one."""
+    answers: Iterator[Answers],
+    encoded: Encoded,
+    rows: int,
+    values: Callable[[Answers], pa.Array],
+    none: pa.Array,
+) -> Iterator[tuple[pa.Array, int]]:
+    """Yield the lists of all rows of a batch, in pieces, in order; a bad row has an empty one.
+
+    Each piece comes with the row that it begins with.
+    """
     begin = 0
     for found in answers:
         count = len(found.offsets) - 1
@@ -203,30 +294,30 @@ def _in_place(
         end = int(places[-1]) + 1
         sizes = np.zeros(end - begin + 1, np.int64)
         sizes[places - begin + 1] = np.diff(found.offsets)
-        ids = found.columns["subscription"]
-        yield _lists(np.cumsum(sizes), ids, encoded, begin, with_errors)
+        yield _lists(np.cumsum(sizes), values(found)), begin
         begin = end
     if begin < rows:
-        yield _lists(np.zeros(rows - begin + 1, np.int64), none, encoded, begin, with_errors)
+        yield _lists(np.zeros(rows - begin + 1, np.int64), none), begin
 
 
-def _lists(ends: Any, ids: pa.Array, encoded: Encoded, begin: int, with_errors: bool) -> pa.Array:
-    lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), ids)
-    if not with_errors:
-        return lists
-    errors = np.full(len(lists), -1, np.int64)
-    bad = (encoded.bad_places >= begin) & (encoded.bad_places < begin + len(lists))
+def _lists(ends: Any, values: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), values)
+
+
+def _errors(encoded: Encoded, begin: int, rows: int) -> pa.Array:
+    """Return what is wrong with each of some rows; null for good ones."""
+    errors = np.full(rows, -1, np.int64)
+    bad = (encoded.bad_places >= begin) & (encoded.bad_places < begin + rows)
     errors[encoded.bad_places[bad] - begin] = np.flatnonzero(bad)
-    reasons = encoded.errors.take(pa.array(errors, mask=errors < 0))
-    return pa.StructArray.from_arrays([lists, reasons.cast(ERROR_TYPE)], ["subscriptions", "error"])
+    return encoded.errors.take(pa.array(errors, mask=errors < 0)).cast(ERROR_TYPE)
 
 
-def _table_function(prepared: Prepared, form: Form, nan: str) -> Any:
-    sharded, shipped_space = prepared.answerer, prepared.shipped_space
+def _table_function(prepared: Prepared, sharded: ShardedSet, form: Form, nan: str) -> Any:
+    shipped_space = prepared.shipped_space
     needed = list(dict.fromkeys([form.event_id, *PLAIN.all_names(prepared.space)]))
     ids = pa.int64() if isinstance(form.event_type, LongType) else pa.string()
 
-    class Pairs:
+    class Answered:
         def eval(self, events: pa.RecordBatch) -> Iterator[pa.Table]:
             need_among(needed, events.schema.names, "events")
             space = shipped_space.open()
@@ -246,4 +337,4 @@ def _table_function(prepared: Prepared, form: Form, nan: str) -> Any:
             for found in answer(sharded, batch, encoded, form):
                 yield pa.Table.from_batches([found])
 
-    return F.arrow_udtf(Pairs, returnType=result_schema(form, sharded.schema))
+    return F.arrow_udtf(Answered, returnType=result_schema(form, sharded.schema))

@@ -101,15 +101,9 @@ def rank(
     check_adjusted(relaxed=relaxed, span=span, uncertain=uncertain, factors=factors is not None)
     k, axis = limits(space, k, limit, clock)
     if isinstance(subscriptions, Prepared):
-        subscriptions.check(space, RankAnswerer)
+        check_prepared(subscriptions, space, relaxed=relaxed, combine=combine)
         refuse_ignored(index, worker_bytes)
         made: Any = subscriptions.answerer.empty
-        if (made.relaxed, made.combine) != (relaxed, combine):
-            raise UsageError(
-                "these subscriptions are prepared for "
-                f"relaxed={made.relaxed}, combine={made.combine!r}; "
-                f"given: relaxed={relaxed}, combine={combine!r}"
-            )
         if uncertain or factors is not None:
             raise UsageError(
                 "uncertain events and factors need the subscriptions as they were, not prepared"
@@ -152,6 +146,18 @@ def rank(
         found = question.answer(prepared)
         release_with_frame(found, prepared.release, prepared.memory)
     return found if axis is None else best_of_seconds(found, limit or 0)
+
+
+def check_prepared(prepared: Prepared, space: Space, *, relaxed: bool, combine: str) -> None:
+    """Refuse a set that was prepared for another space or another ranking."""
+    prepared.check(space, RankAnswerer)
+    made: Any = prepared.answerer.empty
+    if (made.relaxed, made.combine) != (relaxed, combine):
+        raise UsageError(
+            "these subscriptions are prepared for "
+            f"relaxed={made.relaxed}, combine={made.combine!r}; "
+            f"given: relaxed={relaxed}, combine={combine!r}"
+        )
 
 
 def _factors(given: Any, events: DataFrame, event_id: str) -> FactorTable | None:
