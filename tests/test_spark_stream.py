@@ -126,6 +126,37 @@ def test_the_subscriptions_change_between_batches(spark, tmp_path):
     assert mark.items() >= {"batch": 0, "version": 1, "rows": 7, "events": 4}.items()
 
 
+def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
+    publish(tmp_path, *THREE)
+    csv_events(tmp_path, "0.csv", more="e9,x,bob\n")
+    names, of_jobs = [], []
+    store = spark.sparkContext._jsc.sc().statusStore()
+
+    def look(_):
+        names.extend(query.name for query in spark.streams.active)
+
+    known = store.jobsList(None).size()
+    spark.sparkContext.setJobDescription("mine")
+    try:
+        sinks = [Folder(tmp_path / "matches"), JsonFolder(tmp_path / "json")]
+        rejected = Folder(tmp_path / "rejected")
+        go(spark, tmp_path, sinks, quarantine=rejected, watch=look, name="alerts")
+        assert spark.sparkContext.getLocalProperty("spark.job.description") == "mine"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.job.description", None)
+    jobs = store.jobsList(None)
+    for place in range(jobs.size() - known):  # the newest come first
+        of_jobs.append(jobs.apply(place).description().getOrElse(None))
+    assert set(names) == {"alerts"}
+    expected = {
+        "batch 0, step match",
+        "batch 0, rejected rows",
+        f"batch 0, step match, {tmp_path / 'json'}",
+    }
+    assert expected <= set(of_jobs)
+    assert all(one is None or one in expected | {"prepare subscriptions", "mine"} for one in of_jobs)
+
+
 def test_bad_rows_are_set_aside_and_the_stream_goes_on(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="b1,dear,x\nb2,1,x,2\n,7,x\n")

@@ -22,6 +22,7 @@ from rangecast.errors import UsageError
 from rangecast.spark.java import java_home, launcher
 
 LOCAL = "local[*]"
+_DESCRIPTION = "spark.job.description"
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -163,6 +164,21 @@ def parallelism(session: SparkSession) -> int:
         if value:
             return max(1, int(value))
     return 2
+
+
+@contextmanager
+def job_name(session: SparkSession, text: str) -> Iterator[None]:
+    """Name the jobs that this thread starts meanwhile, for Spark's UI and its listeners."""
+    if is_connect(session):
+        yield
+        return
+    context: Any = session.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
 
 
 @contextmanager

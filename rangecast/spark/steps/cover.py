@@ -42,7 +42,7 @@ from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.model.subset import named_by_row
 from rangecast.spark.packed_boxes import sizes_of, unpack
-from rangecast.spark.session import parallelism
+from rangecast.spark.session import job_name, parallelism
 from rangecast.spark.steps.cut import Cut, cut_space, runs
 from rangecast.spark.subscriptions import (
     boxes_of_table,
@@ -74,8 +74,9 @@ def cover(subscriptions: DataFrame, space: Space, *, group_bytes: int = GROUP_BY
     time as well. All is worked out when this returns; keep the DataFrame as long as you use what
     you made of it, or it is worked out again.
     """
-    encoded = encode(subscriptions, space)
-    found = _covered(encoded.rows, len(space), group_bytes)
+    with job_name(subscriptions.sparkSession, "cover"):
+        encoded = encode(subscriptions, space)
+        found = _covered(encoded.rows, len(space), group_bytes)
     encoded.release()
     answer = found.select("*")
     weakref.finalize(answer, _let_go, found).atexit = False

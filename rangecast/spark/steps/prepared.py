@@ -28,6 +28,7 @@ from rangecast.rank.answerer import RankAnswerer
 from rangecast.rank.choose import check_index as check_rank_index
 from rangecast.rank.combine import check_combine
 from rangecast.spark.columns import arrow_ids, as_spark_ids, need_attributes
+from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ShippedObject, ship
 from rangecast.spark.steps.build import Make, build_shards, hull_of
 from rangecast.spark.steps.explain import explain_shards
@@ -204,7 +205,10 @@ def prepare_answers(
     """
     if worker_bytes < 1:
         raise UsageError(f"worker_bytes is a number of bytes, 1 or more; given: {worker_bytes!r}")
-    with _encoded_once(subscriptions, space) as (given, known):
+    with (
+        job_name(session, "prepare subscriptions"),
+        _encoded_once(subscriptions, space) as (given, known),
+    ):
         size = size_of(given)
         wanted = _shards_wanted(size, worker_bytes)
         if wanted == 1:

@@ -34,6 +34,7 @@ from rangecast.errors import BadRow, BadRowError, UsageError
 from rangecast.model.records import REMEDY
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN, UNSPLIT
+from rangecast.spark.session import job_name
 from rangecast.spark.shipped import ship
 from rangecast.spark.steps.filter import Passing
 from rangecast.spark.steps.question import Question
@@ -118,12 +119,14 @@ class BatchRunner:
             one.pin(stream, number)
         self.watch("pinned")
         with ExitStack() as held:
-            parts = [
-                self._answered(step, sinks, events, Batch(stream, number, 0, 0), held)
-                for step, sinks in waiting
-            ]
+            parts = []
+            for step, sinks in waiting:
+                with job_name(events.sparkSession, f"batch {number}, step {step.name}"):
+                    batch = Batch(stream, number, 0, 0)
+                    parts.append(self._answered(step, sinks, events, batch, held))
             counts = {name: parts[0].counts[name] for name in ("events", "bad_rows")}
-            commit_bad_rows = self._set_aside(events, parts[0].batch, counts["bad_rows"])
+            with job_name(events.sparkSession, f"batch {number}, rejected rows"):
+                commit_bad_rows = self._set_aside(events, parts[0].batch, counts["bad_rows"])
             commits = [(part, commit) for part in parts for commit in part.write_rest()]
         self.watch("staged")
         if counts["bad_rows"]:
@@ -255,7 +258,12 @@ class _Part:
             return self.commits
         names = [f"`{name}`" for name in _columns(self.found.schema).names]
         rows = self.found.filter(is_good()).select(names)
-        return [*self.commits, *(sink.write(rows, self.batch) for sink in self.rest)]
+        commits = list(self.commits)
+        for sink in self.rest:
+            text = f"batch {self.batch.number}, step {self.name}, {sink.name}"
+            with job_name(rows.sparkSession, text):
+                commits.append(sink.write(rows, self.batch))
+        return commits
 
 
 def _matches(parts: Sequence[_Part]) -> int:

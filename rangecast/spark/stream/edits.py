@@ -21,6 +21,7 @@ from rangecast.model.atomic import atomic_file
 from rangecast.model.records import REMEDY
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
+from rangecast.spark.session import job_name
 from rangecast.spark.stream.batch import Done
 from rangecast.spark.stream.sinks import Batch, FileSink
 
@@ -53,6 +54,10 @@ class EditsRunner:
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Put the edits of a batch where they are applied from."""
+        with job_name(events.sparkSession, f"batch {number}, edits"):
+            self._answer(events, stream, number)
+
+    def _answer(self, events: DataFrame, stream: str, number: int) -> None:
         began = time.perf_counter()
         if self._stream is None and self._quarantine is not None:
             self._quarantine.open(stream, self.closing)

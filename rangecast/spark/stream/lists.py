@@ -26,6 +26,7 @@ from rangecast.model.records import REMEDY
 from rangecast.model.space import Space
 from rangecast.spark.columns import need
 from rangecast.spark.events import BROKEN, UNSPLIT
+from rangecast.spark.session import job_name
 from rangecast.spark.steps.buckets import STATE
 from rangecast.spark.steps.ground import Ground
 from rangecast.spark.steps.notify import TopKLists
@@ -67,6 +68,10 @@ class NotifyRunner:
 
     def answer(self, events: DataFrame, stream: str, number: int) -> None:
         """Apply a batch of updates, and write its messages to every sink that lacks them."""
+        with job_name(events.sparkSession, f"batch {number}, step {self._name}"):
+            self._answer(events, stream, number)
+
+    def _answer(self, events: DataFrame, stream: str, number: int) -> None:
         began = time.perf_counter()
         self._open(stream)
         lists = self._lists

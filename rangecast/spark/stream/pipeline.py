@@ -116,6 +116,7 @@ class Pipeline:
                     build.events(name, stream=True),
                     runner,
                     f"{stream.checkpoint}/sources/{name}",
+                    name,
                 )
                 for name, runner in runners.items()
             }

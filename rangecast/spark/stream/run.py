@@ -47,6 +47,7 @@ def run_stream(
     trigger: str = AVAILABLE_NOW,
     report: Callable[[Done], None] = lambda _: None,
     watch: Callable[[str], None] = lambda _: None,
+    name: str | None = None,
 ) -> None:
     """Answer a streaming DataFrame until it ends, or until Ctrl-C or SIGTERM.
 
@@ -56,9 +57,10 @@ def run_stream(
     trigger     "available-now": what there is, then end; or the time between batches, "10 seconds"
     report      called with each batch when it is done
     watch       called after each step of a batch
+    name        of the query, in Spark's UI and in what its listeners get
     """
     runner = BatchRunner(steps, quarantine, nan, report, watch)
-    run_all([Flow(events, runner, str(checkpoint))], trigger)
+    run_all([Flow(events, runner, str(checkpoint), name)], trigger)
 
 
 class Runner(Protocol):
@@ -80,6 +82,8 @@ class Flow(NamedTuple):
     events: DataFrame
     runner: Runner
     checkpoint: str
+    name: str | None = None
+    """Of the query, in Spark's UI and in its progress."""
 
 
 class Drain:
@@ -171,6 +175,9 @@ def _started(flow: Flow, trigger: str, failed: list[BaseException]) -> Streaming
 
     when = {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
     writer = flow.events.writeStream.foreachBatch(each).trigger(**when)
+    active = {query.name for query in flow.events.sparkSession.streams.active}
+    if flow.name is not None and flow.name not in active:  # Spark takes a name once at a time
+        writer = writer.queryName(flow.name)
     return writer.option("checkpointLocation", flow.checkpoint).start()
 
 
