@@ -17,10 +17,12 @@ from rangecast.model.attributes import Number
 from rangecast.model.boxes import Boxes
 from rangecast.model.space import Space
 from rangecast.spark.stream.delta import Delta
+from rangecast.spark.stream.join_files import join_parquet
 from rangecast.spark.stream.run import run_stream
 from rangecast.spark.stream.sets import FixedSet
 from rangecast.spark.stream.sinks import Folder, JsonFolder
 from rangecast.spark.stream.steps import MatchStep, RankStep
+from rangecast.spark.stream.written import LocalFolder, WrittenFile
 from rangecast.store.commits import read_committed
 
 SPACE = Space([Number("price")])
@@ -193,6 +195,81 @@ def test_not_null_is_obeyed(spark, tmp_path):
     with pytest.raises(Exception, match="the column 'kind' is NOT NULL, and a row has null there"):
         run(spark, tmp_path, Delta(path), keep=["kind"])
     assert rows_of(path) == [(5, "low", "a")]
+
+
+KINDS = ["a", "b/ü=1", None]
+
+
+def partitioned_rows(spark, kind, path):
+    """Return the rows that the usual readers of a sink see."""
+    if kind == "delta":
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+    else:
+        schema = "event long, subscription string, kind string"
+        read = spark.read if kind == "parquet" else spark.read.schema(schema)
+        rows = [row.asDict() for row in getattr(read, kind)(str(path)).collect()]
+    return sorted((row["event"], row["subscription"], row["kind"] or "") for row in rows)
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_rows_are_partitioned_and_small_files_are_joined(spark, tmp_path, kind):
+    path, by = tmp_path / "out", {"partition_by": ["kind"]}
+    for place, one in enumerate(KINDS):
+        add(tmp_path, f"{place}.parquet", [place, place + 3, place + 6], one)
+    add(tmp_path, "zero.parquet", [])
+    reader = spark.readStream.schema(spark.read.parquet(str(tmp_path / "events")).schema)
+
+    def go(sink):
+        events = reader.parquet(str(tmp_path / "events")).repartition(4)
+        steps = [MatchStep(subscriptions(), [sink], keep=["kind"])]
+        run_stream(events, steps, checkpoint=tmp_path / "checkpoint")
+
+    go(SINKS[kind](path, **by))
+    expected = sorted((n, "low", KINDS[n % 3] or "") for n in range(9))
+    assert partitioned_rows(spark, kind, path) == expected
+    if kind == "delta":
+        assert DeltaTable(path).metadata().partition_columns == ["kind"]
+        assert len(DeltaTable(path).file_uris()) == len(KINDS)
+        assert len(list(path.glob("part-*"))) == len(KINDS), "what was joined is removed"
+    else:
+        folders = [file.parent for file in path.rglob("part-*")]
+        assert len(folders) == len(set(folders)) == len(KINDS)
+    add(tmp_path, "9.parquet", [99])  # a batch without matches
+    go(SINKS[kind](path, **by))
+    assert partitioned_rows(spark, kind, path) == expected
+    add(tmp_path, "10.parquet", [98])
+    with pytest.raises(UsageError, match="partitioned by kind"):
+        go(SINKS[kind](path, partition_by=["subscription"]))
+
+
+def test_columns_that_rows_cant_be_partitioned_by_are_refused(spark, tmp_path):
+    for sink in SINKS.values():
+        for by, words in (
+            (["nothing"], "the rows lack the columns 'nothing'"),
+            (["event", "subscription", "price"], "names all columns"),
+            (["price"], "'price' has the type double; expected: string"),
+        ):
+            with pytest.raises(UsageError, match=words):
+                run(spark, tmp_path, sink(tmp_path / "out", partition_by=by), keep=["price"])
+    with pytest.raises(UsageError, match=r"hint: give partition_by=\['kind'\]"):
+        Folder(tmp_path, partition_by="kind")
+
+
+def test_files_are_joined_up_to_the_target_and_within_a_partition(tmp_path):
+    place = LocalFolder(str(tmp_path))
+    files = []
+    for number in range(6):
+        name = f"part-{number}.parquet"
+        pq.write_table(pa.table({"n": [number]}), tmp_path / name)
+        size = (tmp_path / name).stat().st_size
+        files.append(WrittenFile(name, 1, size, ("a" if number < 4 else "b",)))
+    for target, sizes in ((0, [1] * 6), (files[0].size * 3, [3, 1, 2]), (1 << 20, [4, 2])):
+        files = join_parquet(place, files, target)
+        assert [file.rows for file in files] == sizes
+        found = {pq.read_table(tmp_path / file.name)["n"][0].as_py() for file in files}
+        assert len(list(tmp_path.iterdir())) == len(files) == len(found)
+    assert sorted(place.read(files[0].name)["n"].to_pylist()) == [0, 1, 2, 3]
+    assert all(place.has(file.name) and file.size for file in files)
 
 
 def changed(path, change):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -25,7 +26,16 @@ from rangecast.model.durable import sync_file, sync_folder
 from rangecast.model.flags import flag
 from rangecast.spark.columns import arrow_schema
 from rangecast.spark.stream.delta_rules import TableRules
-from rangecast.spark.stream.sinks import Batch, Commit, Counts, FileSink, with_ids
+from rangecast.spark.stream.join_files import TARGET_FILE_BYTES, join_parquet
+from rangecast.spark.stream.sinks import (
+    Batch,
+    Commit,
+    Counts,
+    FileSink,
+    check_partitions,
+    partition_columns,
+    with_ids,
+)
 from rangecast.spark.stream.written import LocalFolder, Target, WrittenFile
 from rangecast.store.commits import BATCH_JOB
 
@@ -44,10 +54,22 @@ class StoredTable(NamedTuple):
     options: dict[str, str]
 
     def create(self, name: str) -> pa.NativeFile:
+        return self._files().open_output_stream(name)
+
+    def has(self, name: str) -> bool:
+        return bool(self._files().get_file_info(name).type == fs.FileType.File)
+
+    def read(self, name: str) -> pa.Table:
+        with self._files().open_input_file(name) as file:
+            return pq.ParquetFile(file).read()
+
+    def remove(self, name: str) -> None:
+        self._files().delete_file(name)
+
+    def _files(self) -> fs.PyFileSystem:
         from deltalake.fs import DeltaStorageHandler
 
-        store = DeltaStorageHandler(self.uri, self.options)
-        return fs.PyFileSystem(store).open_output_stream(name)
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
 
 
 class Delta(FileSink):
@@ -58,6 +80,8 @@ class Delta(FileSink):
     replace   a batch job takes the place of all that the table holds
     shared    several streams write to the table; without, one that meets the batches of another
               stream is refused: its checkpoint may have been lost
+    partition_by       columns to partition a new table by; an existing one has its own
+    target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
 
     def __init__(
@@ -67,12 +91,16 @@ class Delta(FileSink):
         *,
         replace: bool = False,
         shared: bool = False,
+        partition_by: Sequence[str] = (),
+        target_file_bytes: int = TARGET_FILE_BYTES,
     ):
         self.name = str(path)
         self._is_local = "://" not in self.name
         self._options = {key: str(value) for key, value in (options or {}).items()}
         self._replace = flag("replace", replace)
         self._shared = flag("shared", shared)
+        self._partition_by = partition_columns(partition_by)
+        self._target_bytes = target_file_bytes
         self._stream = ""
 
     def check(self, session: SparkSession) -> None:
@@ -90,8 +118,10 @@ class Delta(FileSink):
         with self._errors():
             table = self._table()
             rules = self._rules(table)
+        check_partitions(columns, self._partition_by, self.name)
         if rules is not None:
             rules.check(_with_table_ids(columns, table), self.name)
+            self._check_partitioning(rules)
 
     def open(self, stream: str, closing: ExitStack) -> None:
         self._stream = stream
@@ -131,17 +161,29 @@ class Delta(FileSink):
                     self.name,
                     arrow_schema(wanted),
                     mode="ignore",
+                    partition_by=list(self._partition_by) or None,
                     storage_options=self._options,
                 )
         place = LocalFolder(self.name) if self._is_local else StoredTable(self.name, self._options)
         if rules is None:
-            return Target(place, wanted)
+            return Target(place, wanted, self._partition_by, name=self.name)
         return Target(place, wanted, rules.partition_by, rules.not_null, self.name)
+
+    def _check_partitioning(self, rules: TableRules) -> None:
+        if self._partition_by and self._partition_by != rules.partition_by:
+            held = ", ".join(rules.partition_by) or "nothing"
+            raise UsageError(
+                f"{self.name}: the table is partitioned by {held}; given: partition_by = "
+                f"{list(self._partition_by)}\n  hint: leave it out, or write to another table"
+            )
 
     def _rules(self, table: DeltaTable | None) -> TableRules | None:
         return None if table is None else TableRules.of(table, self.name, replace=self._replace)
 
     def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
+        with self._errors():
+            files = join_parquet(target.place, files, self._target_bytes)
+
         def commit(counts: Counts) -> None:
             from deltalake import CommitProperties, Transaction
             from deltalake.transaction import AddAction

@@ -12,6 +12,7 @@ from rangecast.rank.combine import Combine
 from rangecast.spark.steps.match import OUTPUTS
 from rangecast.spark.steps.prepared import WORKER_BYTES
 from rangecast.spark.stream.delta import Delta
+from rangecast.spark.stream.join_files import TARGET_FILE_BYTES
 from rangecast.spark.stream.kafka import KafkaSink, KafkaSource
 from rangecast.spark.stream.run import AVAILABLE_NOW
 from rangecast.spark.stream.sinks import Console, FileSink, Folder, JsonFolder, Sink, SinkTable
@@ -122,15 +123,26 @@ class NotifyStep(Step, kw_only=True, tag="notify"):
 AnyStep = MatchStep | RankStep | FilterStep | CoverStep | MergeStep | NotifyStep
 
 
+PartitionBy = Annotated[tuple[Column, ...], takes("a list of columns")]
+FileBytes = Annotated[int, takes("a number of bytes, 0 for one file per task", ge=0)]
+
+
 class ParquetSink(SinkTable, tag="parquet"):
     """A folder of Parquet files."""
 
     path: Annotated[Path, takes("a folder")]
     replace: Replace = False
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
 
     @property
     def sink(self) -> Sink:
-        return Folder(self.path, replace=self.replace)
+        return Folder(
+            self.path,
+            replace=self.replace,
+            partition_by=self.partition_by,
+            target_file_bytes=self.target_file_bytes,
+        )
 
 
 class JsonSink(SinkTable, tag="json"):
@@ -138,10 +150,17 @@ class JsonSink(SinkTable, tag="json"):
 
     path: Annotated[Path, takes("a folder")]
     replace: Replace = False
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
 
     @property
     def sink(self) -> Sink:
-        return JsonFolder(self.path, replace=self.replace)
+        return JsonFolder(
+            self.path,
+            replace=self.replace,
+            partition_by=self.partition_by,
+            target_file_bytes=self.target_file_bytes,
+        )
 
 
 class DeltaSink(SinkTable, tag="delta"):
@@ -154,10 +173,19 @@ class DeltaSink(SinkTable, tag="delta"):
     replace: Replace = False
     shared: Annotated[bool, takes("true or false")] = False
     """Whether several streams write to the table."""
+    partition_by: PartitionBy = ()
+    target_file_bytes: FileBytes = TARGET_FILE_BYTES
 
     @property
     def sink(self) -> FileSink:
-        return Delta(self.path, self.options, replace=self.replace, shared=self.shared)
+        return Delta(
+            self.path,
+            self.options,
+            replace=self.replace,
+            shared=self.shared,
+            partition_by=self.partition_by,
+            target_file_bytes=self.target_file_bytes,
+        )
 
 
 class ConsoleSink(SinkTable, tag="console"):

@@ -22,9 +22,16 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 
 from rangecast.errors import FileError, UsageError
 from rangecast.model.flags import flag
-from rangecast.spark.columns import arrow_schema
+from rangecast.spark.columns import arrow_schema, need_among
+from rangecast.spark.stream.join_files import TARGET_FILE_BYTES, join_lines, join_parquet
 from rangecast.spark.stream.toml_file import Table, takes
-from rangecast.spark.stream.written import LocalFolder, Target, WrittenFile, write_rows
+from rangecast.spark.stream.written import (
+    LocalFolder,
+    Target,
+    WrittenFile,
+    partition_folder,
+    write_rows,
+)
 from rangecast.store.commits import CommittedFolder
 
 _IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
@@ -102,10 +109,19 @@ class _Batches(Sink):
 
     promise = "exactly once"
 
-    def __init__(self, path: str | Path, *, replace: bool = False):
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        replace: bool = False,
+        partition_by: Sequence[str] = (),
+        target_file_bytes: int = TARGET_FILE_BYTES,
+    ):
         self.name = str(path)
         self.path = Path(path)
         self._replace = flag("replace", replace)
+        self._partition_by = partition_columns(partition_by)
+        self._target_bytes = target_file_bytes
         self._batches: CommittedFolder
 
     def open(self, stream: str, closing: ExitStack) -> None:
@@ -120,6 +136,7 @@ class _Batches(Sink):
                     "of the batch for it, which the folder is named by\n"
                     "  hint: give it another name by `columns` of the source"
                 )
+        check_partitions(columns, self._partition_by, self.name)
 
     def has(self, number: int) -> bool:
         return self._batches.is_committed(number)
@@ -136,32 +153,45 @@ class _Batches(Sink):
                 "  hint: write to a new folder with a new checkpoint, or undo the change of the "
                 "step (its type, output or kept columns)"
             )
+        by = ", ".join(self._partition_by)
+        held = self._batches.settled("partition_by", by)
+        if held != by:
+            raise UsageError(
+                f"{self.name}: its batches are partitioned by {held or 'nothing'}; given: "
+                f"{by or 'nothing'}\n  hint: write to a new folder with a new checkpoint"
+            )
         return wanted
 
 
 class Folder(_Batches, FileSink):
     """A folder of batches in Parquet that readers may read at any time: see `commits`.
 
-    `replace`: a batch job takes the place of the one before, instead of being refused.
+    replace            a batch job takes the place of the one before, instead of being refused
+    partition_by       columns by whose values each batch is cut into folders <column>=<value>
+    target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
 
     def target(self, columns: StructType, batch: Batch) -> Target:
-        staged = self._batches.stage(batch.number)
-        return Target(LocalFolder(str(staged.absolute())), self._settled(columns, batch))
+        staged = LocalFolder(str(self._batches.stage(batch.number).absolute()))
+        wanted = self._settled(columns, batch)
+        return Target(staged, wanted, self._partition_by, name=self.name, by_folder=True)
 
     def written(self, target: Target, files: Sequence[WrittenFile], batch: Batch) -> Commit:
         assert isinstance(target.place, LocalFolder)
         staged = Path(target.place.path)
         staged.mkdir(exist_ok=True)
+        files = join_parquet(target.place, files, self._target_bytes)
         names = {file.name for file in files}
         if not files:  # readers learn the columns from a file without rows
-            none = arrow_schema(target.columns).empty_table()
-            pq.write_table(none, staged / _NO_ROWS)
-            names = {_NO_ROWS}
+            none = arrow_schema(target.columns).empty_table().drop_columns(self._partition_by)
+            folder = partition_folder(self._partition_by, [None] * len(self._partition_by))
+            with target.place.create(f"{folder}{_NO_ROWS}") as file:
+                pq.write_table(none, file)
+            names = {f"{folder}{_NO_ROWS}"}
 
         def commit(counts: Counts) -> None:
-            for path in staged.glob("part-*"):  # of tasks that failed, or ran twice
-                if path.name not in names:
+            for path in staged.rglob("part-*"):  # of tasks that failed, or ran twice
+                if str(path.relative_to(staged)) not in names:
                     path.unlink()
             _need_all_rows(staged, _parquet_rows, counts["rows"])
             self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
@@ -172,7 +202,9 @@ class Folder(_Batches, FileSink):
 class JsonFolder(_Batches):
     """A folder of batches as JSON Lines that readers may read at any time: see `commits`.
 
-    `replace`: a batch job takes the place of the one before, instead of being refused.
+    replace            a batch job takes the place of the one before, instead of being refused
+    partition_by       columns by whose values each batch is cut into folders <column>=<value>
+    target_file_bytes  files of a batch below this are joined up to it; 0: one file per task
     """
 
     def write(self, rows: DataFrame, batch: Batch) -> Commit:
@@ -180,13 +212,45 @@ class JsonFolder(_Batches):
         rows = rows.select([F.col(f"`{one.name}`").cast(one.dataType) for one in columns])
         staged = self._batches.stage(batch.number)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer = writer.partitionBy(*self._partition_by)
         writer.json(f"file://{staged.absolute()}")  # not the file system that is Spark's default
 
         def commit(counts: Counts) -> None:
             _need_all_rows(staged, _lines, counts["rows"])
+            join_lines(staged, self._target_bytes)
             self._batches.commit(batch.number, staged, {"version": batch.version, **counts})
 
         return commit
+
+
+_PARTITION_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
+
+
+def partition_columns(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns to partition by."""
+    if isinstance(given, str):
+        raise UsageError(
+            f"partition_by is a list of columns\n  given: str {given!r}\n"
+            f"  hint: give partition_by=[{given!r}]"
+        )
+    return tuple(given)
+
+
+def check_partitions(columns: StructType, partition_by: Sequence[str], name: str) -> None:
+    """Refuse columns that rows can't be partitioned by."""
+    need_among(partition_by, columns.names, f"{name}: partition_by: the rows")
+    if partition_by and len(partition_by) == len(columns.names):
+        raise UsageError(
+            f"{name}: partition_by names all columns of the rows\n"
+            "  hint: leave at least one of them to the files"
+        )
+    for column in partition_by:
+        kind = columns[column].dataType.simpleString()
+        if kind not in _PARTITION_TYPES:
+            raise UsageError(
+                f"{name}: partition_by: the column {column!r} has the type {kind}; expected: "
+                f"{', '.join(_PARTITION_TYPES)}\n  hint: cast it by `columns` of the source"
+            )
 
 
 def with_ids(
@@ -215,7 +279,7 @@ def with_ids(
 
 def _need_all_rows(staged: Path, rows_of: Callable[[Path], int], rows: int) -> None:
     """Refuse to commit a batch whose files stayed on the disks of other hosts."""
-    there = sum(rows_of(path) for path in staged.glob("part-*") if path.stat().st_size)
+    there = sum(rows_of(path) for path in staged.rglob("part-*") if path.stat().st_size)
     if there != rows:
         raise FileError(
             f"{staged}: {rows:,} rows were written, and {there:,} of them are there\n"

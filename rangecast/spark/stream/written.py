@@ -6,6 +6,7 @@ counted. A task that fails or runs twice leaves files that nobody reports: they 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ _GROUP = 1 << 19
 """Rows of a row group, at least."""
 _HELD = 4 * _GROUP
 """Values that wait in all files of one target."""
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
+"""What Spark escapes in the name of a folder; letters of other alphabets stay as they are."""
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MAX_PARTITIONS = 1_000
 """Files of one task and sink that are open at a time."""
 
@@ -50,6 +54,15 @@ class Place(Protocol):
     def create(self, name: str) -> pa.NativeFile:
         """Return a file to write to, which isn't there yet."""
 
+    def has(self, name: str) -> bool:
+        """Return whether a file is there, as the driver sees it."""
+
+    def read(self, name: str) -> pa.Table:
+        """Return the rows of a Parquet file."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
 
 class LocalFolder(NamedTuple):
     """A folder on a file system that the driver and all workers mount."""
@@ -57,8 +70,18 @@ class LocalFolder(NamedTuple):
     path: str
 
     def create(self, name: str) -> pa.NativeFile:
-        Path(self.path).mkdir(parents=True, exist_ok=True)
-        return pa.OSFile(str(Path(self.path) / name), "wb")
+        path = Path(self.path) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(str(path), "wb")
+
+    def has(self, name: str) -> bool:
+        return (Path(self.path) / name).exists()
+
+    def read(self, name: str) -> pa.Table:
+        return pq.ParquetFile(Path(self.path) / name).read()
+
+    def remove(self, name: str) -> None:
+        (Path(self.path) / name).unlink()
 
 
 class Target(NamedTuple):
@@ -73,6 +96,8 @@ class Target(NamedTuple):
     """Columns without nulls: the first one ends the task."""
     name: str = ""
     """Of the sink, for errors."""
+    by_folder: bool = False
+    """Whether files lie in folders named by their values of `partition_by`."""
 
 
 class WrittenFile(NamedTuple):
@@ -206,12 +231,26 @@ def _partitions(
         yield values, rows.select(rest).take(pa.array(group["_row_list"], pa.int64()))
 
 
+def partition_folder(names: Sequence[str], values: Sequence[str | None]) -> str:
+    """Return the folders of a partition as Hive and Spark name them, with a slash behind each."""
+    parts = zip(names, values, strict=True)
+    return "".join(
+        f"{name}={_NULL_FOLDER if value is None else _ESCAPED.sub(_escape, value)}/"
+        for name, value in parts
+    )
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"
+
+
 def _partition_text(value: Any, column: str, target: Target) -> str | None:
     """Return a value as Delta writes it in its log."""
     if value == "":
         raise UsageError(
-            f"{target.name}: the partition column {column!r} has an empty text, which a Delta "
-            "table can't tell from null\n  hint: partition the table by another column"
+            f"{target.name}: the partition column {column!r} has an empty text, which a "
+            f"{'folder' if target.by_folder else 'Delta table'} can't tell from null\n"
+            "  hint: partition by another column"
         )
     if isinstance(value, bool):
         return str(value).lower()
@@ -258,6 +297,9 @@ class _File:
         if self._writer is None:
             task: Any = TaskContext.get()
             name = f"part-{task.partitionId():05}-{uuid4().hex}.parquet"
+            if self._target.by_folder:
+                names = self._target.partition_by
+                name = f"{partition_folder(names, self.written.partition)}{name}"
             self._sink = self._target.place.create(name)
             self._writer = pq.ParquetWriter(self._sink, self._held[0].schema)
             self.written = self.written._replace(name=name)
