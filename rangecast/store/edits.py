@@ -1,8 +1,9 @@
 """A table of edits as the source of versions: each file that arrives makes the next version.
 
 The files lie in one folder, in any format of `model.files`, with the columns `id`, `op`
-(subscribe, replace or unsubscribe), `filter` and `score`. Without a score a new subscription has
-0, and one that is replaced keeps its own. Files that are new are applied in the order of their
+(subscribe, replace or unsubscribe; or upsert and remove, which take an id whether it is there or
+not), `filter` and `score`. Without a score a new subscription has 0, and one that is replaced keeps
+its own. Files that are new are applied in the order of their
 names, row by row, to the newest version; a version knows the files that went into it, so none is
 applied twice, whatever crashes. Names that start with `.` or `_` are passed over: write a file
 under such a name and rename it when it is complete.
@@ -35,7 +36,7 @@ from rangecast.store.layers import Layer
 from rangecast.store.versions import Versions
 
 COLUMNS = ("id", "op", "filter", "score")
-OPS = ("subscribe", "replace", "unsubscribe")
+OPS = ("subscribe", "replace", "unsubscribe", "upsert", "remove")
 _SCORE = Number("score")
 
 
@@ -207,13 +208,15 @@ def _rows(batch: Batch, kind: pa.DataType) -> Iterator[tuple[int, dict[str, Any]
 
 def _apply(engine: Engine, edit: dict[str, Any]) -> None:
     one, op, text = edit["id"], edit["op"], edit["filter"]
-    if op == "unsubscribe":
+    if op == "remove" and one not in engine:
+        return
+    if op in ("unsubscribe", "remove"):
         engine.unsubscribe(one)
     elif op not in OPS:
         raise UsageError(f"an op is {', '.join(OPS)}; given: {op!r}")
     elif not isinstance(text, str):
         raise UsageError(f"to {op} takes a filter; given: {text!r}")
-    elif op == "subscribe":
+    elif op == "subscribe" or (op == "upsert" and one not in engine):
         engine.subscribe(one, text, score=edit["score"] or 0.0)
     else:
         engine.replace(one, text, score=edit["score"])

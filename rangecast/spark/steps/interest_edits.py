@@ -26,8 +26,8 @@ from rangecast.notify.interestset import NewInterests
 from rangecast.spark.steps.buckets import State, Work
 from rangecast.spark.steps.ground import Ground, box_table, points_of, worded
 from rangecast.spark.steps.open_bucket import Entries, OpenBucket, cut
-from rangecast.store.edits import OPS
 
+OPS = ("subscribe", "replace", "unsubscribe")
 _NAMED = 10
 """Ids that an error names."""
 

@@ -166,6 +166,8 @@ def _problems(graph: Graph, settings: Settings) -> Iterator[str]:
         steps = [graph.nodes[one].step for one in graph.steps_on(name)]
         if not steps and name not in feeding:
             yield f"source[{place}]: no step takes its events"
+        if getattr(graph.sources[name], "compacted", False) and name not in feeding:
+            yield f"source[{place}].compacted: is for a source that edits_from names"
         if steps and name in feeding:
             yield f"source[{place}]: gives edits of a set; no step can take it as events"
         if len(steps) > 1 and any(isinstance(step, NotifyStep) for step in steps):
@@ -229,5 +231,5 @@ def missing_files(graph: Graph) -> list[str]:
     ]
 
 
-_SET_FILES = ("file", "table", "edits")
+_SET_FILES = ("file", "table", "edits", "delta")
 _NOTIFY_FILES = ("objects", "interests", "space")

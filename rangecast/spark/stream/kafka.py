@@ -44,6 +44,9 @@ class KafkaSource(ReadRows, tag="kafka"):
     starting: Literal["earliest", "latest"] = "earliest"
     """Where a stream begins that has no checkpoint yet: with the oldest message that the topic
     still has, or with what comes from now on. A batch job reads all."""
+    compacted: Annotated[bool, takes("true or false")] = False
+    """Whether the messages are subscriptions, by key: the newest of a key holds, and one without a
+    value removes it. For `edits_from`."""
 
     def read(
         self,
@@ -70,6 +73,9 @@ class KafkaSource(ReadRows, tag="kafka"):
             .options(**self.options)
             .load()
         )
+        if self.compacted:
+            rows = edits_of_messages(messages, integer_ids=self.ids == "integer")
+            return with_columns(rows, self.columns)
         schema = (
             event_schema(space, keep, integer_ids=self.ids == "integer")
             if self.schema is None
@@ -158,6 +164,31 @@ def events_of_messages(messages: DataFrame, schema: StructType, *, named: bool =
         place = F.concat_ws("/", "topic", "partition", "offset")
         columns["id"] = F.coalesce(columns["id"], F.when(columns[BROKEN].isNull(), place))
     return rows.select([column.alias(name) for name, column in columns.items()])
+
+
+def edits_of_messages(messages: DataFrame, *, integer_ids: bool) -> DataFrame:
+    """Return the messages of a compacted topic as edits of a set: id, op, filter, score.
+
+    The key is the id of a subscription. A value is a JSON object with its filter, and perhaps its
+    score; a message without a value removes the subscription.
+    """
+    text = F.col("value").cast("string")
+    schema = StructType([StructField(name, StringType()) for name in ("filter", "score", BROKEN)])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
+    rows = messages.select(
+        F.col("key").cast("string").alias("_key"),
+        text.alias("_text"),
+        F.from_json(text, schema, options).alias("_e"),
+    )
+    one = F.col("_key").try_cast("bigint") if integer_ids else F.col("_key")
+    broken = F.when(one.isNull(), F.concat(F.lit("(key) "), F.coalesce("_key", F.lit("none"))))
+    return rows.select(
+        one.alias("id"),
+        F.when(F.col("_text").isNull(), "remove").otherwise("upsert").alias("op"),
+        F.col("_e.filter").alias("filter"),
+        F.col("_e.score").alias("score"),
+        F.coalesce(broken, F.col(f"_e.{BROKEN}")).alias(BROKEN),
+    )
 
 
 def need_kafka(session: SparkSession) -> None:

@@ -33,6 +33,7 @@ from rangecast.spark.session import need_classic
 from rangecast.spark.steps.ground import Ground
 from rangecast.spark.steps.prepared import gathered_set
 from rangecast.spark.stream.batch import BatchRunner, Done
+from rangecast.spark.stream.delta_edits import DeltaEdits
 from rangecast.spark.stream.edits import EDITS, EditsRunner
 from rangecast.spark.stream.graph import Graph, graph_of
 from rangecast.spark.stream.kafka import KafkaSource
@@ -124,7 +125,7 @@ class Pipeline:
             drains = [Drain(flow) for name, flow in flows.items() if name in feeding]
             for runner in runners.values():
                 if isinstance(runner, BatchRunner):
-                    runner.drains = drains
+                    runner.drains = [*drains, *build.followed]
             answered = [flow for name, flow in flows.items() if name not in feeding]
             run_all(answered, stream.trigger, drains)
             return
@@ -171,6 +172,8 @@ class _Build:
         self._session = session
         self._sets: dict[str, Subscriptions] = {}
         self._merged: dict[tuple[str, str], MergedSet] = {}
+        self.followed: list[DeltaEdits] = []
+        """Tables of subscriptions that are looked at before each batch."""
 
     def events(self, source: str, *, stream: bool) -> DataFrame:
         """Return the events of a source, with the columns that steps ask for."""
@@ -252,6 +255,9 @@ class _Build:
         versions = Versions(given.versions or own / "versions")
         folder = self.edits_folder(given)
         edits = None if folder is None else Edits(folder, versions, space)
+        if given.delta is not None and folder is not None:
+            self.followed.append(DeltaEdits(given.delta, folder))
+            self.followed[-1]()
         if (given.file or given.table) and (edits is None or not versions.all()):
             versions.publish_file(*self._read(given))
         elif given.edits_from is not None and not versions.all():
@@ -261,7 +267,7 @@ class _Build:
 
     def edits_folder(self, given: SetTable) -> Path | None:
         """Return the folder of a set's edits; those of a source are put there."""
-        if given.edits_from is None or given.edits is not None:
+        if given.edits is not None or (given.edits_from is None and given.delta is None):
             return given.edits
         stream = self._pipeline.settings.stream
         assert stream is not None

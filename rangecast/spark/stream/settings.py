@@ -45,6 +45,7 @@ class Subscriptions(Table):
     versions: Annotated[Path | None, takes("a folder of versions")] = None
     edits: Annotated[Path | None, takes("a folder of files of edits")] = None
     edits_from: Annotated[str | None, takes("the name of a source of edits")] = None
+    delta: Annotated[Location | None, takes("a Delta table whose changes are followed")] = None
     keep_versions: Annotated[Count | None, takes("how many versions to keep")] = None
 
 
@@ -270,7 +271,7 @@ class Settings(Table):
             yield "stream: means nothing in a batch job\n  expected: mode = 'stream'"
         for place, given in enumerate(self.subscriptions):
             at = f"subscriptions[{place}]"
-            for key in ("edits", "edits_from", "keep_versions"):
+            for key in ("edits", "edits_from", "delta", "keep_versions"):
                 if getattr(given, key) is not None:
                     yield f"{at}.{key}: is for streams\n  expected: mode = 'stream'"
             if sum(one is not None for one in (given.file, given.table, given.versions)) != 1:
@@ -284,7 +285,10 @@ class Settings(Table):
             at = f"subscriptions[{place}]"
             if given.file is not None and given.table is not None:
                 yield f"{at}.table: give either a file or a table"
-            if not any((given.file, given.table, given.versions, given.edits, given.edits_from)):
+            others = (given.file, given.table, given.edits, given.edits_from)
+            if given.delta is not None and any(others):
+                yield f"{at}.delta: the table has the whole set; leave out the other places of it"
+            if not any((*others, given.versions, given.delta)):
                 yield f"{at}.file: give a file, a table, a folder of versions, or a folder of edits"
             if "://" in self.stream.checkpoint:
                 needed = "a folder on a file system, as the checkpoint is none"
@@ -292,6 +296,8 @@ class Settings(Table):
                     yield f"{at}.versions: is missing\n  expected: {needed}"
                 if given.edits_from is not None and given.edits is None:
                     yield f"{at}.edits: is missing\n  expected: {needed}"
+                if given.delta is not None:
+                    yield f"{at}.delta: the checkpoint is a URL\n  expected: {needed}"
         for place, sink in enumerate(self.sink):
             if getattr(sink, "replace", False):
                 yield f"sink[{place}].replace: is for batch jobs\n  expected: mode = 'batch'"
