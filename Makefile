@@ -23,7 +23,7 @@ SEED ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-quick test-soak bounds check format api kills server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
+.PHONY: help setup run serve test test-quick test-soak bounds check format api kills spark-matrix server-kills link-kills simulate-nightly chaos chaos-plants bus-chaos bench-quick bench results lock lower-bounds dist site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -76,6 +76,9 @@ api: setup  ## write docs/API.md from the docstrings
 
 kills: setup  ## a stream killed KILLS=50 times at random: nothing lost, nothing twice
 	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak tests/test_spark_crashes.py
+
+spark-matrix: setup  ## every step, mode, sink and odd batch of a pipeline, compared with the local engine: minutes
+	$(BIN)/python -m pytest -m "soak or not soak" tests/test_spark_matrix.py
 
 server-kills: setup  ## kill -9 a server while clients write and read: nothing acknowledged is lost
 	$(BIN)/python -m tests.server_kills --kills $(SERVER_KILLS)

@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from rangecast.errors import UsageError
 from rangecast.model.space import Space
 from rangecast.spark.events import BROKEN
-from rangecast.spark.stream.sinks import Batch, Commit, Sink, SinkTable, no_commit
+from rangecast.spark.stream.sinks import MOMENTS, Batch, Commit, Sink, SinkTable, no_commit
 from rangecast.spark.stream.sources import (
     Options,
     ReadRows,
@@ -126,7 +126,7 @@ def messages_of_rows(rows: DataFrame, key: str, batch: Batch) -> DataFrame:
     ]
     return rows.select(
         F.col(key).cast("string").alias("key"),
-        F.to_json(F.struct("*")).alias("value"),
+        F.to_json(F.struct("*"), MOMENTS).alias("value"),
         F.array(*headers).alias("headers"),
     )
 

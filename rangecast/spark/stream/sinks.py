@@ -36,6 +36,11 @@ from rangecast.store.commits import CommittedFolder
 
 _IDS = {"subscription": "{}", "subscriptions": "array<{}>"}
 """The columns with ids of subscriptions, and their types by that of an id."""
+MOMENTS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark writes moments as JSON: its default drops all below a millisecond."""
 _NO_ROWS = "part-00000.parquet"
 _BATCH = "batch"
 """The column that readers make of the names of folders."""
@@ -212,7 +217,7 @@ class JsonFolder(_Batches):
         rows = rows.select([F.col(f"`{one.name}`").cast(one.dataType) for one in columns])
         staged = self._batches.stage(batch.number)
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer = writer.partitionBy(*self._partition_by)
+        writer = writer.partitionBy(*self._partition_by).options(**MOMENTS)
         writer.json(f"file://{staged.absolute()}")  # not the file system that is Spark's default
 
         def commit(counts: Counts) -> None:
