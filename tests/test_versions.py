@@ -238,7 +238,10 @@ def test_an_edit_that_cant_be_applied_is_kept_with_its_reason_and_the_others_go_
         ({"id": "s0", "op": "subscribe", "filter": "true"}, "'s0' already exists"),
         ({"id": "s9", "op": "replace", "filter": "true"}, "no subscription 's9'"),
         ({"id": "s9", "op": "unsubscribe"}, "no subscription 's9'"),
-        ({"id": "s9", "op": "drop"}, "an op is subscribe, replace, unsubscribe; given: 'drop'"),
+        (
+            {"id": "s9", "op": "drop"},
+            "an op is subscribe, replace, unsubscribe, upsert, remove; given: 'drop'",
+        ),
         ({"id": "s9", "op": "subscribe"}, "to subscribe takes a filter"),
         ({"id": "s9", "op": "subscribe", "filter": "prize < 5"}, "prize"),
         ({"id": "s9", "op": "subscribe", "filter": "true", "score": "much"}, "much"),
