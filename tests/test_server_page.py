@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("chromium"), reason="there is no chromium here"),
 ]
 HOSTILE = "<img src=x onerror=\"document.title='run'\">"
-LONG = 600_000
+LONG = 180_000
 """Milliseconds, for a busy machine and kernels that aren't compiled yet."""
 expect.set_options(timeout=LONG)
 EVENT = {"symbol": HOSTILE, "sector": "tech", "price": 1.5, "volume": 7, "risk": 0.25}

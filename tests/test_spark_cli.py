@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rangecast.cli.spark import spark_session, told
-from rangecast.errors import FileError, UsageError
+from rangecast.errors import BadRowError, FileError, UsageError
 from rangecast.model.badrows import KeptRows
 from rangecast.model.space import Space
 from rangecast.model.subscriptions import encode_subscriptions
@@ -139,7 +139,7 @@ def test_an_error_of_ours_in_a_worker_is_raised_again_as_what_it_is(spark, files
     quotes = spark.read.csv(str(tmp_path / "events.csv"), header=True)
     boxes = encode_subscriptions(pa.table({"id": ["a"], "filter": ["x < 1"]}), space)
     with (
-        pytest.raises(UsageError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  hint: "),
+        pytest.raises(BadRowError, match=r"^event 'e5', column 'x': .*\n  given: oops\n  hint: "),
         spark_session(None) as session,
     ):
         on_spark(quotes, boxes, space).collect()

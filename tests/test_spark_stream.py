@@ -487,6 +487,7 @@ def test_files_that_didnt_arrive_are_not_committed(spark, tmp_path):
             commit = folder.write(spark.range(0, 9, 1, 3), Batch("s", 1, 1, 3))
             parts = tmp_path.rglob(f"part-*.{form}")
             max(parts, key=lambda path: path.stat().st_mtime_ns).unlink()
-            with pytest.raises(FileError, match="9 rows were written, and 6 of them are there"):
+            left = {"parquet": 0, "json": 6}[form]  # small ones of Parquet have been joined
+            with pytest.raises(FileError, match=f"9 rows were written, and {left} of them"):
                 commit({"rows": 9})
             assert not folder.has(1)

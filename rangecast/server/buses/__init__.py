@@ -35,5 +35,5 @@ def sources(
             need(bus)
             found += [made(url, Source.parse(one, skips=skips)) for one in given]
         elif given:
-            raise UsageError(f"--from-{bus} needs --{bus}: where it is")
+            raise UsageError(f"--{bus}-source needs --{bus}: where it is")
     return found

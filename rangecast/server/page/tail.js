@@ -122,4 +122,5 @@ async function nameMatches() {
     for (const [, cell] of some) cell.textContent = "?"; // the line above the table says what is wrong
   }
   isAsking = false;
+  if (unknown.length) nameMatches(); // those that came meanwhile
 }
