@@ -80,7 +80,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             return list(_cells(reader, header))
     except OSError as error:
         raise FileError(f"{path}: can't be read: {error.strerror}") from None
-    except csv.Error as error:  # of the header: those of rows are told of one by one
+    except csv.Error as error:  # of the header; errors of rows are reported one by one
         raise FileError(f"{path}: not a CSV file: {error}") from None
 
 

@@ -286,7 +286,7 @@ def update_many(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
 
 
 def update_batch(board: BoardCalls, changes: Iterable[Any]) -> Operation[str]:
-    """Apply changes as one batch: messages say what it comes to."""
+    """Apply changes as one batch: messages describe its net effect."""
     return (yield from board._update(changes, is_batch=True))
 
 

@@ -1,4 +1,4 @@
-"""Errors of a client: those of the library where a server says so, and those of a server alone."""
+"""Map a server's problem documents to the exception classes that `Engine` raises."""
 
 from __future__ import annotations
 

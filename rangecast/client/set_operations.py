@@ -54,7 +54,7 @@ def subscribe(
     """Add a subscription; its id must be new. Every event after this is matched with it.
 
     consumer          gets its matches
-    ttl               seconds after which it ends by itself
+    ttl               seconds until it expires
     create_consumer   create the consumer with it, if there is none of this name
     """
     text = yield from _text(client, filter)

@@ -122,7 +122,7 @@ def read_batches(
     only    the one column that is needed, if it is there; others may be left out
     begun   gets the files that are one table as they are read, each with the number of its first
             row
-    reading is told how much has been read
+    reading receives the number of bytes read
     """
     kind = format_of(path)
     reading = reading or Reading()

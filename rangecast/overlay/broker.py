@@ -271,7 +271,7 @@ class Broker(LinkHandlers, EventHandlers):
                     kept=kept,
                 ),
             )
-            # Whoever says nothing may not read either: what waits for him would only grow.
+            # A silent peer may not read either, and its send queue would only grow.
             is_due = link.heard_at > link.moved_at and now - link.moved_at >= self.settings.patience
             if link.flights and is_due and not self.settings.is_reliable:
                 self.counts["events sent again"] += link.in_flight
