@@ -130,12 +130,17 @@ def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
     publish(tmp_path, *THREE)
     csv_events(tmp_path, "0.csv", more="e9,x,bob\n")
     names, of_jobs = [], []
-    store = spark.sparkContext._jsc.sc().statusStore()
+    context = spark.sparkContext._jsc.sc()
 
     def look(_):
         names.extend(query.name for query in spark.streams.active)
 
-    known = store.jobsList(None).size()
+    def jobs():  # Spark forgets the oldest, so they are told apart by id and not by place
+        context.listenerBus().waitUntilEmpty()
+        listed = context.statusStore().jobsList(None)
+        return {job.jobId(): job for job in map(listed.apply, range(listed.size()))}
+
+    last = max(jobs(), default=-1)
     spark.sparkContext.setJobDescription("mine")
     try:
         sinks = [Folder(tmp_path / "matches"), JsonFolder(tmp_path / "json")]
@@ -144,9 +149,9 @@ def test_jobs_and_queries_are_named_by_batch_and_step(spark, tmp_path):
         assert spark.sparkContext.getLocalProperty("spark.job.description") == "mine"
     finally:
         spark.sparkContext.setLocalProperty("spark.job.description", None)
-    jobs = store.jobsList(None)
-    for place in range(jobs.size() - known):  # the newest come first
-        of_jobs.append(jobs.apply(place).description().getOrElse(None))
+    for number, job in jobs().items():
+        if number > last:
+            of_jobs.append(job.description().getOrElse(None))
     assert set(names) == {"alerts"}
     expected = {
         "batch 0, step match",
